@@ -1,0 +1,26 @@
+"""The machines a plan is made for.
+
+In: a TOML file with written units, the name of a preset, or this machine, measured. Out: an immutable `Cluster` of
+devices and one-way links, checked by `check_cluster`, with a canonical TOML form that reads back as the same cluster.
+Simplified: a device is one compute rate per number format and one memory; a link is a latency and a bandwidth.
+"""
+
+from weftline.cluster.detect import detect
+from weftline.cluster.model import Cluster, Device, Limits, Link, OpDevice, Rate
+from weftline.cluster.presets import preset_descriptions, preset_names, preset_text
+from weftline.cluster.rules import check_cluster, warnings
+
+__all__ = [
+    "Cluster",
+    "Device",
+    "Limits",
+    "Link",
+    "OpDevice",
+    "Rate",
+    "check_cluster",
+    "detect",
+    "preset_descriptions",
+    "preset_names",
+    "preset_text",
+    "warnings",
+]

@@ -1,0 +1,11 @@
+"""Graph + cluster -> CostTable: how long each op takes on each device, how long each tensor takes between two devices.
+
+In: a Graph and a Cluster (analytic roofline), or the costs that a problem file brings. Out: a `CostTable` of integers.
+Simplified: an op's time depends on its device alone, not on what runs beside it; a transfer is latency + bytes / bandwidth.
+"""
+
+from weftline.cost.analytic import analytic_costs
+from weftline.cost.from_file import devices_of_file, expand_file_costs
+from weftline.cost.table import ABSENT, CostTable
+
+__all__ = ["ABSENT", "CostTable", "analytic_costs", "devices_of_file", "expand_file_costs"]

@@ -1,0 +1,75 @@
+"""The roofline model: time = max(flops / compute rate, traffic / memory bandwidth) + launch overhead.
+
+In: flops and traffic of the ops, rates of the devices, the factors of `efficiency`. Out: a CostTable.
+Simplified: no cache, no overlap of ops, no dependence on shape beyond the totals.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.cluster import Cluster, Device, Rate
+from weftline.cost.efficiency import FREE_KINDS, efficiency
+from weftline.cost.table import ABSENT, CostTable
+from weftline.errors import InputError
+from weftline.graph import Graph
+from weftline.graph.arrays import Indices, Ints
+
+__all__ = ["analytic_costs"]
+
+_HALF = frozenset({"float16", "bfloat16"})
+_BYTE = frozenset({"int8", "uint8"})
+
+
+def analytic_costs(graph: Graph, cluster: Cluster) -> CostTable:
+    """Estimate every op on every device and every tensor on every link."""
+    time = np.stack([_op_times(graph, device) for device in cluster.devices], axis=1)
+    transfer, row = _transfers(graph, cluster)
+    sources = sorted(
+        {d.rate.source for d in cluster.devices if d.rate} | {link.origin for link in cluster.links} - {""}
+    )
+    return CostTable(time, transfer, row, source=f"analytic roofline (rates: {', '.join(sources) or 'none'})")
+
+
+def _op_times(graph: Graph, device: Device) -> Ints:
+    if device.rate is None:
+        raise InputError(f"device {device.id!r} has no rate, so no op time can be estimated", hint="add rate = {...}")
+    ops = graph.ops
+    factors = [efficiency(op.kind) for op in ops]
+    peak = [_peak(device.rate, dtype) for dtype in _compute_types(graph)]
+    flops = np.array([op.flops for op in ops], np.float64)
+    traffic = np.array([op.traffic_bytes for op in ops], np.float64)
+    compute = flops / (np.array(peak, np.float64) * np.array([f.compute for f in factors]))
+    memory = traffic / (float(device.rate.bandwidth) * np.array([f.memory for f in factors]))
+    seconds = np.maximum(compute, memory)
+    free = np.array([op.kind in FREE_KINDS for op in ops])
+    return np.where(free, 0, np.ceil(seconds * 1e9).astype(np.int64) + device.rate.launch)
+
+
+def _peak(rate: Rate, dtype: str) -> int:
+    if dtype in _HALF:
+        return rate.fp16
+    return rate.int8 or rate.fp16 if dtype in _BYTE else rate.fp32
+
+
+def _compute_types(graph: Graph) -> list[str]:
+    """The element type of each op's first output, which selects the device's rate."""
+    types = [""] * len(graph.ops)
+    for tensor in reversed(graph.tensors):
+        if tensor.producer >= 0:
+            types[tensor.producer] = tensor.dtype
+    return types
+
+
+def _transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
+    count = len(cluster.devices)
+    latency = np.full((count, count), ABSENT, np.int64)
+    rate = np.ones((count, count), np.float64)
+    for link in cluster.links:
+        a, b = cluster.index[link.source], cluster.index[link.target]
+        latency[a, b], rate[a, b] = link.latency, link.bandwidth
+    sizes, row = np.unique(np.array([t.bytes for t in graph.tensors], np.int64), return_inverse=True)
+    duration = np.ceil(sizes[:, None, None].astype(np.float64) * 1e9 / rate).astype(np.int64) + latency
+    transfer = np.where(latency == ABSENT, ABSENT, duration)
+    transfer[:, range(count), range(count)] = 0
+    return transfer, row.astype(np.int32)

@@ -1,0 +1,53 @@
+"""CostTable: the numbers every solver and the simulator read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weftline.errors import InputError
+from weftline.graph.arrays import Indices, Ints
+from weftline.units import MAX_QUANTITY
+
+__all__ = ["ABSENT", "CostTable"]
+
+ABSENT = -1
+"""Time of an op that a device cannot run, or of a transfer between devices that have no link."""
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """Times in nanoseconds. n ops, m tensors, K devices; equal transfer matrices are stored once."""
+
+    time: Ints
+    """(n, K): op on device, `ABSENT` = cannot run there."""
+    transfer: Ints
+    """(rows, K, K): from device to device, 0 on the diagonal, `ABSENT` = no link."""
+    transfer_row: Indices
+    """(m,): tensor -> row of `transfer`."""
+    source: str = ""
+    """Where the numbers come from, in a few words."""
+
+    def __post_init__(self) -> None:
+        n_devices = self.time.shape[1] if self.time.ndim == 2 else -1
+        if self.time.ndim != 2 or self.transfer.shape[1:] != (n_devices, n_devices):
+            raise InputError("the cost table's shapes do not fit each other")
+        if self.transfer_row.size and not 0 <= self.transfer_row.min() <= self.transfer_row.max() < len(self.transfer):
+            raise InputError("a tensor refers to a transfer row that does not exist")
+        for name, values in (("time", self.time), ("transfer", self.transfer)):
+            if values.size and not ABSENT <= values.min() <= values.max() <= MAX_QUANTITY:
+                raise InputError(f"a {name} lies outside 0..2^60 ns")
+        if np.any(self.transfer[:, range(n_devices), range(n_devices)]):
+            raise InputError("a transfer from a device to itself must take 0 ns")
+        worst = float(self.time.max(axis=1, initial=0).sum(dtype=np.float64))
+        per_row = self.transfer.reshape(len(self.transfer), -1).max(axis=1, initial=0).astype(np.float64)
+        worst += float(per_row[self.transfer_row].sum()) * n_devices
+        if worst > MAX_QUANTITY:
+            raise InputError(
+                "the sum of all times is more than 2^60 ns (36 years)", hint="check the units of the costs"
+            )
+
+    def with_time(self, time: Ints) -> CostTable:
+        """The same table with other op times."""
+        return replace(self, time=time)

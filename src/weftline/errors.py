@@ -1,0 +1,92 @@
+"""Everything that weftline raises on purpose.
+
+WeftlineError                  exit code
+├── UsageError                     2   the call itself makes no sense (unknown solver, contradictory options)
+├── InputError                     3   a file or a value from outside is wrong: what, where, what to try
+├── InfeasibleError                4   no plan can satisfy the limits, or this solver found none; lists the limits that conflict
+├── LimitReached                   5   time or work ran out before the asked gap
+├── VerificationError              6   a plan does not hold what it says
+├── ExecutionMismatch              7   a real run differs from the plan
+└── MissingExtra                   2   an optional dependency is not installed
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ExecutionMismatch",
+    "InfeasibleError",
+    "InputError",
+    "LimitReached",
+    "MissingExtra",
+    "UsageError",
+    "VerificationError",
+    "WeftlineError",
+]
+
+
+class WeftlineError(Exception):
+    """Root of the tree; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class UsageError(WeftlineError):
+    """The call itself makes no sense."""
+
+    exit_code = 2
+
+
+class InputError(WeftlineError):
+    """Something that came from outside is wrong.
+
+    `what` says what is wrong, `where` the file and the place in it, `hint` what to try.
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        self.what, self.where, self.hint = what, where, hint
+        message = f"{where}: {what}" if where else what
+        super().__init__(f"{message} ({hint})" if hint else message)
+
+    def at(self, place: str) -> InputError:
+        """The same error, seen from further outside: `place` is put before `where`."""
+        where = f"{place}: {self.where}" if self.where else place
+        return InputError(self.what, where=where, hint=self.hint)
+
+
+class InfeasibleError(WeftlineError):
+    """No plan satisfies the limits (`proved`), or a solver found none."""
+
+    exit_code = 4
+
+    def __init__(self, what: str, *, conflicts: tuple[str, ...] = (), proved: bool = False) -> None:
+        self.what, self.conflicts, self.proved = what, conflicts, proved
+        super().__init__("\n  - ".join((what, *conflicts)))
+
+
+class LimitReached(WeftlineError):
+    """Time or work ran out before the asked gap was reached; the best plan so far is kept."""
+
+    exit_code = 5
+
+
+class VerificationError(WeftlineError):
+    """A plan does not hold what it says."""
+
+    exit_code = 6
+
+
+class ExecutionMismatch(WeftlineError):
+    """A real run differs from what the plan says."""
+
+    exit_code = 7
+
+
+class MissingExtra(WeftlineError):
+    """An optional dependency is not installed."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed. Try: pip install 'weftline[{extra}]'")

@@ -1,0 +1,93 @@
+"""The graph as flat numpy arrays (compressed rows), the form that kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from weftline.graph.ir import Graph
+
+__all__ = ["GraphArrays", "Indices", "Ints"]
+
+Ints = NDArray[np.int64]
+Indices = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphArrays:
+    """Row i of a `*_ptr` / `*_of` pair is `*_of[ptr[i]:ptr[i+1]]`."""
+
+    producer: Indices
+    """Tensor -> op, -1 for an input of the graph."""
+    consumer_ptr: Indices
+    consumer_of: Indices
+    """Tensor -> ops that read it, ascending."""
+    input_ptr: Indices
+    input_of: Indices
+    """Op -> tensors it reads, ascending, inputs of the graph included."""
+    output_ptr: Indices
+    output_of: Indices
+    """Op -> tensors it makes, ascending."""
+    tensor_bytes: Ints
+    is_output: NDArray[np.bool_]
+    weight_bytes: Ints
+    workspace_bytes: Ints
+    backward: NDArray[np.bool_]
+    tied_ptr: Indices
+    tied_of: Indices
+    """Tied weight -> ops that use it."""
+    tied_bytes: Ints
+
+    @staticmethod
+    def of(graph: Graph) -> GraphArrays:
+        """Flatten a graph."""
+        n, m = len(graph.ops), len(graph.tensors)
+        producer = np.fromiter((t.producer for t in graph.tensors), np.int32, m)
+        consumer_ptr, consumer_of = _rows([t.consumers for t in graph.tensors])
+        reader = consumer_of
+        read = np.repeat(np.arange(m, dtype=np.int32), np.diff(consumer_ptr))
+        input_ptr, input_of = _transpose(reader, read, n)
+        made = np.flatnonzero(producer >= 0).astype(np.int32)
+        output_ptr, output_of = _transpose(producer[made], made, n)
+        tied_ptr, tied_of = _rows([tied.ops for tied in graph.tied])
+        return GraphArrays(
+            producer=producer,
+            consumer_ptr=consumer_ptr,
+            consumer_of=consumer_of,
+            input_ptr=input_ptr,
+            input_of=input_of,
+            output_ptr=output_ptr,
+            output_of=output_of,
+            tensor_bytes=np.fromiter((t.bytes for t in graph.tensors), np.int64, m),
+            is_output=np.fromiter((t.output for t in graph.tensors), np.bool_, m),
+            weight_bytes=np.fromiter((op.weight_bytes for op in graph.ops), np.int64, n),
+            workspace_bytes=np.fromiter((op.workspace_bytes for op in graph.ops), np.int64, n),
+            backward=np.fromiter((op.backward for op in graph.ops), np.bool_, n),
+            tied_ptr=tied_ptr,
+            tied_of=tied_of,
+            tied_bytes=np.fromiter((tied.bytes for tied in graph.tied), np.int64, len(graph.tied)),
+        )
+
+    def edges(self) -> tuple[Indices, Indices, Indices]:
+        """Every op -> op edge as (source op, target op, tensor), tensor by tensor."""
+        tensor = np.repeat(np.arange(len(self.producer), dtype=np.int32), np.diff(self.consumer_ptr))
+        source = self.producer[tensor]
+        inner = source >= 0
+        return source[inner], self.consumer_of[inner], tensor[inner]
+
+
+def _rows(rows: list[tuple[int, ...]]) -> tuple[Indices, Indices]:
+    pointer = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=pointer[1:])
+    return pointer, np.fromiter(chain.from_iterable(rows), np.int32, int(pointer[-1]))
+
+
+def _transpose(key: Indices, value: Indices, rows: int) -> tuple[Indices, Indices]:
+    pointer = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(key, minlength=rows), out=pointer[1:])
+    return pointer, value[np.argsort(key, kind="stable")]

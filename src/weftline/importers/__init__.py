@@ -1,0 +1,19 @@
+"""Model file -> Graph, one file per format behind one registry; the format is found by content, never by file name alone.
+
+In: a path and `ImportOptions`. Out: `Imported`: the graph and, where the file holds costs too, `FileCosts`, from which the
+problem room makes a whole Problem. Simplified: weights are counted, never read; the constant cone is folded away.
+"""
+
+from weftline.importers.costs import DeviceClass, FileCosts
+from weftline.importers.registry import Imported, Importer, ImportOptions, detect, importers, read_file
+
+__all__ = [
+    "DeviceClass",
+    "FileCosts",
+    "ImportOptions",
+    "Imported",
+    "Importer",
+    "detect",
+    "importers",
+    "read_file",
+]

@@ -1,0 +1,113 @@
+"""The registry of importers, detection by content, and the one way to read a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from weftline.errors import InputError
+from weftline.graph import Graph
+from weftline.importers.costs import FileCosts
+
+__all__ = ["ImportOptions", "Imported", "Importer", "detect", "importers", "read_file"]
+
+MAX_FILE_BYTES = 4 * 2**30
+HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the user can say about a file that the file leaves open."""
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Input name -> full shape, for inputs with symbolic dimensions."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One file, read."""
+
+    graph: Graph
+    format: str
+    sha256: str
+    costs: FileCosts | None = None
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One format."""
+
+    name: str
+    description: str
+    accepts: Callable[[Path, bytes], bool]
+    """Does this file, of which the first bytes are given, look like the format? Must be quick and never raise."""
+    read: Callable[[Path, ImportOptions], tuple[Graph, FileCosts | None]]
+
+
+_BUILT_IN = ("weftline_json", "msr_fiddle", "moirai", "regal", "onnx_model")
+
+
+@cache
+def importers() -> dict[str, Importer]:
+    """All importers by name: ours, then those that other packages offer under the entry point `weftline.importers`."""
+    found = [importer for module in _BUILT_IN for importer in import_module(f"weftline.importers.{module}").IMPORTERS]
+    for point in entry_points(group="weftline.importers"):
+        found.append(point.load())
+    return {importer.name: importer for importer in found}
+
+
+def detect(path: Path) -> Importer:
+    """The importer that recognises the file's content."""
+    return _detect(path, _head(path))
+
+
+def read_file(path: Path | str, options: ImportOptions | None = None) -> Imported:
+    """Read a model file of any known format. Every failure is an `InputError` that names the file."""
+    path = Path(path)
+    head = _head(path)
+    try:
+        importer = _detect(path, head)
+        graph, costs = importer.read(path, options or ImportOptions())
+        digest = _digest(path)
+    except InputError as error:
+        raise error.at(str(path)) from error
+    except (OSError, RecursionError, MemoryError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error or type(error).__name__}", where=str(path)) from error
+    return Imported(graph=graph, format=importer.name, sha256=digest, costs=costs)
+
+
+def _detect(path: Path, head: bytes) -> Importer:
+    for importer in importers().values():
+        if importer.accepts(path, head):
+            return importer
+    known = "; ".join(f"{importer.name}: {importer.description}" for importer in importers().values())
+    raise InputError("the format is not known", hint=f"weftline reads {known}")
+
+
+def _head(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise InputError("no such file" if not path.exists() else "not a file", where=str(path))
+        size = path.stat().st_size
+        if size == 0:
+            raise InputError("the file is empty", where=str(path))
+        if size > MAX_FILE_BYTES:
+            raise InputError(
+                f"{size} bytes is more than the limit of 4 GiB",
+                where=str(path),
+                hint="keep weights as external data: planning does not need them",
+            )
+        with path.open("rb") as file:
+            return file.read(HEAD_BYTES)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

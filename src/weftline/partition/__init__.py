@@ -1,0 +1,19 @@
+"""Throughput: where is the pipeline cut, so that many inputs flow fast?
+
+In: a Search on a Problem with objective throughput. Out: candidates, costed by the simulator; the search keeps the best.
+Simplified: the solvers here cut one topological order; their bounds come from the bounds room.
+"""
+
+from functools import cache
+
+from weftline.search import Solver, load_solvers
+
+__all__ = ["solvers"]
+
+_BUILT_IN = ("auto", "single_device", "even_split", "greedy")
+
+
+@cache
+def solvers() -> dict[str, Solver]:
+    """All partition solvers by name."""
+    return load_solvers("partition", _BUILT_IN)

@@ -1,0 +1,44 @@
+"""Fill stages one after another along the order of units; what a stage's device cannot run goes to a host device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices
+from weftline.partition.units import Units
+from weftline.problem import Problem
+
+__all__ = ["fill_stages", "stage_devices"]
+
+
+def stage_devices(problem: Problem) -> list[int]:
+    """Devices that can hold a contiguous stage, in the cluster's order, at most as many as stages are allowed."""
+    contiguous = [d for d in range(len(problem.devices)) if not problem.host[d]]
+    return contiguous[: problem.stage_limit]
+
+
+def fill_stages(
+    problem: Problem, units: Units, devices: Sequence[int], full: Callable[[int, int, int], bool]
+) -> Indices:
+    """Put unit after unit on the current device; `full(stage, device, unit)` asks whether the next stage should begin."""
+    hosts = [d for d in range(len(problem.devices)) if problem.host[d]]
+    chosen = np.zeros(len(units.size), np.int32)
+    left = problem.capacity.tolist()
+    stage = 0
+    for unit in range(len(units.size)):
+        while stage + 1 < len(devices) and full(stage, devices[stage], unit):
+            stage += 1
+        need = int(units.weight[unit])
+        ahead = devices[stage:]
+        fitting = [d for d in [*ahead, *hosts] if units.allowed[unit, d] and left[d] >= need]
+        if not fitting:
+            raise InfeasibleError("a stage has no device that can run the next ops and hold their weights")
+        device = fitting[0]
+        if device in ahead:
+            stage += ahead.index(device)
+        left[device] -= need
+        chosen[unit] = device
+    return chosen[units.of]

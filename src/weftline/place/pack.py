@@ -1,0 +1,62 @@
+"""When memory is so tight that the heuristics run into a wall: CP-SAT packs the weights, with the least total work.
+
+Exact for the memory of weights; activations are checked afterwards by the simulator. Proves infeasibility of the packing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.bounds.group import group_times
+from weftline.errors import InfeasibleError
+from weftline.problem.feasible import least_memory
+from weftline.search import Search, Solver
+
+__all__ = ["SOLVER"]
+
+MAX_CHOICES = 400_000
+
+
+def _solve(search: Search) -> None:
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
+    times, allowed = group_times(problem)
+    if allowed.sum() > MAX_CHOICES:
+        raise InfeasibleError(f"packing {len(times)} groups of ops exactly is too large")
+    model = cp_model.CpModel()
+    chosen = {(g, d): model.new_bool_var("") for g, d in np.argwhere(allowed).tolist()}
+    for g in range(len(times)):
+        model.add_exactly_one(chosen[g, d] for d in range(len(problem.devices)) if allowed[g, d])
+    need = least_memory(problem).tolist()
+    limited = [d for d, device in enumerate(problem.devices) if device.capacity is not None]
+    for d in limited:
+        load = [need[g] * choice for (g, device), choice in chosen.items() if device == d and need[g]]
+        for tied in problem.graph.tied:
+            held = model.new_bool_var("")
+            for g in {int(problem.group[op]) for op in tied.ops}:
+                if (g, d) in chosen:
+                    model.add_implication(chosen[g, d], held)
+            load.append(tied.bytes * held)
+        model.add(sum(load) <= int(problem.capacity[d]))
+    model.minimize(sum(int(times[g, d]) * choice for (g, d), choice in chosen.items()))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = search.seed
+    left = 20.0 if search.time_limit is None else max(0.1, search.time_limit - search.seconds)
+    solver.parameters.max_time_in_seconds = left
+    if search.work_limit is not None:
+        solver.parameters.max_deterministic_time = 10.0
+    status = solver.solve(model)
+    if status == cp_model.INFEASIBLE:
+        raise InfeasibleError("the weights cannot be packed into the devices' memory", proved=True)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        raise InfeasibleError("no packing of the weights was found in time")
+    device = np.zeros(len(times), np.int32)
+    for (g, d), choice in chosen.items():
+        if solver.boolean_value(choice):
+            device[g] = d
+    search.offer(device[problem.group])
+
+
+SOLVER = Solver("pack", "least total work that fits memory (CP-SAT), for when memory is tight", _solve)

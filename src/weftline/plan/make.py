@@ -1,0 +1,166 @@
+"""`make_plan`: bounds, the solver, the baselines, the checker; then everything into one Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+import weftline
+from weftline import partition, place
+from weftline.bounds import Bound, lower_bounds
+from weftline.certify import check
+from weftline.errors import InfeasibleError, UsageError
+from weftline.plan.baselines import baseline_values
+from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
+from weftline.problem import Problem, check_feasible
+from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
+from weftline.search import Event, Search, Solver, find_solver
+from weftline.simulate import Loads, Timeline
+
+__all__ = ["make_plan", "solvers_for"]
+
+
+def solvers_for(objective: str) -> dict[str, Solver]:
+    """The registry of an objective's family."""
+    return partition.solvers() if objective == "throughput" else place.solvers()
+
+
+def make_plan(
+    problem: Problem,
+    *,
+    solver: str = "auto",
+    gap: float = 0.0,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    argv: Sequence[str] = (),
+    on_event: Callable[[Event], None] | None = None,
+) -> Plan:
+    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none."""
+    if (time_limit is not None and time_limit < 0) or (work_limit is not None and work_limit < 1):
+        raise UsageError("a time limit is at least 0 s, a work limit at least 1")
+    check_feasible(problem)
+    registry = solvers_for(problem.rules.objective)
+    chosen = find_solver(registry, solver)
+    search = Search(problem, time_limit, work_limit, gap, seed, on_event, solver)
+    bounds: list[Bound] = []
+    interrupted = False
+    try:
+        bounds += lower_bounds(problem)
+        search.offer_bound(bounds[0])
+        chosen.solve(search)
+    except KeyboardInterrupt:
+        interrupted = True
+    if search.best is None:
+        if interrupted:
+            raise KeyboardInterrupt
+        raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
+    stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
+    seconds = None if work_limit is not None else round(search.seconds, 3)
+    baselines = {} if interrupted else baseline_values(problem, registry, seed)
+    if search.bound is not None and search.bound not in bounds:
+        bounds.append(search.bound)
+    provenance = {
+        "version": weftline.__version__,
+        "inputs": dict(inputs),
+        "argv": tuple(argv),
+        "seed": seed,
+        "time_limit": time_limit,
+        "work_limit": work_limit,
+        "gap": gap,
+    }
+    return _assemble(problem, search.best, bounds, solver, seconds, stopped_by, baselines, provenance)
+
+
+def _assemble(
+    problem: Problem,
+    result: Timeline | Loads,
+    bounds: list[Bound],
+    solver: str,
+    seconds: float | None,
+    stopped_by: str,
+    baselines: dict[str, int | None],
+    provenance: dict[str, object],
+) -> Plan:
+    file = problem_to_file(problem)
+    entries = _check_bounds(file, bounds)
+    best = entries[0]
+    value = result.value
+    plan = Plan(
+        format="weftline-plan",
+        version=1,
+        objective=problem.rules.objective,
+        value_ns=value,
+        bound_ns=best.value_ns,
+        gap=(value - best.value_ns) / value if value else 0.0,
+        proof="none" if best.value_ns == 0 else best.proof,
+        bound_by=best.by,
+        solver=solver,
+        seconds=seconds,
+        stopped_by=stopped_by,
+        baselines=baselines,
+        devices=_devices(problem, result),
+        placement=dict(
+            zip((op.name for op in problem.graph.ops), (problem.devices[d].id for d in result.placement), strict=True)
+        ),
+        stages=_stages(problem, result) if isinstance(result, Loads) else (),
+        timeline=_timeline(result) if isinstance(result, Timeline) else None,
+        bounds=tuple(entries),
+        provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
+        problem=file,
+    )
+    check.check_plan(msgspec.to_builtins(plan))  # a plan that its own checker refuses never leaves this room
+    return plan
+
+
+def _check_bounds(file: ProblemFile, bounds: list[Bound]) -> list[BoundEntry]:
+    """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
+    problem = check.Problem(msgspec.to_builtins(file))
+    entries = [
+        BoundEntry(
+            bound.by,
+            bound.value,
+            "proved"
+            if bound.witness is not None and check.bound_of(problem, bound.witness) >= bound.value
+            else "claimed",
+            bound.witness,
+        )
+        for bound in bounds
+    ]
+    return sorted(entries, key=lambda entry: (-entry.value_ns, entry.proof != "proved"))
+
+
+def _devices(problem: Problem, result: Timeline | Loads) -> dict[str, DeviceUse]:
+    if isinstance(result, Loads):
+        load = result.load.tolist()
+    else:
+        load = [int((result.end - result.start)[result.placement == d].sum()) for d in range(len(problem.devices))]
+    return {
+        device.id: DeviceUse(load[d], int(result.peak[d]), device.capacity) for d, device in enumerate(problem.devices)
+    }
+
+
+def _stages(problem: Problem, loads: Loads) -> tuple[Stage, ...]:
+    return tuple(
+        Stage(
+            device=problem.devices[d].id,
+            ops=int((loads.placement == d).sum()),
+            compute_ns=int(loads.compute[d]),
+            in_ns=int(loads.entering[d]),
+            out_ns=int(loads.leaving[d]),
+            load_ns=int(loads.load[d]),
+        )
+        for d in loads.stages
+    )
+
+
+def _timeline(timeline: Timeline) -> TimelineFile:
+    ops = sorted(
+        zip(range(len(timeline.start)), timeline.start.tolist(), timeline.end.tolist(), strict=True),
+        key=lambda r: (r[1], r[0]),
+    )
+    transfers = sorted((tuple(row) for row in timeline.transfers.tolist()), key=lambda r: (r[4], r))
+    return TimelineFile(tuple(ops), tuple(transfers))

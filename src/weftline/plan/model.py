@@ -1,0 +1,138 @@
+"""The Plan: the fields of plan.json, in the order of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from weftline.problem.json_form import ProblemFile
+
+if TYPE_CHECKING:
+    from weftline.problem import Problem
+
+__all__ = ["BoundEntry", "DeviceUse", "Plan", "Provenance", "Stage", "TimelineFile"]
+
+Proof = Literal["proved", "claimed", "none"]
+
+
+class BoundEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One lower bound."""
+
+    by: str
+    value_ns: int
+    proof: Literal["proved", "claimed"]
+    witness: dict[str, object] | None = None
+
+
+class DeviceUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the plan asks of one device."""
+
+    load_ns: int
+    """Latency: time spent in ops. Throughput: the load of its stage."""
+    memory_bytes: int
+    memory_limit: int | None
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One stage of a pipeline."""
+
+    device: str
+    ops: int
+    compute_ns: int
+    in_ns: int
+    out_ns: int
+    load_ns: int
+
+
+class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When everything happens; numbers refer to the embedded problem."""
+
+    ops: tuple[tuple[int, int, int], ...]
+    """(op, start, end) by start."""
+    transfers: tuple[tuple[int, int, int, int, int, int], ...]
+    """(tensor, from device, to device, consumer op or -1, start, end) by start."""
+
+
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the plan comes from."""
+
+    version: str
+    problem_sha256: str
+    inputs: dict[str, str]
+    """Role of an input file (model, cluster) -> its sha256."""
+    argv: tuple[str, ...]
+    seed: int
+    time_limit: float | None
+    work_limit: int | None
+    gap: float
+
+
+class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
+    """One answer."""
+
+    format: Literal["weftline-plan"]
+    version: Literal[1]
+    objective: Literal["latency", "throughput"]
+    value_ns: int
+    bound_ns: int
+    gap: float
+    """(value - bound) / value"""
+    proof: Proof
+    """Of the best bound."""
+    bound_by: str
+    solver: str
+    seconds: float | None
+    """None under a work limit, so that the bytes repeat."""
+    stopped_by: str
+    """optimal, gap, time, work, interrupted, or done (the solver had nothing more to try)."""
+    baselines: dict[str, int | None]
+    """Name -> value in ns, None where a baseline breaks a limit."""
+    devices: dict[str, DeviceUse]
+    placement: dict[str, str]
+    stages: tuple[Stage, ...]
+    """Throughput, in pipeline order."""
+    timeline: TimelineFile | None
+    """Latency."""
+    bounds: tuple[BoundEntry, ...]
+    provenance: Provenance
+    problem: ProblemFile
+
+    @property
+    def proved_bound_ns(self) -> int:
+        """The best bound that the checker re-computes."""
+        return max((bound.value_ns for bound in self.bounds if bound.proof == "proved"), default=0)
+
+    @property
+    def wins(self) -> bool:
+        """True if no baseline is better."""
+        return all(value is None or value >= self.value_ns for value in self.baselines.values())
+
+    def load_problem(self) -> Problem:
+        """The embedded problem, ready for the simulator."""
+        from weftline.problem.json_form import problem_from_file
+
+        return problem_from_file(self.problem)
+
+    def save(self, path: Path | str) -> None:
+        """Write plan.json."""
+        from weftline.plan.files import save_plan
+
+        save_plan(self, path)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Plan:
+        """Read plan.json."""
+        from weftline.plan.files import load_plan
+
+        return load_plan(path)
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        from weftline.plan.summary import summary
+
+        return summary(self)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.objective}, {self.value_ns} ns, gap {self.gap:.2%} {self.proof}, by {self.solver})"

@@ -1,0 +1,50 @@
+"""A plan in a few lines of text: the value, how far it can be from the best, and what it is compared with."""
+
+from __future__ import annotations
+
+from weftline.plan.model import Plan
+from weftline.units import format_time
+
+__all__ = ["guarantee", "summary"]
+
+_UNITS = {"latency": "latency", "throughput": "period"}
+
+
+def guarantee(plan: Plan) -> str:
+    """The sentence a manager understands."""
+    if plan.bound_ns == 0:
+        return "Nothing is known about how far this plan is from the best possible one."
+    if plan.value_ns == plan.bound_ns:
+        return f"This plan is the best possible ({plan.proof} by {plan.bound_by})."
+    slower = plan.value_ns / plan.bound_ns - 1
+    sentence = f"This plan is at most {slower:.1%} slower than the best possible ({plan.proof} by {plan.bound_by}"
+    if plan.proof == "claimed" and plan.proved_bound_ns:
+        sentence += f"; {plan.value_ns / plan.proved_bound_ns - 1:.1%} proved independently"
+    return sentence + ")."
+
+
+def summary(plan: Plan) -> str:
+    """Value, guarantee, baselines, devices."""
+    graph = plan.problem.graph
+    lines = [
+        f"{graph.name}: {len(graph.ops)} ops on {len(plan.devices)} devices, {_UNITS[plan.objective]} {format_time(plan.value_ns)}",
+        f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
+        f"solver {plan.solver}, stopped by {plan.stopped_by}"
+        + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),
+    ]
+    for name, value in plan.baselines.items():
+        lines.append(
+            f"  {name:<14} "
+            + ("does not fit" if value is None else f"{format_time(value):>10}  {_versus(plan, value)}")
+        )
+    if not plan.wins:
+        better = min((v, k) for k, v in plan.baselines.items() if v is not None)[1]
+        lines.append(f"A baseline is better than this plan: {better}.")
+    return "\n".join(lines)
+
+
+def _versus(plan: Plan, value: int) -> str:
+    if plan.value_ns == 0:
+        return ""
+    ratio = value / plan.value_ns
+    return f"the plan is {ratio:.2f}x as fast" if ratio >= 1 else f"it is {1 / ratio:.2f}x as fast as the plan"

@@ -1,0 +1,23 @@
+"""Problem = graph + devices + costs + limits + rules: everything a solver may know.
+
+In: a Graph and a Cluster, or a file that holds costs. Out: a `Problem` that passed the early feasibility checks, and its
+JSON form, which plans embed. Simplified: pins and forbids are folded into the times (a forbidden device is an absent time).
+"""
+
+from weftline.problem.feasible import check_feasible
+from weftline.problem.json_form import problem_from_json, problem_hash, problem_to_json
+from weftline.problem.load import asked_rules, build_problem, load_problem
+from weftline.problem.model import UNLIMITED, Problem, Rules
+
+__all__ = [
+    "UNLIMITED",
+    "Problem",
+    "Rules",
+    "asked_rules",
+    "build_problem",
+    "check_feasible",
+    "load_problem",
+    "problem_from_json",
+    "problem_hash",
+    "problem_to_json",
+]

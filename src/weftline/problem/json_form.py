@@ -1,0 +1,160 @@
+"""Problem <-> canonical JSON, the form that plans embed: repeated rows of costs are stored once, -1 is an absent time."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from weftline.cluster import Device
+from weftline.cost import CostTable
+from weftline.errors import InputError
+from weftline.graph import Graph, assemble
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem.model import Problem, Rules
+
+__all__ = [
+    "PROBLEM_FORMAT",
+    "ProblemFile",
+    "problem_from_file",
+    "problem_from_json",
+    "problem_hash",
+    "problem_to_file",
+    "problem_to_json",
+]
+
+PROBLEM_FORMAT = "weftline-problem"
+
+
+class DeviceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A device as a plan needs to know it."""
+
+    id: str
+    kind: str
+    capacity: int | None = None
+    """Bytes it can hold, reserve already taken off; null = no limit."""
+    host: bool = False
+    runtime: str = ""
+
+
+class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form."""
+
+    format: Literal["weftline-problem"]
+    version: Literal[1]
+    graph: Graph
+    devices: tuple[DeviceFile, ...]
+    time_rows: tuple[tuple[int, ...], ...]
+    """Distinct rows of op times, one entry per device."""
+    time_row: tuple[int, ...]
+    """Op -> row of `time_rows`."""
+    transfer_rows: tuple[tuple[int, ...], ...]
+    """Distinct transfer matrices, K * K entries each, row = from."""
+    transfer_row: tuple[int, ...]
+    """Tensor -> row of `transfer_rows`."""
+    together: tuple[tuple[int, ...], ...]
+    buses: tuple[tuple[int, int, str], ...]
+    rules: Rules
+    cost_source: str
+
+
+def problem_to_file(problem: Problem) -> ProblemFile:
+    """Flatten."""
+    time_rows, time_row = _distinct(problem.cost.time)
+    flat = problem.cost.transfer.reshape(len(problem.cost.transfer), -1)
+    used = flat[problem.cost.transfer_row] if len(problem.cost.transfer_row) else flat[:0]
+    transfer_rows, transfer_row = _distinct(used)
+    return ProblemFile(
+        format="weftline-problem",
+        version=1,
+        graph=problem.graph,
+        devices=tuple(DeviceFile(d.id, d.kind, d.capacity, d.host, d.runtime) for d in problem.devices),
+        time_rows=_tuples(time_rows),
+        time_row=tuple(time_row.tolist()),
+        transfer_rows=_tuples(transfer_rows),
+        transfer_row=tuple(transfer_row.tolist()),
+        together=problem.together,
+        buses=problem.buses,
+        rules=problem.rules,
+        cost_source=problem.cost.source,
+    )
+
+
+def problem_from_file(file: ProblemFile) -> Problem:
+    """Check and build."""
+    graph = assemble(file.graph.name, file.graph.ops, file.graph.tensors, file.graph.tied)
+    if any(a.name != b.name for a, b in zip(graph.ops, file.graph.ops, strict=True)):
+        raise InputError("the ops of a problem file must be in topological order", where="graph.ops")
+    k = len(file.devices)
+    time = _gather(file.time_rows, file.time_row, k, "time_rows")
+    transfer = (
+        np.array(file.transfer_rows, np.int64).reshape(-1, k, k)
+        if file.transfer_rows
+        else np.zeros((0, k, k), np.int64)
+    )
+    _gather(file.transfer_rows, file.transfer_row, k * k, "transfer_rows")
+    return Problem(
+        graph=graph,
+        devices=tuple(
+            Device(id=d.id, kind=d.kind, memory=d.capacity, host=d.host, runtime=d.runtime) for d in file.devices
+        ),
+        cost=CostTable(time, transfer, np.array(file.transfer_row, np.int32), file.cost_source),
+        rules=file.rules,
+        together=file.together,
+        buses=file.buses,
+    )
+
+
+def problem_to_json(problem: Problem) -> bytes:
+    """The canonical bytes of a problem."""
+    return msgspec.json.encode(problem_to_file(problem))
+
+
+def problem_hash(file: ProblemFile) -> str:
+    """sha256 of the canonical form (keys sorted, no spaces, ASCII), which the checker re-computes with the standard library."""
+    return hashlib.sha256(canonical(msgspec.to_builtins(file))).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Keys sorted, no spaces, ASCII only: what `json.dumps` of any Python gives."""
+    import json
+
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def problem_from_json(data: bytes) -> Problem:
+    """Read a problem; a broken file gives an `InputError` with the path inside it."""
+    try:
+        file = msgspec.json.decode(data, type=ProblemFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a weftline problem: {error}") from error
+    return problem_from_file(file)
+
+
+def _distinct(rows: Ints) -> tuple[Ints, Indices]:
+    """Distinct rows in order of first appearance, and the row number of each original row."""
+    if not len(rows):
+        return rows, np.zeros(0, np.int32)
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rows[first[order]], rank[inverse.ravel()]
+
+
+def _tuples(rows: Ints) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for row in rows.tolist())
+
+
+def _gather(rows: tuple[tuple[int, ...], ...], index: tuple[int, ...], width: int, where: str) -> Ints:
+    if any(len(row) != width for row in rows):
+        raise InputError(f"every row needs {width} entries", where=where)
+    if any(not 0 <= i < len(rows) for i in index):
+        raise InputError("refers to a row that does not exist", where=where.removesuffix("s"))
+    try:
+        table = np.array(rows, np.int64).reshape(len(rows), width)
+    except OverflowError:
+        raise InputError("an entry does not fit in 64 bits", where=where) from None
+    return table[np.array(index, np.int64)] if index else table[:0]

@@ -1,0 +1,162 @@
+"""The two ways to a Problem: a graph and a cluster, or a file that holds costs too."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from weftline.cluster import Cluster, Device
+from weftline.cost import CostTable, analytic_costs, devices_of_file, expand_file_costs
+from weftline.errors import InputError, UsageError
+from weftline.graph import Graph
+from weftline.importers import FileCosts, Imported, ImportOptions, read_file
+from weftline.problem.feasible import check_feasible
+from weftline.problem.json_form import PROBLEM_FORMAT, problem_from_json
+from weftline.problem.limits import apply_limits
+from weftline.problem.model import Problem, Rules
+
+__all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem"]
+
+DROPPABLE = ("cpus", "memory", "together")
+"""Limits of a problem that `without` can drop."""
+
+ACCELERATOR = "accelerator"
+
+
+def load_problem(
+    path: Path | str,
+    *,
+    cluster: Cluster | None = None,
+    rules: Mapping[str, object] = MappingProxyType({}),
+    without: Collection[str] = (),
+    options: ImportOptions | None = None,
+) -> tuple[Problem, str]:
+    """Read a model or problem file -> (problem, sha256 of the file).
+
+    `rules` holds what is asked explicitly (fields of `Rules`); the file's own rules hold for the rest.
+    """
+    problem, digest = _problem_file(Path(path))
+    if problem is not None:
+        if cluster is not None:
+            raise UsageError(f"{path} holds its own devices and costs; leave the cluster out")
+        problem = _without(problem, without)
+        return check_feasible(problem.with_rules(_fit_stages(asked_rules(rules, problem.rules), problem))), digest
+    imported = read_file(path, options)
+    if imported.costs is None or (cluster is not None and any(op.flops for op in imported.graph.ops)):
+        if cluster is None:
+            raise UsageError(
+                f"{path} holds no costs, so a cluster is needed. Try --cluster laptop, or: weftline cluster presets"
+            )
+        problem = build_problem(imported.graph, cluster, rules=asked_rules(rules), without=without)
+        return problem, imported.sha256
+    if cluster is not None:
+        raise UsageError(f"{path} holds its own devices and costs ({imported.format}); leave the cluster out")
+    own = Rules(transfers=imported.costs.transfers, memory=imported.costs.memory)
+    return _from_costs(imported, imported.costs, asked_rules(rules, own), without), imported.sha256
+
+
+def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:
+    """`own` rules (or the defaults) with what is asked explicitly on top; None means not asked."""
+    changes = {name: value for name, value in asked.items() if value is not None}
+    merged = {**msgspec.structs.asdict(own or Rules()), **changes}
+    try:
+        return msgspec.convert(merged, Rules)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"unknown rule: {error}") from error
+
+
+def build_problem(
+    graph: Graph,
+    cluster: Cluster,
+    *,
+    cost: CostTable | None = None,
+    rules: Rules | None = None,
+    without: Collection[str] = (),
+) -> Problem:
+    """Cost a graph on a cluster (analytic unless a table is given), apply the cluster's limits, check feasibility."""
+    cost = cost or analytic_costs(graph, cluster)
+    limits = msgspec.structs.replace(cluster.limits, together=()) if "together" in without else cluster.limits
+    cost, together = apply_limits(graph, cluster.index, cost, limits)
+    buses = tuple((cluster.index[k.source], cluster.index[k.target], k.shared) for k in cluster.links if k.shared)
+    rules = rules or Rules()
+    problem = Problem(graph, cluster.devices, cost, msgspec.structs.replace(rules, stages=0), together, buses)
+    problem = _without(problem, without)
+    return check_feasible(problem.with_rules(_fit_stages(rules, problem)))
+
+
+def _fit_stages(rules: Rules, problem: Problem) -> Rules:
+    if rules.stages > len(problem.devices):
+        raise UsageError(f"{rules.stages} stages need {rules.stages} devices, there are {len(problem.devices)}")
+    return rules
+
+
+def _from_costs(imported: Imported, costs: FileCosts, rules: Rules, without: Collection[str]) -> Problem:
+    if rules.stages and any(group.kind == ACCELERATOR for group in costs.classes):
+        classes = tuple(replace(g, count=rules.stages) if g.kind == ACCELERATOR else g for g in costs.classes)
+        costs, rules = replace(costs, classes=classes), msgspec.structs.replace(rules, stages=0)
+    devices, cost = devices_of_file(costs), expand_file_costs(costs)
+    if not devices:
+        raise InputError("the file has no device left", hint="ask for at least one stage")
+    problem = Problem(imported.graph, devices, cost, msgspec.structs.replace(rules, stages=0), costs.together)
+    problem = _without(problem, without)
+    return check_feasible(problem.with_rules(_fit_stages(rules, problem)))
+
+
+def _without(problem: Problem, without: Collection[str]) -> Problem:
+    unknown = set(without) - set(DROPPABLE)
+    if unknown:
+        raise UsageError(f"cannot drop {sorted(unknown)}; what can be dropped: {', '.join(DROPPABLE)}")
+    if "together" in without:
+        problem = replace(problem, together=())
+    if "memory" in without:
+        problem = replace(problem, devices=tuple(_unlimited(device) for device in problem.devices))
+    if "cpus" in without:
+        problem = _keep_devices(problem, [i for i, device in enumerate(problem.devices) if device.kind != "cpu"])
+    return problem
+
+
+def _unlimited(device: Device) -> Device:
+    return Device(
+        id=device.id, kind=device.kind, memory=None, rate=device.rate, runtime=device.runtime, host=device.host
+    )
+
+
+def _keep_devices(problem: Problem, keep: list[int]) -> Problem:
+    if not keep:
+        raise UsageError("without its CPUs the problem has no device left")
+    position = {old: new for new, old in enumerate(keep)}
+    cost = CostTable(
+        problem.cost.time[:, keep],
+        problem.cost.transfer[:, keep][:, :, keep],
+        problem.cost.transfer_row,
+        problem.cost.source,
+    )
+    return replace(
+        problem,
+        devices=tuple(problem.devices[i] for i in keep),
+        cost=cost,
+        buses=tuple(
+            (position[a], position[b], name) for a, b, name in problem.buses if a in position and b in position
+        ),
+    )
+
+
+def _problem_file(path: Path) -> tuple[Problem | None, str]:
+    """A file in our own problem form, or None; its hash."""
+    try:
+        with path.open("rb") as file:
+            if f'"{PROBLEM_FORMAT}"'.encode() not in file.read(256):
+                return None, ""
+            file.seek(0)
+            data = file.read()
+    except OSError:
+        return None, ""  # the importers say what is wrong with it
+    try:
+        return problem_from_json(data), hashlib.sha256(data).hexdigest()
+    except InputError as error:
+        raise error.at(str(path)) from error

@@ -1,0 +1,140 @@
+"""How every solver is called, and what it may use: a budget, a seed, a place to offer candidates.
+
+In: a Problem. A solver offers placements; `Search` costs each with the one simulator, keeps the best that breaks no limit, and
+tells `on_event`. So a solver that is stopped (time, work, Ctrl-C) still has its best answer, and no solver reports its own value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from time import monotonic
+
+import numpy as np
+
+from weftline.bounds import Bound
+from weftline.errors import InfeasibleError, UsageError
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem import Problem
+from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
+
+__all__ = ["Event", "Search", "Solver", "find_solver", "load_solvers"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth showing while a solver works."""
+
+    seconds: float
+    """Since the search began."""
+    solver: str
+    value: int | None
+    """Best so far, ns."""
+    bound: int | None
+    """Best lower bound so far, ns."""
+    message: str = ""
+
+
+@dataclass
+class Search:
+    """One search: what was asked, what was found. Only `offer` and `offer_bound` change it."""
+
+    problem: Problem
+    time_limit: float | None = None
+    """Seconds."""
+    work_limit: int | None = None
+    """Candidates to be costed; with it instead of a time limit the result does not depend on the machine."""
+    gap: float = 0.0
+    """Good enough: (value - bound) / value."""
+    seed: int = 0
+    on_event: Callable[[Event], None] | None = None
+    solver: str = ""
+    best: Timeline | Loads | None = None
+    bound: Bound | None = None
+    offered: int = 0
+    refused: tuple[str, ...] = ()
+    """Why the last candidate was refused."""
+    _begun: float = field(default_factory=monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Since the search began."""
+        return monotonic() - self._begun
+
+    @property
+    def stopped_by(self) -> str:
+        """The stop rule that has fired, or nothing."""
+        if self.best is not None and self.bound is not None:
+            if self.best.value <= self.bound.value:
+                return "optimal"
+            if self.best.value - self.bound.value <= self.gap * self.best.value:
+                return "gap"
+        if self.work_limit is not None and self.offered >= self.work_limit:
+            return "work"
+        if self.time_limit is not None and self.seconds >= self.time_limit:
+            return "time"
+        return ""
+
+    def offer(self, placement: Indices, *, order: Indices | None = None, actions: Ints | None = None) -> int | None:
+        """Cost a candidate -> its value, or None if it breaks a limit (then `refused` says which)."""
+        self.offered += 1
+        try:
+            result = self._simulate(np.asarray(placement, np.int32), order, actions)
+        except InfeasibleError as error:
+            self.refused = (str(error),)
+            return None
+        self.refused = violations(self.problem, result)
+        if self.refused:
+            return None
+        if self.best is None or result.value < self.best.value:
+            self.best = result
+            self.tell()
+        return result.value
+
+    def offer_bound(self, bound: Bound) -> None:
+        """A lower bound that a solver found or claims."""
+        if self.bound is None or bound.value > self.bound.value:
+            self.bound = bound
+            self.tell()
+
+    def tell(self, message: str = "") -> None:
+        """Report progress."""
+        if self.on_event is not None:
+            value = None if self.best is None else self.best.value
+            bound = None if self.bound is None else self.bound.value
+            self.on_event(Event(self.seconds, self.solver, value, bound, message))
+
+    def _simulate(self, placement: Indices, order: Indices | None, actions: Ints | None) -> Timeline | Loads:
+        if self.problem.rules.objective == "throughput":
+            return simulate_throughput(self.problem, placement)
+        if actions is not None:
+            return replay(self.problem, placement, actions)
+        return simulate_latency(self.problem, placement, order)
+
+
+@dataclass(frozen=True)
+class Solver:
+    """One entry of a registry."""
+
+    name: str
+    description: str
+    solve: Callable[[Search], None]
+    """Offers candidates (and bounds) to the search until it is done or `stopped_by` says so."""
+    baseline: bool = False
+    """Reported beside every answer of its family."""
+
+
+def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:
+    """The solvers of a room by name: ours, then those that other packages offer under the entry point `weftline.<room>`."""
+    found: list[Solver] = [import_module(f"weftline.{room}.{module}").SOLVER for module in modules]
+    found += [point.load() for point in entry_points(group=f"weftline.{room}")]
+    return {solver.name: solver for solver in found}
+
+
+def find_solver(solvers: dict[str, Solver], name: str) -> Solver:
+    """The solver of that name, or an error that lists what exists."""
+    if name not in solvers:
+        raise UsageError(f"unknown solver {name!r}; there are: {', '.join(solvers)}")
+    return solvers[name]

@@ -1,0 +1,29 @@
+"""The only place that says what time and memory mean (see docs/concepts.md).
+
+In: a Problem and decisions (a device per op; for latency also the order of ops and transfers). Out: `Timeline` (latency) or
+`Loads` (throughput), each with its value in ns and the memory peak of every device; `evaluate` does it for many placements.
+Simplified: times are fixed numbers; inputs of the model are present on every device at time 0; outputs stay where they are made.
+"""
+
+from weftline.simulate.batch import INFEASIBLE, Evaluation, evaluate
+from weftline.simulate.latency import replay, simulate_latency
+from weftline.simulate.limits import violations
+from weftline.simulate.memory import memory_over_time
+from weftline.simulate.order import default_order, upward_rank
+from weftline.simulate.throughput import simulate_throughput
+from weftline.simulate.timeline import Loads, Timeline
+
+__all__ = [
+    "INFEASIBLE",
+    "Evaluation",
+    "Loads",
+    "Timeline",
+    "default_order",
+    "evaluate",
+    "memory_over_time",
+    "replay",
+    "simulate_latency",
+    "simulate_throughput",
+    "upward_rank",
+    "violations",
+]

@@ -1,0 +1,94 @@
+"""The flat arrays that kernels read, made once per problem."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem import Problem
+
+__all__ = ["Tables", "Unsigned", "tables"]
+
+Unsigned = NDArray[np.uint32]
+"""Unsigned indices spare a kernel the test for negative ones: this alone makes it twice as fast."""
+
+
+class Tables(NamedTuple):
+    """One problem, flat. numba passes a NamedTuple of arrays to a kernel as it is."""
+
+    time: Ints
+    transfer: Ints
+    transfer_row: Indices
+    producer: Indices
+    consumer_ptr: Indices
+    consumer_of: Indices
+    edge_ptr: Unsigned
+    edge_tensor: Unsigned
+    edge_maker: Unsigned
+    """Op -> tensors it reads from other ops, and the ops that make them."""
+    output_ptr: Indices
+    output_of: Indices
+    tensor_bytes: Ints
+    is_output: NDArray[np.bool_]
+    static_bytes: Ints
+    """(n,): what an op holds all the time: weights, and under the static rule its workspace too."""
+    workspace_bytes: Ints
+    backward: NDArray[np.bool_]
+    tied_ptr: Indices
+    tied_of: Indices
+    tied_bytes: Ints
+    bus: Indices
+    host: NDArray[np.bool_]
+    per_edge: bool
+    sequential: bool
+    overlapped: bool
+    dynamic: bool
+    stage_limit: int
+
+
+def tables(problem: Problem) -> Tables:
+    """The arrays of a problem (cached on it)."""
+    found = problem.__dict__.get("_tables")
+    if found is None:
+        found = _build(problem)
+        problem.__dict__["_tables"] = found
+    return found  # type: ignore[no-any-return]
+
+
+def _build(problem: Problem) -> Tables:
+    graph, rules = problem.graph.arrays, problem.rules
+    dynamic = rules.memory == "dynamic"
+    inner = graph.producer[graph.input_of] >= 0
+    edge_tensor = graph.input_of[inner]
+    edge_ptr = np.concatenate([[0], np.cumsum(inner)])[graph.input_ptr]
+    return Tables(
+        time=np.ascontiguousarray(problem.cost.time),
+        transfer=np.ascontiguousarray(problem.cost.transfer),
+        transfer_row=problem.cost.transfer_row,
+        producer=graph.producer,
+        consumer_ptr=graph.consumer_ptr,
+        consumer_of=graph.consumer_of,
+        edge_ptr=edge_ptr.astype(np.uint32),
+        edge_tensor=edge_tensor.astype(np.uint32),
+        edge_maker=graph.producer[edge_tensor].astype(np.uint32),
+        output_ptr=graph.output_ptr,
+        output_of=graph.output_of,
+        tensor_bytes=graph.tensor_bytes,
+        is_output=graph.is_output,
+        static_bytes=graph.weight_bytes if dynamic else graph.weight_bytes + graph.workspace_bytes,
+        workspace_bytes=graph.workspace_bytes,
+        backward=graph.backward,
+        tied_ptr=graph.tied_ptr,
+        tied_of=graph.tied_of,
+        tied_bytes=graph.tied_bytes,
+        bus=problem.bus,
+        host=problem.host,
+        per_edge=rules.transfers == "per-edge",
+        sequential=rules.runtime == "sequential",
+        overlapped=rules.communication == "overlapped",
+        dynamic=dynamic,
+        stage_limit=problem.stage_limit,
+    )

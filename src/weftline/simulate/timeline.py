@@ -1,0 +1,71 @@
+"""What the simulator returns: a Timeline for latency, Loads for throughput."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weftline.graph.arrays import Indices, Ints
+
+__all__ = ["TRANSFER_COLUMNS", "Loads", "Timeline"]
+
+TRANSFER_COLUMNS = ("tensor", "source", "target", "consumer", "start", "end")
+"""Columns of `Timeline.transfers`; consumer is -1 where a tensor is sent once for all consumers of a device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When everything happens, for one inference. Times in ns from 0."""
+
+    placement: Indices
+    """(n,): device of each op."""
+    start: Ints
+    end: Ints
+    """(n,): of each op."""
+    transfers: Ints
+    """(T, 6): see TRANSFER_COLUMNS. Transfers that take no time are left out."""
+    peak: Ints
+    """(K,): largest number of bytes each device holds at any time."""
+
+    @property
+    def value(self) -> int:
+        """The latency."""
+        return int(self.end.max())
+
+    def actions(self, producer: Indices) -> Ints:
+        """(A, 3) rows in time order: (op, -1, -1), or (tensor, target device, consumer or -1) for a transfer.
+
+        Replaying them gives this timeline or an earlier one. `producer` is `graph.arrays.producer`.
+        """
+        n = len(self.placement)
+        # At equal times an op of no duration comes before the transfers of its tensors, and these before their consumers.
+        when = np.concatenate([self.start, self.transfers[:, 4]])
+        rank = np.concatenate([2 * np.arange(n), 2 * producer[self.transfers[:, 0]].astype(np.int64) + 1])
+        rows = np.full((n + len(self.transfers), 3), -1, np.int64)
+        rows[:n, 0] = np.arange(n)
+        rows[n:] = self.transfers[:, [0, 2, 3]]
+        return rows[np.lexsort((rank, when))]
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """How busy each device is per inference in the steady state of a pipeline. Times in ns."""
+
+    placement: Indices
+    compute: Ints
+    entering: Ints
+    """(K,): transfers of tensors that enter, each once."""
+    leaving: Ints
+    """(K,): transfers of tensors that leave, each once."""
+    load: Ints
+    """(K,): what counts, by the rule of communication."""
+    peak: Ints
+    """(K,): bytes."""
+    stages: tuple[int, ...]
+    """The devices used, in pipeline order."""
+
+    @property
+    def value(self) -> int:
+        """The period: the largest load."""
+        return int(self.load.max())

@@ -1,0 +1,182 @@
+"""Small random graphs and problems with every option, from anything that can choose: a seed, or hypothesis.
+
+In: a `Chooser`. Out: a Graph, a Problem or a placement. Numbers are small, so that ties, zeros and tight memory are common.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+
+from weftline.cluster import Device
+from weftline.cost import ABSENT, CostTable
+from weftline.graph import Graph, Op, Tensor, Tied, assemble
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem import Problem, Rules
+from weftline.problem.limits import merge_together
+
+__all__ = ["Chooser", "SeededChooser", "make_graph", "make_order", "make_placement", "make_problem", "random_problem"]
+
+T = TypeVar("T")
+Objective = Literal["latency", "throughput"]
+
+
+class Chooser(Protocol):
+    """Something that makes choices."""
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number in low..high."""
+        ...
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options."""
+        ...
+
+
+class SeededChooser:
+    """Choices from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number in low..high."""
+        return self._random.randint(low, high)
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options."""
+        return options[self._random.randint(0, len(options) - 1)]
+
+
+def random_problem(
+    seed: int, objective: Objective, *, max_ops: int = 8, max_devices: int = 3, **fixed: object
+) -> Problem:
+    """The problem of a seed; `fixed` sets fields of `Rules`."""
+    return make_problem(SeededChooser(seed), objective, max_ops=max_ops, max_devices=max_devices, **fixed)
+
+
+def make_graph(choose: Chooser, max_ops: int, *, training: bool = False) -> Graph:
+    """Ops with 0 to 2 outputs each, inputs of the model, tied weights; for training the last ops are backward."""
+    n = choose.integer(1, max_ops)
+    first_backward = choose.integer(1, n) if training else n
+    ops = [
+        Op(
+            name=f"op{i}",
+            kind=choose.pick(("MatMul", "Add", "Conv")),
+            flops=choose.integer(0, 100) * 10**6,
+            weight_bytes=choose.integer(0, 9),
+            workspace_bytes=choose.integer(0, 3),
+            traffic_bytes=choose.integer(0, 10**6),
+            block=f"layer.{i // 3}",
+            backward=i >= first_backward,
+        )
+        for i in range(n)
+    ]
+    tensors = []
+    for producer in range(-1, n):
+        for number in range(choose.pick((0, 1, 1, 1, 2)) if n > 1 else 1):
+            later = range(producer + 1, n)
+            readers = {choose.pick(later) for _ in range(choose.integer(1, 3))} if later else set()
+            output = producer >= 0 and (not readers or choose.integer(0, 5) == 0)
+            tensors.append(
+                Tensor(
+                    f"t{producer}.{number}",
+                    producer,
+                    tuple(sorted(readers)),
+                    choose.integer(0, 9),
+                    (),
+                    "float32",
+                    output,
+                )
+            )
+    tied = []
+    if n > 1 and choose.integer(0, 3) == 0:
+        users = {choose.integer(0, n - 1) for _ in range(3)}
+        if len(users) > 1:
+            tied.append(Tied("shared", choose.integer(1, 9), tuple(sorted(users))))
+    return assemble("generated", ops, tensors, tied)
+
+
+def make_problem(
+    choose: Chooser,
+    objective: Objective,
+    *,
+    max_ops: int = 8,
+    max_devices: int = 3,
+    limits: bool = True,
+    **fixed: object,
+) -> Problem:
+    """A problem in which every op has at least one device. With `limits`: absent times and links, memory, together, buses."""
+    graph = make_graph(choose, max_ops, training=objective == "throughput" and choose.integer(0, 3) == 0)
+    n, m, k = len(graph.ops), len(graph.tensors), choose.integer(1, max_devices)
+    rare = 8 if limits else 0
+    time = _table(choose, (n, k), rare)
+    for row in time:
+        if row.max() == ABSENT:
+            row[choose.integer(0, k - 1)] = choose.integer(0, 9)
+    rows = choose.integer(1, 3)
+    transfer = _table(choose, (rows, k, k), 20 if limits else 0)
+    transfer[:, range(k), range(k)] = 0
+    capacities = [choose.integer(5, 60) if limits and choose.integer(0, 2) == 0 else None for _ in range(k)]
+    hosts = [limits and objective == "throughput" and choose.integer(0, 5) == 0 for _ in range(k)]
+    devices = tuple(
+        Device(id=f"d{i}", kind="cpu" if host else "gpu", memory=capacity, host=host)
+        for i, (capacity, host) in enumerate(zip(capacities, hosts, strict=True))
+    )
+    buses = [
+        (a, b, choose.pick(("x", "y")))
+        for a in range(k)
+        for b in range(k)
+        if a != b and limits and choose.integer(0, 2) == 0
+    ]
+    together = [{choose.integer(0, n - 1) for _ in range(2)}] if limits and choose.integer(0, 2) == 0 else []
+    options: dict[str, object] = {
+        "objective": objective,
+        "runtime": choose.pick(("parallel", "parallel", "sequential")),
+        "transfers": choose.pick(("per-tensor", "per-edge")),
+        "communication": choose.pick(("added", "overlapped")),
+        "memory": choose.pick(("dynamic", "static")),
+        "stages": choose.integer(0, k),
+    }
+    return Problem(
+        graph=graph,
+        devices=devices,
+        cost=CostTable(
+            time, transfer, np.array([choose.integer(0, rows - 1) for _ in range(m)], np.int32), "generated"
+        ),
+        rules=Rules(**{**options, **fixed}),  # type: ignore[arg-type]
+        together=merge_together(together),
+        buses=tuple(buses),
+    )
+
+
+def make_placement(choose: Chooser, problem: Problem) -> Indices:
+    """Any placement on devices that can run the ops; `together`, memory and links may be broken."""
+    allowed = [np.flatnonzero(row != ABSENT).tolist() for row in problem.cost.time]
+    return np.array([choose.pick(devices) for devices in allowed], np.int32)
+
+
+def make_order(choose: Chooser, problem: Problem) -> Indices:
+    """Any topological order."""
+    makers = [set() for _ in problem.graph.ops]  # type: list[set[int]]
+    for tensor in problem.graph.tensors:
+        for op in tensor.consumers:
+            makers[op].add(tensor.producer)
+    done: set[int] = {-1}
+    order: list[int] = []
+    while len(order) < len(makers):
+        op = choose.pick([op for op in range(len(makers)) if op not in done and makers[op] <= done])
+        order.append(op)
+        done.add(op)
+    return np.array(order, np.int32)
+
+
+def _table(choose: Chooser, shape: tuple[int, ...], rare: int) -> Ints:
+    """Times 0..9, absent once in `rare` entries."""
+    values = [
+        ABSENT if rare and choose.integer(1, rare) == 1 else choose.integer(0, 9) for _ in range(int(np.prod(shape)))
+    ]
+    return np.array(values, np.int64).reshape(shape)

@@ -1,0 +1,166 @@
+"""A model like mT5 (Xue et al. 2021): encoder and decoder with one large embedding that both and the head share.
+
+In: token ids and padding mask of the source, token ids of the target. Out: logits over the vocabulary.
+Simplified: mT5 proper keeps a head of its own; here it is tied, as in the first T5. No key-value cache.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.errors import UsageError
+from weftline.zoo.architecture import Architecture
+from weftline.zoo.attention import causal_mask, multi_head_attention, padding_mask
+from weftline.zoo.builder import Builder, Value
+from weftline.zoo.gpt import language_head
+from weftline.zoo.layers import gelu_tanh, linear, rms_norm
+
+__all__ = ["ARCHITECTURES"]
+
+BUCKETS = 32
+FAR = 128
+"""Distances from here on share the last bucket."""
+MAX_TOKENS = 4096
+"""The buckets of all pairs of tokens are a constant of the model."""
+
+
+def write(
+    b: Builder,
+    *,
+    layers: int,
+    hidden: int,
+    heads: int,
+    head_size: int,
+    inner: int,
+    sequence: int,
+    target: int,
+    vocabulary: int,
+    batch: int,
+) -> None:
+    """Encoder and decoder of `layers` layers each; `sequence` source and `target` target tokens."""
+    if max(sequence, target) > MAX_TOKENS:
+        raise UsageError(f"{max(sequence, target)} tokens are more than {MAX_TOKENS}: use shorter sequences")
+    ids = b.input("input_ids", (batch, sequence), "int64")
+    attention_mask = b.input("attention_mask", (batch, sequence), "int64")
+    target_ids = b.input("decoder_input_ids", (batch, target), "int64")
+    embedding = b.param("shared.weight", (vocabulary, hidden), 1.0)
+    width, gain = heads * head_size, 1 / sqrt(2 * layers)
+    with b.scope("encoder"):
+        seen = padding_mask(b, attention_mask)
+        x = b.gather(embedding, ids)
+        bias = b.add(_position_bias(b, sequence, heads, both_ways=True), seen)
+        for layer in range(layers):
+            with b.scope(f"block.{layer}"):
+                x = _self_attention(b, x, heads, width=width, bias=bias, gain=gain)
+                x = _gated_feed_forward(b, x, inner, gain)
+        encoded = rms_norm(b, x, "final_layer_norm")
+    with b.scope("decoder"):
+        x = b.gather(embedding, target_ids)
+        bias = b.add(_position_bias(b, target, heads, both_ways=False), causal_mask(b, target))
+        for layer in range(layers):
+            with b.scope(f"block.{layer}"):
+                x = _self_attention(b, x, heads, width=width, bias=bias, gain=gain)
+                x = _cross_attention(b, x, encoded, heads, width=width, seen=seen, gain=gain)
+                x = _gated_feed_forward(b, x, inner, gain)
+        x = b.mul(rms_norm(b, x, "final_layer_norm"), 1 / sqrt(hidden))
+    with b.scope("lm_head"):
+        b.output(language_head(b, x, embedding), "logits")
+
+
+def _self_attention(b: Builder, x: Value, heads: int, *, width: int, bias: Value, gain: float) -> Value:
+    with b.scope("self_attention"):
+        y = rms_norm(b, x, "layer_norm")
+        y = multi_head_attention(
+            b, y, heads, width=width, bias=False, scaled=False, adjust=lambda scores: b.add(scores, bias), gain=gain
+        )
+        return b.add(x, y)
+
+
+def _cross_attention(
+    b: Builder, x: Value, encoded: Value, heads: int, *, width: int, seen: Value, gain: float
+) -> Value:
+    with b.scope("cross_attention"):
+        y = rms_norm(b, x, "layer_norm")
+        y = multi_head_attention(
+            b,
+            y,
+            heads,
+            memory=encoded,
+            width=width,
+            bias=False,
+            scaled=False,
+            adjust=lambda scores: b.add(scores, seen),
+            gain=gain,
+        )
+        return b.add(x, y)
+
+
+def _gated_feed_forward(b: Builder, x: Value, inner: int, gain: float) -> Value:
+    with b.scope("feed_forward"):
+        y = rms_norm(b, x, "layer_norm")
+        gate = gelu_tanh(b, linear(b, y, inner, "wi_0", bias=False))
+        y = b.mul(gate, linear(b, y, inner, "wi_1", bias=False))
+        return b.add(x, linear(b, y, x.shape[-1], "wo", bias=False, gain=gain))
+
+
+def _position_bias(b: Builder, tokens: int, heads: int, *, both_ways: bool) -> Value:
+    """(1, heads, queries, keys): a learnt number per head and bucket of distance, used by every layer of a stack."""
+    with b.scope("relative_attention_bias"):
+        table = b.param("weight", (BUCKETS, heads), 0.5)
+        bias = b.gather(table, _buckets(tokens, both_ways))
+        return b.unsqueeze(b.transpose(bias, 2, 0, 1), 0)
+
+
+def _buckets(tokens: int, both_ways: bool) -> NDArray[np.int64]:
+    """Bucket of each (query, key): one per distance when near, logarithmic when far; keys ahead have their own half."""
+    ahead = np.arange(tokens)[None, :] - np.arange(tokens)[:, None]
+    count = BUCKETS // 2 if both_ways else BUCKETS
+    distance = np.abs(ahead) if both_ways else np.maximum(-ahead, 0)
+    near = count // 2
+    growth = np.log(np.maximum(distance, 1) / near) / np.log(FAR / near)
+    far = np.minimum(near + (growth * (count - near)).astype(np.int64), count - 1)
+    bucket: NDArray[np.int64] = np.where(distance < near, distance, far)
+    if both_ways:
+        bucket += np.where(ahead > 0, count, 0)
+    return bucket
+
+
+_SMALL_MT5 = {
+    "layers": 8,
+    "hidden": 512,
+    "heads": 6,
+    "head_size": 64,
+    "inner": 1024,
+    "sequence": 128,
+    "target": 128,
+    "vocabulary": 250112,
+    "batch": 1,
+}
+_TINY = {
+    "layers": 2,
+    "hidden": 32,
+    "heads": 3,
+    "head_size": 8,
+    "inner": 64,
+    "sequence": 12,
+    "target": 8,
+    "vocabulary": 509,
+}
+
+ARCHITECTURES = [
+    Architecture(
+        name="mt5",
+        description="encoder-decoder with one shared embedding of 250 k tokens; 172 M parameters",
+        write=write,
+        sizes={
+            "full": _SMALL_MT5,
+            "small": _TINY,
+            "base": {"layers": 12, "hidden": 768, "heads": 12, "inner": 2048},
+            "large": {"layers": 24, "hidden": 1024, "heads": 16, "inner": 2816},
+        },
+        inputs=("input_ids", "attention_mask", "decoder_input_ids"),
+    )
+]

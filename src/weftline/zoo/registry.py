@@ -1,0 +1,56 @@
+"""The architectures by name, and `build`, which turns a name and a size into an ONNX model."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from weftline.errors import UsageError
+from weftline.zoo.architecture import Architecture
+from weftline.zoo.builder import Builder
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Architecture", "architectures", "build"]
+
+_BUILT_IN = (
+    "resnet",
+    "inception",
+    "mobilenet",
+    "unet",
+    "bert",
+    "gpt",
+    "encoder_decoder",
+    "two_tower",
+    "swin",
+    "mixture",
+)
+
+
+@cache
+def architectures() -> dict[str, Architecture]:
+    """All architectures by name: ours, then those other packages offer as `weftline.architectures` entry points."""
+    found = [entry for module in _BUILT_IN for entry in import_module(f"weftline.zoo.{module}").ARCHITECTURES]
+    for point in entry_points(group="weftline.architectures"):
+        found.append(point.load())
+    return {architecture.name: architecture for architecture in found}
+
+
+def build(name: str, *, size: str = "full", seed: int = 0, weights: bool = True, **parameters: int) -> onnx.ModelProto:
+    """An architecture as a runnable ONNX model.
+
+    `size` is "full" (as published), "small" (for tests) or another size of the architecture; `parameters` change single
+    numbers of it (layers, hidden, sequence, batch, image ...). Without `weights` the model has the same ops but only
+    names a weight file, which is all that planning needs: 13 G parameters then fit in a megabyte.
+    """
+    known = architectures()
+    if name not in known:
+        raise UsageError(f"the zoo has no architecture {name!r}; it has: {', '.join(known)}")
+    architecture = known[name]
+    chosen = architecture.parameters(size, **parameters)
+    builder = Builder(name if size == "full" else f"{name}-{size}", seed=seed, weights=weights)
+    architecture.write(builder, **chosen)
+    return builder.model()

@@ -1,0 +1,102 @@
+"""`save`: a model to a file, whole or not at all; weights of more than 1.5 GB go to a second file beside it.
+
+In: an ONNX model in memory. Out: files written by temp + fsync + rename. Simplified: weights that the model only names
+(built without weights) stay names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from weftline.errors import InputError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["save"]
+
+MAX_INSIDE_BYTES = 1_500_000_000
+"""A protobuf file ends at 2 GiB, and some readers before."""
+MIN_OUTSIDE_BYTES = 1024
+"""Smaller weights stay in the model file."""
+
+
+def save(model: onnx.ModelProto, path: Path | str, *, inside: int = MAX_INSIDE_BYTES) -> None:
+    """Write a model; weights of more than `inside` bytes in all go to `<file name>.weights` beside it."""
+    path = Path(path)
+    try:
+        if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= inside:
+            _write(path, [model.SerializeToString(deterministic=True)])
+            return
+        # weights first: a model file never points at something that is not there
+        weights = path.with_name(f"{path.name}.weights")
+        _write(weights, _chunks(model))
+        _write(path, [_pointing_to(model, weights.name).SerializeToString(deterministic=True)])
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+
+
+def _outside(tensor: onnx.TensorProto) -> bool:
+    return len(tensor.raw_data) >= MIN_OUTSIDE_BYTES
+
+
+def _chunks(model: onnx.ModelProto) -> Iterable[bytes]:
+    from weftline.zoo.protobuf import ALIGNMENT
+
+    for tensor in model.graph.initializer:
+        if _outside(tensor):
+            yield tensor.raw_data
+            yield bytes(-len(tensor.raw_data) % ALIGNMENT)
+
+
+def _pointing_to(model: onnx.ModelProto, location: str) -> onnx.ModelProto:
+    """A copy whose large weights are pointers; field by field, so that the weights are never copied."""
+    from weftline.zoo.protobuf import ALIGNMENT, point_outside
+
+    graph = type(model.graph)()
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _copy_field(graph, field.name, value)
+    offset = 0
+    for tensor in model.graph.initializer:
+        copy = graph.initializer.add()
+        if not _outside(tensor):
+            copy.CopyFrom(tensor)
+            continue
+        copy.name, copy.data_type = tensor.name, tensor.data_type
+        copy.dims.extend(tensor.dims)
+        point_outside(copy, location, offset, len(tensor.raw_data))
+        offset += len(tensor.raw_data) + -len(tensor.raw_data) % ALIGNMENT
+    result = type(model)()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _copy_field(result, field.name, value)
+    result.graph.CopyFrom(graph)
+    return result
+
+
+def _copy_field(target: onnx.GraphProto | onnx.ModelProto, name: str, value: object) -> None:
+    kept = getattr(target, name)
+    if hasattr(kept, "MergeFrom"):
+        kept.MergeFrom(value)
+    else:
+        setattr(target, name, value)
+
+
+def _write(path: Path, chunks: Iterable[bytes]) -> None:
+    """All or nothing: write beside the target, flush to the disk, then take its name."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
