@@ -1,3 +1,170 @@
-"""weftline: plan how one neural network runs on several unequal devices, and prove how good the plan is."""
+"""weftline: plan how one neural network runs on several unequal devices, prove how good the plan is, and run it.
+
+    import weftline as wl
+    graph = wl.load("bert.onnx")
+    plan = wl.plan(graph, wl.Cluster.preset("laptop"), objective="latency")
+    print(plan.summary())
+
+Everything public is here; rooms load when they are first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from weftline.errors import (
+    InfeasibleError,
+    InputError,
+    LimitReached,
+    MissingExtra,
+    UsageError,
+    VerificationError,
+    WeftlineError,
+)
+
+if TYPE_CHECKING:
+    from weftline.certify import Verdict
+    from weftline.cluster import Cluster
+    from weftline.graph import Graph
+    from weftline.plan import Difference, Plan
+    from weftline.problem import Problem
+    from weftline.search import Event
+    from weftline.simulate import Loads, Timeline
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Cluster",
+    "Graph",
+    "InfeasibleError",
+    "InputError",
+    "LimitReached",
+    "MissingExtra",
+    "Plan",
+    "Problem",
+    "UsageError",
+    "VerificationError",
+    "WeftlineError",
+    "__version__",
+    "diff",
+    "load",
+    "load_problem",
+    "plan",
+    "simulate",
+    "verify",
+]
+
+_LAZY = {
+    "Cluster": "weftline.cluster",
+    "Graph": "weftline.graph",
+    "Plan": "weftline.plan",
+    "Problem": "weftline.problem",
+    "load_problem": "weftline.problem",
+}
+
+
+def load(path: Path | str, *, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Graph | Problem:
+    """Read a model file of any known format: a Graph, or a Problem where the file holds costs too.
+
+    `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}.
+    """
+    from weftline.importers import ImportOptions
+    from weftline.problem import read_model
+
+    return read_model(path, ImportOptions(shapes=shapes))
+
+
+def plan(
+    model: Graph | Problem,
+    cluster: Cluster | None = None,
+    *,
+    objective: Literal["latency", "throughput"] | None = None,
+    runtime: Literal["parallel", "sequential"] | None = None,
+    transfers: Literal["per-tensor", "per-edge"] | None = None,
+    communication: Literal["added", "overlapped"] | None = None,
+    memory: Literal["dynamic", "static"] | None = None,
+    stages: int | None = None,
+    solver: str = "auto",
+    gap: float = 0.0,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    on_event: Callable[[Event], None] | None = None,
+) -> Plan:
+    """Decide where everything runs, and how far that can be from the best possible plan.
+
+    A Graph needs a cluster; a Problem has its own devices. What is not given keeps the problem's rules or the defaults
+    (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds.
+    """
+    from weftline.plan import make_plan
+    from weftline.problem import Problem, asked_rules, build_problem
+
+    rules = {
+        "objective": objective,
+        "runtime": runtime,
+        "transfers": transfers,
+        "communication": communication,
+        "memory": memory,
+        "stages": stages,
+    }
+    if isinstance(model, Problem):
+        if cluster is not None:
+            raise UsageError("a Problem has its own devices; leave the cluster out")
+        problem = model.with_rules(asked_rules(rules, model.rules))
+    elif cluster is None:
+        raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
+    else:
+        problem = build_problem(model, cluster, rules=asked_rules(rules))
+    return make_plan(
+        problem, solver=solver, gap=gap, time_limit=time_limit, work_limit=work_limit, seed=seed, on_event=on_event
+    )
+
+
+def simulate(plan: Plan) -> Timeline | Loads:
+    """Run a plan's decisions through the simulator again."""
+    from weftline.plan import plan_result
+
+    return plan_result(plan)[1]
+
+
+def verify(plan: Plan | Path | str) -> Verdict:
+    """Check a plan (or plan file) with the independent checker; `VerificationError` if it does not hold."""
+    from weftline.certify import verify_file
+    from weftline.certify.run import verify_bytes
+    from weftline.plan import Plan
+    from weftline.plan.files import plan_to_json
+
+    return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(plan)
+
+
+def diff(a: Plan, b: Plan) -> Difference:
+    """What differs between two plans."""
+    from weftline.plan import diff_plans
+
+    return diff_plans(a, b)
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'weftline' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Facade(ModuleType):
+    """Keeps `weftline.plan` the function although there is a room of that name (`from weftline.plan import ...` works)."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Facade

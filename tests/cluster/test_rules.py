@@ -9,8 +9,7 @@ from hypothesis import given
 
 from weftline.cluster import Cluster, Device, Limits, Link, OpDevice, Rate, check_cluster, warnings
 from weftline.errors import InputError
-
-from .strategies import clusters, patient
+from weftline.testing.strategies import clusters, patient
 
 RATE = Rate(fp32=10, bandwidth=10, launch=1, source="measured")
 A, B = Device("a", "gpu", 100, rate=RATE), Device("b", "cpu", 100, rate=RATE)

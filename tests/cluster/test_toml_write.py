@@ -5,8 +5,7 @@ from hypothesis import example, given
 
 from weftline.cluster import Cluster, Device, Limits, Link, OpDevice, Rate
 from weftline.errors import InputError
-
-from .strategies import clusters, patient
+from weftline.testing.strategies import clusters, patient
 
 ALL = tuple(Device(id, "cpu", None) for id in "abcd")
 

@@ -8,7 +8,7 @@ import pytest
 
 from weftline import zoo
 from weftline.errors import InputError
-from weftline.zoo import saving
+from weftline.files import write_atomically
 
 
 def test_one_file(tmp_path) -> None:
@@ -52,7 +52,7 @@ def test_a_broken_write_leaves_the_old_file(tmp_path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        saving._write(path, chunks())
+        write_atomically(path, chunks())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -41,7 +41,7 @@ def _value(times: Ints, weights: list[int]) -> int:
     total = sum(
         min(weight * time for weight, time in zip(weights, row, strict=True) if time >= 0) for row in times.tolist()
     )
-    return -(-total // sum(weights))
+    return int(-(-total // sum(weights)))
 
 
 def _best_weights(times: Ints) -> list[int]:
@@ -69,7 +69,7 @@ def _pass(cost: Floats, weights: Floats) -> tuple[float, Floats]:
     priced = np.where(cost >= 0, cost * weights, np.inf)
     choice = priced.argmin(axis=1)
     chosen = cost[np.arange(len(cost)), choice]
-    return float(priced.min(axis=1).sum()), np.bincount(choice, weights=chosen, minlength=cost.shape[1])
+    return float(priced.min(axis=1).sum()), np.bincount(choice, weights=chosen, minlength=cost.shape[1]).astype(np.float64)
 
 
 def _master(cuts: list[Floats]) -> tuple[float, Floats]:

@@ -8,23 +8,44 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Refusal", "Verdict", "bound_of", "check_plan", "read_plan"]
+__all__ = ["Problem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
 
 LIMIT = 2**62
+MAX_FILE_BYTES = 2 * 2**30
+RULES = {
+    "objective": ("latency", "throughput"),
+    "runtime": ("parallel", "sequential"),
+    "transfers": ("per-tensor", "per-edge"),
+    "communication": ("added", "overlapped"),
+    "memory": ("dynamic", "static"),
+}
+CHECKS = ("problem hash", "placement", "order and exclusivity", "memory", "value", "bound")
+
 Interval = tuple[int, int, int]
 """start, end, bytes"""
 
 
-class Refusal(Exception):
-    """The plan does not hold. `code` is one word for programs, `unreadable` means it could not even be read."""
+class Refusal(Exception):  # noqa: N818
+    """The plan does not hold. `code` is one word for programs."""
+
+    exit_code = 6
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
         super().__init__(f"{code}: {message}")
+
+
+class Unreadable(Refusal):
+    """It cannot even be read as a plan."""
+
+    exit_code = 3
 
 
 class Verdict(NamedTuple):
@@ -42,275 +63,320 @@ def need(condition: bool, code: str, message: str) -> None:
         raise Refusal(code, message)
 
 
+# Reading: strict JSON, then values of the right type within limits.
+
+
 def read_plan(path: str) -> dict[str, Any]:
-    """Parse strictly: one JSON object, no NaN, no duplicate keys."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        need(len(table) == len(pairs), "unreadable", "a key stands twice in one object")
-        return table
-
-    def constant(word: str) -> None:
-        raise Refusal("unreadable", f"{word} is not a number that a plan may hold")
-
+    """Parse strictly: one JSON object, no NaN or infinity, no duplicate keys."""
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123
-            plan = json.load(file, object_pairs_hook=once, parse_constant=constant)
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        raise Refusal("unreadable", f"{path}: {error}") from error
-    need(isinstance(plan, dict) and plan.get("format") == "weftline-plan", "unreadable", f"{path}: not a weftline plan")
-    return plan  # type: ignore[no-any-return]
+        file = Path(path)
+        size = file.stat().st_size if file.is_file() else -1
+        if not 0 < size <= MAX_FILE_BYTES:
+            code = "file" if size < 0 else "empty" if size == 0 else "size"
+            raise Unreadable(code, {"file": "no such file", "empty": "it is empty"}.get(code, "more than 2 GiB"))
+        text = file.read_bytes().decode("utf-8")
+        plan = json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise Unreadable("json", f"not valid JSON, or cut off: {error}") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable("encoding", f"not UTF-8 text: {error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise Unreadable("nesting", "nested too deeply, or too large") from error
+    except ValueError as error:
+        raise Unreadable("digits", f"a number has absurdly many digits: {error}") from error
+    except OSError as error:
+        raise Unreadable("file", f"cannot be read: {error.strerror}") from error
+    if not isinstance(plan, dict):
+        raise Unreadable("object", "not a JSON object")
+    if plan.get("format") != "weftline-plan":
+        raise Unreadable("format", f"not a weftline plan: format is {plan.get('format')!r:.60}")
+    if type(plan.get("version")) is not int or plan["version"] != 1:
+        raise Unreadable("version", f"version {plan.get('version')!r:.60} of the format is not known, only 1 is")
+    return plan
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise Unreadable("duplicate-key", "a key stands twice in one object")
+    return table
+
+
+def _finite(word: str) -> float:
+    if not math.isfinite(number := float(word)):
+        raise Unreadable("not-finite", f"{word:.60} is not a number that a plan may hold")
+    return number
 
 
 def whole(value: Any, what: str, low: int = 0, high: int = LIMIT) -> int:
     """An integer within limits (True and 1.0 are not integers)."""
     need(type(value) is int, "type", f"{what} must be a whole number, not {value!r:.60}")
-    need(value >= low, "negative", f"{what} = {value} is below {low}") if low == 0 else None
+    need(value >= min(low, 0), "negative", f"{what} = {value!s:.30} is negative")
     need(low <= value <= high, "range", f"{what} = {value!s:.30} is not in {low}..{high}")
     return value  # type: ignore[no-any-return]
 
 
 def rows(value: Any, what: str) -> Sequence[Any]:
     """A list."""
-    need(isinstance(value, list | tuple), "type", f"{what} must be a list")
+    need(isinstance(value, list | tuple), "type", f"{what} must be a list, not {value!r:.60}")
     return value  # type: ignore[no-any-return]
+
+
+def flag(form: dict[str, Any], name: str) -> bool:
+    """True or false, false if missing."""
+    value = form.get(name, False)
+    need(isinstance(value, bool), "type", f"{name} must be true or false, not {value!r:.60}")
+    return bool(value)
+
+
+def members(value: Any, what: str, count: int, code: str = "problem") -> list[int]:
+    """Numbers in 0..count-1, ascending, each once."""
+    found = [whole(i, what, 0, count - 1) for i in rows(value, what)]
+    need(found == sorted(set(found)), code, f"{what} numbers must be ascending, each once")
+    return found
+
+
+def same(given: dict[str, Any], again: dict[str, int | None], prefix: str, what: str) -> None:
+    """Every re-computed number stands in the plan; each field has a code of its own."""
+    for key, expected in again.items():
+        value = given[key] if expected is None else whole(given[key], f"{what}: {key}")
+        code = f"{prefix}-{key.removesuffix('_ns').replace('_', '-')}"
+        need(value == expected, code, f"{what}: {key} is {value}, re-computed {expected}")
 
 
 class Problem:
     """The embedded problem as plain lists, checked."""
 
     def __init__(self, form: dict[str, Any]) -> None:
-        graph, self.rules = form["graph"], form["rules"]
-        self.ops, self.tensors, self.tied = (
-            rows(graph["ops"], "ops"),
-            rows(graph["tensors"], "tensors"),
-            graph.get("tied", []),
-        )
-        self.devices = rows(form["devices"], "devices")
-        self.names = [op["name"] for op in self.ops]
-        self.ids = [device["id"] for device in self.devices]
-        n, k = len(self.ops), len(self.devices)
-        need(n > 0 and len(set(self.names)) == n, "problem", "op names must exist and be unique")
-        need(k > 0 and len(set(self.ids)) == k, "problem", "device ids must exist and be unique")
-        table = [[whole(t, "time", -1) for t in row] for row in form["time_rows"]]
-        need(
-            len(form["time_row"]) == n and all(len(row) == k for row in table),
-            "problem",
-            "times do not fit ops and devices",
-        )
-        self.time = [table[whole(i, "time_row", 0, len(table) - 1)] for i in form["time_row"]]
-        matrices = [[whole(t, "transfer", -1) for t in row] for row in form["transfer_rows"]]
-        need(all(len(row) == k * k for row in matrices), "problem", "transfer rows do not fit the devices")
-        need(len(form["transfer_row"]) == len(self.tensors), "problem", "transfers do not fit the tensors")
-        self.transfer = [matrices[whole(i, "transfer_row", 0, len(matrices) - 1)] for i in form["transfer_row"]]
-        self.together = [[whole(op, "together", 0, n - 1) for op in group] for group in form["together"]]
-        self.bus = {(whole(a, "bus", 0, k - 1), whole(b, "bus", 0, k - 1)): str(name) for a, b, name in form["buses"]}
-        self.producer = [whole(t["producer"], "producer", -1, n - 1) for t in self.tensors]
-        self.consumers = [[whole(c, "consumer", 0, n - 1) for c in t.get("consumers", [])] for t in self.tensors]
-        self.bytes = [whole(t.get("bytes", 0), "tensor bytes") for t in self.tensors]
-        for p, readers in zip(self.producer, self.consumers, strict=True):
-            need(all(p < c for c in readers), "problem", "the embedded graph is not in topological order")
-        self.inputs: list[list[int]] = [[] for _ in self.ops]
+        need(form["format"] == "weftline-problem", "problem", "the embedded problem has another format")
+        whole(form["version"], "version of the problem", 1, 1)
+        self.rules = form["rules"]
+        for name, words in RULES.items():
+            need(self.rules[name] in words, "rules", f"rule {name} = {self.rules[name]!r:.60} is not one of {words}")
+        self._read_graph(form["graph"])
+        self._read_devices(form)
+        n, m, k = len(self.names), len(self.tensors), len(self.ids)
+        self.time = _table(form, "time", n, k)
+        self.transfer = _table(form, "transfer", m, k * k)
+        self.together = [members(group, "together", n) for group in rows(form["together"], "together")]
+        inside = [op for group in self.together for op in group]
+        need(len(set(inside)) == len(inside), "problem", "an op stands in two sets of `together`")
+
+    def _read_graph(self, graph: dict[str, Any]) -> None:
+        ops, tensors = rows(graph["ops"], "ops"), rows(graph["tensors"], "tensors")
+        self.names, self.tensors = [op["name"] for op in ops], [tensor["name"] for tensor in tensors]
+        n = len(ops)
+        need(0 < n == len(set(self.names)), "problem", "op names must exist and be unique")
+        self.forward = [not flag(op, "backward") for op in ops]
+        self.weight = [whole(op.get("weight_bytes", 0), "weight_bytes") for op in ops]
+        self.workspace = [whole(op.get("workspace_bytes", 0), "workspace_bytes") for op in ops]
+        self.producer = [whole(tensor["producer"], "producer", -1, n - 1) for tensor in tensors]
+        self.consumers = [members(tensor.get("consumers", []), "consumer", n) for tensor in tensors]
+        self.bytes = [whole(tensor.get("bytes", 0), "tensor bytes") for tensor in tensors]
+        self.output = [flag(tensor, "output") for tensor in tensors]
+        tied = rows(graph.get("tied", []), "tied")
+        self.tied = [(whole(weight["bytes"], "tied"), members(weight["ops"], "tied", n)) for weight in tied]
+        self.inputs: list[list[int]] = [[] for _ in ops]
+        """Op -> tensors it reads that other ops make."""
         for t, readers in enumerate(self.consumers):
-            for c in readers:
-                if self.producer[t] >= 0:
-                    self.inputs[c].append(t)
+            need(not readers or self.producer[t] < readers[0], "problem", "the ops are not in topological order")
+            for op in readers if self.producer[t] >= 0 else ():
+                self.inputs[op].append(t)
+
+    def _read_devices(self, form: dict[str, Any]) -> None:
+        devices = rows(form["devices"], "devices")
+        k = len(devices)
+        self.ids = [device["id"] for device in devices]
+        need(0 < k == len(set(self.ids)), "problem", "device ids must exist and be unique")
+        self.host = [flag(device, "host") for device in devices]
+        limits = [device.get("capacity") for device in devices]
+        self.capacity = [None if limit is None else whole(limit, "capacity") for limit in limits]
+        self.stage_limit = whole(self.rules["stages"], "stages", 0, k) or k
+        self.bus = {(whole(a, "bus", 0, k - 1), whole(b, "bus", 0, k - 1)): name for a, b, name in form["buses"]}
+        need(len(self.bus) == len(form["buses"]), "problem", "a link stands on two buses")
 
     def rule(self, name: str, value: str) -> bool:
         """Does this rule have that value?"""
         return bool(self.rules[name] == value)
 
     def length(self, tensor: int, source: int, target: int) -> int:
-        """Time of a transfer; 0 inside a device."""
-        return 0 if source == target else self.transfer[tensor][source * len(self.devices) + target]
+        """Time of a transfer; 0 inside a device, -1 without a link."""
+        return 0 if source == target else self.transfer[tensor][source * len(self.ids) + target]
+
+
+def _table(form: dict[str, Any], name: str, count: int, width: int) -> list[list[int]]:
+    """Times that are stored as distinct rows and the number of the row for each op or tensor; -1 = absent."""
+    distinct = [[whole(t, name, -1) for t in rows(row, name)] for row in rows(form[f"{name}_rows"], name)]
+    need(all(len(row) == width for row in distinct), "problem", f"{name}_rows do not fit the devices")
+    picked = rows(form[f"{name}_row"], name)
+    need(len(picked) == count, "problem", f"{name}_row does not fit the graph")
+    return [distinct[whole(i, f"{name}_row", 0, len(distinct) - 1)] for i in picked]
+
+
+# The plan as a whole.
 
 
 def check_plan(plan: dict[str, Any]) -> Verdict:
     """Raise `Refusal` at the first thing that does not hold."""
     try:
         return _check(plan)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise Refusal("structure", f"the plan's structure is broken: {type(error).__name__} {error}") from error
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise Refusal("structure", f"the plan's structure is broken: {type(error).__name__} {error!s:.200}") from error
 
 
 def _check(plan: dict[str, Any]) -> Verdict:
-    digest = hashlib.sha256(
-        json.dumps(plan["problem"], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
-    ).hexdigest()
-    need(digest == plan["provenance"]["problem_sha256"], "hash", "the embedded problem is not the one that was planned")
+    text = json.dumps(plan["problem"], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    digest, given = hashlib.sha256(text.encode()).hexdigest(), plan["provenance"]["problem_sha256"]
+    shown = f"its sha256 is {digest:.8}..., not {given!s:.8}..."
+    need(digest == given, "hash", f"the embedded problem is not the one that was planned: {shown}")
     problem = Problem(plan["problem"])
-    need(
-        plan["objective"] == problem.rules["objective"],
-        "objective",
-        "the plan answers another question than its problem",
-    )
+    objective = plan["objective"]
+    need(problem.rule("objective", objective), "objective", "the plan answers another question than its problem")
     placement = _placement(problem, plan["placement"])
-    for group in problem.together:
-        names = [problem.names[op] for op in group]
-        need(len({placement[op] for op in group}) == 1, "together", f"ops that must share a device do not: {names[:4]}")
-    if plan["objective"] == "latency":
-        value, load, held = _check_timeline(problem, placement, plan["timeline"])
+    if objective == "latency":
+        need(not rows(plan["stages"], "stages"), "objective", "a latency plan has no stages")
+        timeline = Timeline(problem, placement, plan["timeline"])
+        value, load, held = max(timeline.end), timeline.loads(), timeline.intervals()
     else:
-        value, load, held = _check_stages(problem, placement, plan["stages"])
+        need(plan["timeline"] is None, "objective", "a throughput plan has no timeline")
+        load = _check_stages(problem, placement, rows(plan["stages"], "stages"))
+        value, held = max(load), _stage_intervals(problem, placement)
     _check_devices(problem, plan["devices"], load, _peaks(problem, placement, held))
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
-    proved = _check_bounds(problem, plan, value)
-    checks = ("problem hash", "placement", "order and exclusivity", "memory", "value", "bound")
-    return Verdict(plan["objective"], value, proved, checks)
+    return Verdict(objective, value, _check_bounds(problem, plan, value), CHECKS)
 
 
 def _placement(problem: Problem, given: dict[str, str]) -> list[int]:
-    missing = next((name for name in problem.names if name not in given), None)
-    need(missing is None, "missing-op", f"op {missing!r} has no device")
-    need(len(given) == len(problem.names), "unknown-op", "the placement holds ops that the graph does not have")
+    """Device number of every op: it exists, it can run the op, and sets stay together."""
     number = {name: i for i, name in enumerate(problem.ids)}
-    for name, device in given.items():
-        need(device in number, "unknown-device", f"op {name!r} stands on unknown device {device!r}")
-    placement = [number[given[name]] for name in problem.names]
-    for op, device in enumerate(placement):
-        need(
-            problem.time[op][device] >= 0,
-            "forbidden",
-            f"device {problem.ids[device]} cannot run op {problem.names[op]!r}",
-        )
+    placement = []
+    for op, name in enumerate(problem.names):
+        need(name in given, "missing-op", f"op {name!r} has no device")
+        need(given[name] in number, "unknown-device", f"op {name!r} stands on unknown device {given[name]!r:.80}")
+        device = number[given[name]]
+        need(problem.time[op][device] >= 0, "forbidden", f"device {given[name]} cannot run op {name!r}")
+        placement.append(device)
+    need(len(given) == len(placement), "unknown-op", "the placement holds ops that the graph does not have")
+    for group in problem.together:
+        names = [problem.names[op] for op in group[:4]]
+        need(len({placement[op] for op in group}) <= 1, "together", f"ops that must share a device do not: {names}")
     return placement
 
 
 # Latency: the timeline is taken as it is, and every rule is tested on it.
 
 
-def _check_timeline(
-    problem: Problem, placement: list[int], timeline: dict[str, Any]
-) -> tuple[int, list[int], list[list[Interval]]]:
-    n, per_edge = len(problem.ops), problem.rule("transfers", "per-edge")
-    start, end = [-1] * n, [-1] * n
-    for row in rows(timeline["ops"], "timeline.ops"):
-        op, begin, finish = whole(row[0], "op", 0, n - 1), whole(row[1], "start"), whole(row[2], "end")
-        need(start[op] < 0, "duplicate-op", f"op {problem.names[op]!r} runs twice")
-        duration = problem.time[op][placement[op]]
-        need(
-            finish - begin == duration,
-            "duration",
-            f"op {problem.names[op]!r} takes {finish - begin} ns, not {duration}",
-        )
-        start[op], end[op] = begin, finish
-    late = next((op for op in range(n) if start[op] < 0), None)
-    need(late is None, "missing-op", f"op {problem.names[late or 0]!r} never runs")
-    busy: dict[tuple[str, Any], list[tuple[int, int]]] = {}
-    arrived: dict[tuple[int, int], tuple[int, int]] = {}
-    for tensor, source, target, consumer, begin, finish in rows(timeline["transfers"], "timeline.transfers"):
-        t, s, d = (
-            whole(tensor, "tensor", 0, len(problem.tensors) - 1),
-            whole(source, "source"),
-            whole(target, "target", 0, len(problem.ids) - 1),
-        )
-        name = problem.tensors[t]["name"]
-        need(
-            problem.producer[t] >= 0 and placement[problem.producer[t]] == s,
-            "transfer",
-            f"{name!r} is not made on device {s}",
-        )
-        readers = [c for c in problem.consumers[t] if placement[c] == d and (not per_edge or c == consumer)]
-        need(
-            bool(readers) and (per_edge or consumer == -1),
-            "transfer",
-            f"nobody on device {d} needs {name!r} from this transfer",
-        )
-        length = problem.length(t, s, d)
-        need(
-            length > 0 and whole(finish, "end") - whole(begin, "start") == length,
-            "duration",
-            f"transfer of {name!r} must take {length} ns",
-        )
-        need(begin >= end[problem.producer[t]], "precedence", f"{name!r} is sent before it is made")
-        key = (t, consumer if per_edge else d)
-        need(key not in arrived, "transfer", f"{name!r} is sent twice to one place")
-        arrived[key] = (begin, finish)
-        lanes: list[tuple[str, Any]] = [("send port of", s), ("receive port of", d)]
-        lanes += [("bus", problem.bus[s, d])] if (s, d) in problem.bus else []
-        for lane in [("runtime", "sequential")] if problem.rule("runtime", "sequential") else lanes:
-            busy.setdefault(lane, []).append((begin, finish))
-    for op in range(n):
-        for t in problem.inputs[op]:
-            _check_edge(problem, placement, t, op, start, end, arrived)
-        lane = ("runtime", "sequential") if problem.rule("runtime", "sequential") else ("device", placement[op])
-        busy.setdefault(lane, []).append((start[op], end[op]))
-    _check_exclusive(problem, busy)
-    load = [sum(end[op] - start[op] for op in range(n) if placement[op] == d) for d in range(len(problem.ids))]
-    return max(end), load, _latency_intervals(problem, placement, start, end, arrived)
+class Timeline:
+    """When everything happens; `arrived`: (tensor, device) or (tensor, consumer) -> start and end of its transfer."""
 
+    def __init__(self, problem: Problem, placement: list[int], form: dict[str, Any]) -> None:
+        self.problem, self.placement = problem, placement
+        self.per_edge, self.sequential = problem.rule("transfers", "per-edge"), problem.rule("runtime", "sequential")
+        self.start, self.end = [-1] * len(placement), [-1] * len(placement)
+        self.arrived: dict[tuple[int, int], tuple[int, int]] = {}
+        self.busy: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for row in rows(form["ops"], "timeline.ops"):
+            self._run(row)
+        idle = next((name for name, begin in zip(problem.names, self.start, strict=True) if begin < 0), None)
+        need(idle is None, "never-runs", f"op {idle!r} is not in the timeline")
+        for row in rows(form["transfers"], "timeline.transfers"):
+            self._send(row)
+        for op, tensors in enumerate(problem.inputs):
+            for t in tensors:
+                self._check_input(t, op)
+        for (code, what), spans in self.busy.items():
+            taken = sorted(span for span in spans if span[0] < span[1])
+            for before, after in pairwise(taken):
+                need(before[1] <= after[0], code, f"{what} is used twice at {after[0]} ns")
 
-def _check_edge(
-    problem: Problem,
-    placement: list[int],
-    t: int,
-    op: int,
-    start: list[int],
-    end: list[int],
-    arrived: dict[tuple[int, int], tuple[int, int]],
-) -> None:
-    maker, name = problem.producer[t], problem.names[op]
-    length = problem.length(t, placement[maker], placement[op])
-    need(length >= 0, "link", f"there is no link to bring {problem.tensors[t]['name']!r} to op {name!r}")
-    ready = end[maker]
-    if length > 0:
-        key = (t, op if problem.rule("transfers", "per-edge") else placement[op])
-        need(key in arrived, "transfer", f"{problem.tensors[t]['name']!r} never reaches the device of op {name!r}")
-        ready = arrived[key][1]
-    need(
-        start[op] >= ready, "precedence", f"op {name!r} starts before its input {problem.tensors[t]['name']!r} is there"
-    )
+    def _run(self, row: Sequence[Any]) -> None:
+        number, begin, finish = row
+        op = whole(number, "op of the timeline", 0, len(self.start) - 1)
+        name, device = self.problem.names[op], self.placement[op]
+        need(self.start[op] < 0, "runs-twice", f"op {name!r} stands in the timeline twice")
+        self.start[op], self.end[op] = whole(begin, f"start of op {name!r}"), whole(finish, f"end of op {name!r}")
+        took, expected = finish - begin, self.problem.time[op][device]
+        need(took == expected, "op-duration", f"op {name!r} takes {took} ns, not {expected}")
+        self._hold([("overlap", f"device {self.problem.ids[device]}")], begin, finish)
 
+    def _send(self, row: Sequence[Any]) -> None:
+        tensor, source, target, consumer, begin, finish = row
+        problem, k = self.problem, len(self.problem.ids)
+        t = whole(tensor, "tensor of the timeline", 0, len(problem.tensors) - 1)
+        a, b = whole(source, "source", 0, k - 1), whole(target, "target", 0, k - 1)
+        name, maker = problem.tensors[t], problem.producer[t]
+        need(maker >= 0 and self.placement[maker] == a, "wrong-source", f"{name!r} is not made on {problem.ids[a]}")
+        reader = whole(consumer, "consumer", -1, len(self.start) - 1)
+        readers = [op for op in problem.consumers[t] if self.placement[op] == b and (not self.per_edge or op == reader)]
+        wanted = bool(readers) and (self.per_edge or reader == -1)
+        need(wanted, "useless-transfer", f"nobody on {problem.ids[b]} needs this transfer of {name!r}")
+        took, length = whole(finish, "end") - whole(begin, "start"), problem.length(t, a, b)
+        need(took == length > 0, "transfer-duration", f"the transfer of {name!r} takes {took} ns, not {length}")
+        need(begin >= self.end[maker], "sent-early", f"{name!r} is sent before it is made")
+        key = (t, reader if self.per_edge else b)
+        need(key not in self.arrived, "sent-twice", f"{name!r} is sent twice to one place")
+        self.arrived[key] = (begin, finish)
+        lanes = [("send-port", f"send port of {problem.ids[a]}"), ("receive-port", f"receive port of {problem.ids[b]}")]
+        if (a, b) in problem.bus:
+            lanes.append(("bus", f"bus {problem.bus[a, b]}"))
+        self._hold(lanes, begin, finish)
 
-def _check_exclusive(problem: Problem, busy: dict[tuple[str, Any], list[tuple[int, int]]]) -> None:
-    for (what, which), spans in busy.items():
-        taken = sorted(span for span in spans if span[0] < span[1])
-        for before, after in zip(taken, taken[1:], strict=False):
-            place = problem.ids[which] if isinstance(which, int) else which
-            code = {"device": "overlap", "runtime": "overlap", "bus": "bus"}.get(what, "port")
-            need(before[1] <= after[0], code, f"{what} {place} is used twice at {after[0]} ns")
+    def _hold(self, lanes: list[tuple[str, str]], begin: int, finish: int) -> None:
+        for lane in [("sequential", "the sequential runtime")] if self.sequential else lanes:
+            self.busy.setdefault(lane, []).append((begin, finish))
 
+    def _check_input(self, t: int, op: int) -> None:
+        maker, name, reader = self.problem.producer[t], self.problem.tensors[t], self.problem.names[op]
+        length = self.problem.length(t, self.placement[maker], self.placement[op])
+        need(length >= 0, "link", f"there is no link to bring {name!r} to op {reader!r}")
+        ready = self.end[maker]
+        if length > 0:
+            key = (t, op if self.per_edge else self.placement[op])
+            need(key in self.arrived, "no-transfer", f"{name!r} never reaches the device of op {reader!r}")
+            ready = self.arrived[key][1]
+        code = "starts-early" if length > 0 else "precedence"
+        need(self.start[op] >= ready, code, f"op {reader!r} starts before its input {name!r} is there")
 
-def _latency_intervals(
-    problem: Problem,
-    placement: list[int],
-    start: list[int],
-    end: list[int],
-    arrived: dict[tuple[int, int], tuple[int, int]],
-) -> list[list[Interval]]:
-    held: list[list[Interval]] = [[] for _ in problem.ids]
-    per_edge, last_send = problem.rule("transfers", "per-edge"), dict[int, int]()
-    for (t, _), (_, finish) in arrived.items():
-        last_send[t] = max(last_send.get(t, 0), finish)
-    for op, form in enumerate(problem.ops):
-        held[placement[op]].append((start[op], end[op], whole(form.get("workspace_bytes", 0), "workspace")))
-    for t, readers in enumerate(problem.consumers):
-        maker, size = problem.producer[t], problem.bytes[t]
-        home = placement[maker] if maker >= 0 else -1
-        if maker >= 0:
-            until = max([end[maker], last_send.get(t, 0), *(end[c] for c in readers if placement[c] == home)])
-            until = max(end) if problem.tensors[t].get("output", False) else until
-            held[home].append((start[maker], until, size))
-        copies: dict[tuple[int, int], int] = {}
-        for c in readers:
-            if placement[c] != home:
-                key = (placement[c], c if per_edge and maker >= 0 else -1)
-                copies[key] = max(copies.get(key, 0), end[c])
-        for (device, consumer), until in copies.items():
-            begin = 0 if maker < 0 else arrived.get((t, consumer if per_edge else device), (end[maker], 0))[0]
-            held[device].append((begin, until, size))
-    return held
+    def loads(self) -> list[int]:
+        """Busy time of each device."""
+        load = [0] * len(self.problem.ids)
+        for op, device in enumerate(self.placement):
+            load[device] += self.end[op] - self.start[op]
+        return load
+
+    def intervals(self) -> list[list[Interval]]:
+        """What each device holds from when to when."""
+        problem, end, finish = self.problem, self.end, max(self.end)
+        held: list[list[Interval]] = [[] for _ in problem.ids]
+        last_send: dict[int, int] = {}
+        for (t, _), (_, done) in self.arrived.items():
+            last_send[t] = max(last_send.get(t, 0), done)
+        for op, device in enumerate(self.placement):
+            held[device].append((self.start[op], end[op], problem.workspace[op]))
+        for t, readers in enumerate(problem.consumers):
+            maker, size = problem.producer[t], problem.bytes[t]
+            home = self.placement[maker] if maker >= 0 else -1
+            if maker >= 0:
+                until = max([end[maker], last_send.get(t, 0), *(end[c] for c in readers if self.placement[c] == home)])
+                held[home].append((self.start[maker], finish if problem.output[t] else until, size))
+            copies: dict[tuple[int, int], int] = {}  # one per device, or one per consumer
+            for c in readers:
+                if self.placement[c] != home:
+                    key = (self.placement[c], c if self.per_edge and maker >= 0 else -1)
+                    copies[key] = max(copies.get(key, 0), end[c])
+            for (device, c), until in copies.items():
+                sent = (0, 0) if maker < 0 else self.arrived.get((t, c if self.per_edge else device), (end[maker], 0))
+                held[device].append((sent[0], until, size))
+        return held
 
 
 # Throughput: everything is re-computed from the placement.
 
 
-def _check_stages(
-    problem: Problem, placement: list[int], stages: list[dict[str, Any]]
-) -> tuple[int, list[int], list[list[Interval]]]:
+def _check_stages(problem: Problem, placement: list[int], stages: Sequence[dict[str, Any]]) -> list[int]:
+    """The load of every device."""
     k = len(problem.ids)
-    compute, entering, leaving, count = [0] * k, [0] * k, [0] * k, [0] * k
-    host = [bool(device.get("host", False)) for device in problem.devices]
+    count, compute, entering, leaving = [0] * k, [0] * k, [0] * k, [0] * k
     for op, device in enumerate(placement):
         compute[device] += problem.time[op][device]
         count[device] += 1
@@ -319,66 +385,46 @@ def _check_stages(
             continue
         home = placement[problem.producer[t]]
         lengths = {placement[c]: problem.length(t, home, placement[c]) for c in readers if placement[c] != home}
-        need(
-            all(length >= 0 for length in lengths.values()),
-            "link",
-            f"there is no link for {problem.tensors[t]['name']!r}",
-        )
+        need(min(lengths.values(), default=0) >= 0, "link", f"there is no link for {problem.tensors[t]!r}")
         for device, length in lengths.items():
-            entering[device] += 0 if host[device] else length
-        leaving[home] += 0 if host[home] else max(lengths.values(), default=0)
-    used = [d for d in range(k) if count[d]]
-    need(len(used) <= (problem.rules["stages"] or k), "stages", "more devices are used than stages are allowed")
-    order = _quotient_order(problem, placement, host)
-    overlapped = problem.rule("communication", "overlapped")
-    load = [max(p) if overlapped else sum(p) for p in zip(compute, entering, leaving, strict=True)]
-    need(
-        [s["device"] for s in stages] == [problem.ids[d] for d in order],
-        "stages",
-        "the stages are not in pipeline order",
-    )
+            entering[device] += 0 if problem.host[device] else length
+        leaving[home] += 0 if problem.host[home] else max(lengths.values(), default=0)
+    used, most = k - count.count(0), problem.stage_limit
+    need(used <= most, "too-many-stages", f"{used} devices are used, {most} stages are allowed")
+    order = _quotient_order(problem, placement)
+    combine: Callable[[Iterable[int]], int] = max if problem.rule("communication", "overlapped") else sum
+    load = [combine(parts) for parts in zip(compute, entering, leaving, strict=True)]
+    inside, devices = {problem.ids[d] for d in order}, [stage["device"] for stage in stages]
+    need(sorted(devices) == sorted(inside), "stage-devices", "the stages are not the devices that hold ops")
+    need(devices == [problem.ids[d] for d in order], "stage-order", "the stages are not in pipeline order")
     for d, stage in zip(order, stages, strict=True):
-        again = {
-            "ops": count[d],
-            "compute_ns": compute[d],
-            "in_ns": entering[d],
-            "out_ns": leaving[d],
-            "load_ns": load[d],
-        }
-        for key, expected in again.items():
-            need(
-                stage[key] == expected,
-                "stages",
-                f"stage on {problem.ids[d]}: {key} is {stage[key]!r}, re-computed {expected}",
-            )
-    return max(load), load, _stage_intervals(problem, placement, count, 2 if overlapped else 1)
+        again = {"ops": count[d], "compute_ns": compute[d], "in_ns": entering[d], "out_ns": leaving[d]}
+        same(stage, {**again, "load_ns": load[d]}, "stage", f"stage on {problem.ids[d]}")
+    return load
 
 
-def _quotient_order(problem: Problem, placement: list[int], host: list[bool]) -> list[int]:
-    """Devices by the first time their node is removed in a breadth-first topological sort of the quotient graph."""
+def _quotient_order(problem: Problem, placement: list[int]) -> list[int]:
+    """Devices by the first time their node is removed in a breadth-first topological sort of the quotient graph.
+
+    A node is a device, or an op on a host device (K + op); only forward ops count.
+    """
     k = len(problem.ids)
-    forward = [not op.get("backward", False) for op in problem.ops]
-    node = [k + op if host[d] else d for op, d in enumerate(placement)]
-    edges: dict[int, list[int]] = {}
-    waiting: dict[int, int] = {node[op]: 0 for op in range(len(node)) if forward[op]}
-    members: dict[int, list[int]] = {}
+    node = [k + op if problem.host[device] else device for op, device in enumerate(placement)]
+    outputs: list[list[int]] = [[] for _ in placement]
+    for t, maker in enumerate(problem.producer):
+        if maker >= 0:
+            outputs[maker].append(t)
+    edges: dict[int, list[int]] = {node[op]: [] for op in range(len(node)) if problem.forward[op]}
+    waiting = dict.fromkeys(edges, 0)
     for op, v in enumerate(node):
-        if forward[op]:
-            members.setdefault(v, []).append(op)
-    outputs: list[list[int]] = [[] for _ in problem.ops]
-    for t, p in enumerate(problem.producer):
-        if p >= 0:
-            outputs[p].append(t)
-    for v, ops in members.items():
-        targets = [
-            node[c] for op in ops for t in outputs[op] for c in problem.consumers[t] if forward[c] and node[c] != v
-        ]
-        edges[v] = targets
-        for target in targets:
-            waiting[target] += 1
+        if problem.forward[op]:
+            readers = (c for t in outputs[op] for c in problem.consumers[t])
+            edges[v] += [node[c] for c in readers if problem.forward[c] and node[c] != v]
+    for target in (target for targets in edges.values() for target in targets):
+        waiting[target] += 1
     queue = [v for v in sorted(waiting) if waiting[v] == 0]
     rank: dict[int, int] = {}
-    for position, v in enumerate(queue):
+    for position, v in enumerate(queue):  # grows while it is read
         rank.setdefault(v if v < k else placement[v - k], position)
         for target in edges[v]:
             waiting[target] -= 1
@@ -388,14 +434,15 @@ def _quotient_order(problem: Problem, placement: list[int], host: list[bool]) ->
     return sorted(set(placement), key=lambda d: (rank.get(d, LIMIT), d))
 
 
-def _stage_intervals(problem: Problem, placement: list[int], count: list[int], copies: int) -> list[list[Interval]]:
+def _stage_intervals(problem: Problem, placement: list[int]) -> list[list[Interval]]:
+    """What each stage holds; time is the position of an op among the ops of its stage."""
+    copies = 2 if problem.rule("communication", "overlapped") else 1
     held: list[list[Interval]] = [[] for _ in problem.ids]
-    place, seen = [0] * len(placement), [0] * len(problem.ids)
+    place, count = [0] * len(placement), [0] * len(problem.ids)
     for op, device in enumerate(placement):
-        place[op] = seen[device]
-        seen[device] += 1
-        size = whole(problem.ops[op].get("workspace_bytes", 0), "workspace")
-        held[device].append((place[op], place[op] + 1, size))
+        place[op] = count[device]
+        count[device] += 1
+        held[device].append((place[op], place[op] + 1, problem.workspace[op]))
     for t, readers in enumerate(problem.consumers):
         maker, size = problem.producer[t], problem.bytes[t]
         last: dict[int, int] = {}
@@ -404,7 +451,7 @@ def _stage_intervals(problem: Problem, placement: list[int], count: list[int], c
         if maker >= 0:
             home = placement[maker]
             until = max(last.pop(home, 0), place[maker] + 1)
-            leaves = bool(last) or bool(problem.tensors[t].get("output", False))
+            leaves = bool(last) or problem.output[t]
             held[home].append((place[maker], count[home] if leaves else until, size * copies if leaves else size))
         for device, until in last.items():
             held[device].append((0, until, size * copies))
@@ -417,12 +464,11 @@ def _stage_intervals(problem: Problem, placement: list[int], count: list[int], c
 def _peaks(problem: Problem, placement: list[int], held: list[list[Interval]]) -> list[int]:
     static = problem.rule("memory", "static")
     base = [0] * len(problem.ids)
-    for op, form in enumerate(problem.ops):
-        base[placement[op]] += whole(form.get("weight_bytes", 0), "weight")
-        base[placement[op]] += whole(form.get("workspace_bytes", 0), "workspace") if static else 0
-    for weight in problem.tied:
-        for device in {placement[op] for op in weight["ops"]}:
-            base[device] += whole(weight["bytes"], "tied weight")
+    for op, device in enumerate(placement):
+        base[device] += problem.weight[op] + (problem.workspace[op] if static else 0)
+    for size, users in problem.tied:
+        for device in {placement[op] for op in users}:
+            base[device] += size
     return base if static else [b + _peak(intervals) for b, intervals in zip(base, held, strict=True)]
 
 
@@ -437,73 +483,59 @@ def _peak(intervals: Iterable[Interval]) -> int:
 
 
 def _check_devices(problem: Problem, given: dict[str, Any], load: list[int], peak: list[int]) -> None:
-    need(set(given) == set(problem.ids), "devices", "the plan's devices are not the problem's")
+    need(set(given) == set(problem.ids), "devices", f"the devices {list(given)[:9]} are not those of the problem")
     for d, name in enumerate(problem.ids):
-        capacity = problem.devices[d].get("capacity")
-        limit = LIMIT if capacity is None else whole(capacity, "capacity")
-        need(peak[d] <= limit, "memory", f"device {name} needs {peak[d]} bytes but holds {limit}")
-        again = {"load_ns": load[d], "memory_bytes": peak[d], "memory_limit": capacity}
-        for key, expected in again.items():
-            need(
-                given[name][key] == expected,
-                "devices",
-                f"device {name}: {key} is {given[name][key]!r}, re-computed {expected}",
-            )
+        limit = problem.capacity[d]
+        need(limit is None or peak[d] <= limit, "memory", f"device {name} needs {peak[d]} bytes but holds {limit}")
+        again = {"load_ns": load[d], "memory_bytes": peak[d], "memory_limit": limit}
+        same(given[name], again, "device", f"device {name}")
 
 
 def _check_bounds(problem: Problem, plan: dict[str, Any], value: int) -> int:
     """Every proved bound again; -> the best proved one."""
-    best, proved = 0, 0
+    best, proved, by = 0, 0, {""}
     for bound in rows(plan["bounds"], "bounds"):
-        claim = whole(bound["value_ns"], "bound")
-        need(claim <= value, "bound", f"bound {bound['by']} = {claim} lies above the value {value}")
-        need(bound["proof"] in ("proved", "claimed"), "proof", f"unknown proof {bound['proof']!r}")
-        best = max(best, claim)
-        if bound["proof"] == "proved":
+        claim, name, proof = whole(bound["value_ns"], "bound"), bound["by"], bound["proof"]
+        need(claim <= value, "bound-too-high", f"bound {name} = {claim} lies above the value {value}")
+        need(proof in ("proved", "claimed"), "bound-proof", f"bound {name}: unknown proof {proof!r:.60}")
+        if proof == "proved":
+            need(isinstance(bound["witness"], dict), "no-witness", f"bound {name} is called proved without a witness")
             again = bound_of(problem, bound["witness"])
-            need(again >= claim, "bound", f"the witness of bound {bound['by']} proves {again}, not {claim}")
+            need(again >= claim, "bound-unproved", f"the witness of bound {name} proves {again}, not {claim}")
             proved = max(proved, claim)
-    need(
-        whole(plan["bound_ns"], "bound_ns") == best,
-        "bound",
-        f"bound_ns is {plan['bound_ns']}, the best of the bounds is {best}",
-    )
+        by = {name} if claim > best else by | {name} if claim == best else by
+        best = max(best, claim)
+    given = whole(plan["bound_ns"], "bound_ns")
+    need(given == best, "best-bound", f"bound_ns is {given}, the best of the bounds is {best}")
     proof = "none" if best == 0 else "proved" if proved == best else "claimed"
-    need(plan["proof"] == proof, "proof", f"the plan says {plan['proof']!r}, but its bound is {proof}")
+    need(plan["proof"] == proof, "proof", f"the plan says {plan['proof']!r:.60}, but its bound is {proof}")
+    need(plan["bound_by"] in by, "bound-by", f"the best bound is not by {plan['bound_by']!r:.60}")
     gap = (value - best) / value if value else 0.0
-    need(
-        isinstance(plan["gap"], float) and abs(plan["gap"] - gap) < 1e-9,
-        "gap",
-        f"gap is {plan['gap']!r}, re-computed {gap}",
-    )
+    close = isinstance(plan["gap"], float) and abs(plan["gap"] - gap) < 1e-9
+    need(close, "gap", f"gap is {plan['gap']!r:.60}, re-computed {gap}")
     return proved
 
 
 def bound_of(problem: Problem, witness: dict[str, Any]) -> int:
     """What a witness proves, in exact integers."""
-    kinds: dict[str, Callable[[Problem, dict[str, Any]], int]] = {
-        "path": _path_bound,
-        "load": _load_bound,
-        "work": _work_bound,
-        "group": _group_bound,
-    }
-    need(witness["kind"] in kinds, "witness", f"unknown kind of witness {witness['kind']!r}")
-    return kinds[witness["kind"]](problem, witness)
+    kind = witness["kind"]
+    need(kind in WITNESSES, "witness-kind", f"unknown kind of witness {kind!r:.60}")
+    return WITNESSES[kind](problem, witness)
 
 
 def _groups(problem: Problem) -> list[list[int]]:
-    members = {op for group in problem.together for op in group}
-    return problem.together + [[op] for op in range(len(problem.ops)) if op not in members]
+    inside = {op for group in problem.together for op in group}
+    return problem.together + [[op] for op in range(len(problem.names)) if op not in inside]
 
 
-def _group_times(problem: Problem, group: list[int]) -> list[int]:
+def _group_times(problem: Problem, group: Iterable[int]) -> list[int]:
     """Total time on each device, -1 where some op cannot run."""
-    columns = [[problem.time[op][d] for op in group] for d in range(len(problem.ids))]
+    columns = zip(*(problem.time[op] for op in group), strict=True)
     return [-1 if min(column) < 0 else sum(column) for column in columns]
 
 
 def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
-    weights = [whole(weight, "weight") for weight in witness["weights"]]
+    weights = [whole(weight, "weight") for weight in rows(witness["weights"], "weights")]
     need(len(weights) == len(problem.ids) and sum(weights) > 0, "witness", "one weight per device, not all 0")
     total = 0
     for group in _groups(problem):
@@ -512,24 +544,28 @@ def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
 
 
 def _work_bound(problem: Problem, witness: dict[str, Any]) -> int:
-    need(
-        problem.rule("objective", "latency") and problem.rule("runtime", "sequential"),
-        "witness",
-        "work bounds the sequential runtime alone",
-    )
+    sequential = problem.rule("objective", "latency") and problem.rule("runtime", "sequential")
+    need(sequential, "witness", "work bounds the sequential runtime alone")
     return sum(min(t for t in _group_times(problem, group) if t >= 0) for group in _groups(problem))
 
 
+def _witness_ops(problem: Problem, witness: dict[str, Any]) -> list[int]:
+    ops = members(witness["ops"], "op of the witness", len(problem.names), "witness")
+    need(bool(ops), "witness", "it names no op")
+    return ops
+
+
 def _group_bound(problem: Problem, witness: dict[str, Any]) -> int:
-    ops = [whole(op, "op", 0, len(problem.ops) - 1) for op in witness["ops"]]
-    need(any(set(ops) <= set(group) for group in _groups(problem)), "witness", "these ops need not share a device")
+    ops = _witness_ops(problem, witness)
+    shared = len(ops) == 1 or any(set(ops) <= set(group) for group in problem.together)
+    need(shared, "witness", f"ops {ops[:6]} need not share a device")
     return min(t for t in _group_times(problem, ops) if t >= 0)
 
 
 def _path_bound(problem: Problem, witness: dict[str, Any]) -> int:
     need(problem.rule("objective", "latency"), "witness", "a path bounds latency alone")
     k, earliest = len(problem.ids), dict[int, list[int]]()
-    for op in sorted({whole(op, "op", 0, len(problem.ops) - 1) for op in witness["ops"]}):
+    for op in _witness_ops(problem, witness):
         ends = [t if t >= 0 else LIMIT for t in problem.time[op]]
         known = [(t, earliest[problem.producer[t]]) for t in problem.inputs[op] if problem.producer[t] in earliest]
         for d in range(k):
@@ -542,6 +578,14 @@ def _path_bound(problem: Problem, witness: dict[str, Any]) -> int:
     return max(min(ends) for ends in earliest.values())
 
 
+WITNESSES: dict[str, Callable[[Problem, dict[str, Any]], int]] = {
+    "path": _path_bound,
+    "load": _load_bound,
+    "work": _work_bound,
+    "group": _group_bound,
+}
+
+
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
     if len(arguments) != 1:
@@ -551,7 +595,7 @@ def main(arguments: list[str]) -> int:
         verdict = check_plan(read_plan(arguments[0]))
     except Refusal as refusal:
         print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
-        return 3 if refusal.code == "unreadable" else 6
+        return refusal.exit_code
     print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
     return 0
 

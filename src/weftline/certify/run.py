@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from weftline.certify.check import Verdict
 from weftline.errors import InputError, VerificationError
 
-__all__ = ["verify_file"]
+__all__ = ["verify_bytes", "verify_file"]
+
+
+def verify_bytes(data: bytes) -> Verdict:
+    """The same for a plan that is not in a file yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_bytes(data)
+        return verify_file(path)
 
 
 def verify_file(path: Path | str) -> Verdict:
@@ -19,7 +28,8 @@ def verify_file(path: Path | str) -> Verdict:
     done = subprocess.run(
         [sys.executable, "-I", str(script), str(path)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -28,7 +38,7 @@ def verify_file(path: Path | str) -> Verdict:
     except ValueError:
         raise VerificationError(f"{path}: the checker failed: {done.stderr.strip()[-300:]}") from None
     if done.returncode == 3:
-        raise InputError(answer["message"].removeprefix("unreadable: "))
+        raise InputError(answer["message"], where=str(path))
     if done.returncode != 0:
         raise VerificationError(f"{path}: {answer['message']}")
     return Verdict(answer["objective"], answer["value_ns"], answer["proved_bound_ns"], tuple(answer["checks"]))

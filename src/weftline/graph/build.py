@@ -38,7 +38,9 @@ def assemble(name: str, ops: Sequence[Op], tensors: Sequence[Tensor], tied: Sequ
 def _check_indices(count: int, tensors: Sequence[Tensor], tied: Sequence[Tied]) -> None:
     for tensor in tensors:
         if not INPUT <= tensor.producer < count or any(not 0 <= op < count for op in tensor.consumers):
-            raise InputError(f"producer or consumer is not one of the {count} ops", where=f"tensor {tensor.name!r}")
+            wrong = next(op for op in (tensor.producer, *tensor.consumers) if not 0 <= op < count and op != INPUT)
+            what = f"op {wrong!s:.30} is not one of the {count} ops"
+            raise InputError(what, where=f"tensor {tensor.name[:80]!r}", hint=f"ops are numbered from 0 to {count - 1}")
     for weight in tied:
         if any(not 0 <= op < count for op in weight.ops):
             raise InputError(f"used by an op that is not one of the {count} ops", where=f"tied weight {weight.name!r}")

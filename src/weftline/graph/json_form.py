@@ -38,6 +38,6 @@ def graph_from_json(data: bytes) -> Graph:
     """Read, sort and check a graph; a broken file gives an `InputError` with the path inside it."""
     try:
         file = msgspec.json.decode(data, type=_GraphFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not a weftline graph: {error}") from error
     return assemble(file.name, file.ops, file.tensors, file.tied)

@@ -18,9 +18,10 @@ from onnx.shape_inference import infer_node_outputs
 from weftline.errors import InputError
 from weftline.importers.onnx_bodies import BodyCall, body_calls, node_results
 from weftline.importers.onnx_call import Array, Call
+from weftline.importers.onnx_guard import is_safe_to_infer
 from weftline.importers.onnx_rules import OUTPUT_RULES
 from weftline.importers.onnx_scope import Node, Scope
-from weftline.importers.onnx_types import FLOAT, Dimensions, TensorType, declared_type, tensor_type
+from weftline.importers.onnx_types import FLOAT, INT64, STRING, Dimensions, TensorType, declared_type, tensor_type
 from weftline.importers.onnx_values import can_evaluate, constant_value, stored_value, value_of
 
 __all__ = ["Environment", "Inference"]
@@ -104,6 +105,7 @@ class Inference:
 
     def _constant(self, here: Environment, node: Node) -> None:
         attributes = Call(node.kind, node.domain, node.proto, ()).attributes
+        here.types.update((name, TensorType(FLOAT, (0,))) for name in node.outputs)  # it should have one output only
         name = next(filter(None, node.outputs), "")
         stored = attributes.get("value", attributes.get("sparse_value"))
         value = constant_value(attributes)
@@ -114,7 +116,8 @@ class Inference:
             here.types[name] = TensorType(numpy_helper.from_array(value).data_type, value.shape)
         else:
             longest = max((len(item) for item in attributes.values() if isinstance(item, tuple)), default=1)
-            here.types[name] = TensorType(FLOAT if "value_floats" in attributes else 8, (longest,))
+            element = FLOAT if "value_floats" in attributes else INT64 if "value_ints" in attributes else STRING
+            here.types[name] = TensorType(element, (longest,))
 
     def _node(self, here: Environment, scope: Scope, node: Node) -> None:
         call = here.call(node)
@@ -175,7 +178,7 @@ class Inference:
     def _ask(self, node: Node, call: Call) -> list[_Declared]:
         """A kind of another domain that has a standard name is tried under it."""
         schema = self._schema(node.kind, node.domain)
-        if schema is None:
+        if schema is None or not is_safe_to_infer(call, len(node.outputs)):
             return []
         try:
             pairs = zip(node.inputs, call.inputs, strict=True)

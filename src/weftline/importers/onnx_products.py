@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import prod
 
 from weftline.importers.onnx_call import Call
+from weftline.importers.onnx_einsum import einsum_labels
 
 __all__ = [
     "SOFTMAX_FLOPS",
@@ -64,18 +65,8 @@ def packed_product(call: Call) -> int:
 
 def einsum(call: Call) -> int:
     """One multiplication per operand and one addition for each point of the index space; evaluated naively."""
-    operands = call.text("equation", "").replace(" ", "").split("->")[0].split(",")
-    sizes: dict[str, int] = {}
-    for index, labels in enumerate(operands):
-        shape = call.input(index).shape
-        before, _, after = labels.partition("...")
-        hidden = len(shape) - len(before) - len(after)
-        if hidden < 0 or (hidden and "..." not in labels):
-            return call.output().elements
-        names = [*before, *(f"...{hidden - place}" for place in range(hidden)), *after]
-        for name, size in zip(names, shape, strict=True):
-            sizes[name] = max(sizes.get(name, 1), size)
-    return len(operands) * prod(sizes.values())
+    labels = einsum_labels(call)
+    return len(call.inputs) * prod(labels[0].values()) if labels else call.output().elements
 
 
 def _scores(queries: int, results: int, keys: int, scores: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weftline.importers.onnx_call import Call
+from weftline.importers.onnx_einsum import einsum_labels
 from weftline.importers.onnx_types import FLOAT, INT64, TensorType
 
 __all__ = ["MICROSOFT", "OUTPUT_RULES", "matrix_shape"]
@@ -132,6 +133,12 @@ def _half_last(call: Call) -> list[TensorType]:
     return [kind._replace(shape=(*kind.shape[:-1], kind.shape[-1] // 2) if kind.shape else ())]
 
 
+def _einsum(call: Call) -> list[TensorType]:
+    labels = einsum_labels(call)
+    shape = call.input(0).shape if labels is None else tuple(labels[0][name] for name in labels[1])
+    return [TensorType(call.input(0).element, shape)]
+
+
 def _non_zero(call: Call) -> list[TensorType]:
     kind = call.input(0)
     return [TensorType(INT64, (len(kind.shape), kind.elements))]
@@ -202,6 +209,7 @@ def _same(call: Call) -> list[TensorType]:
 
 
 OUTPUT_RULES: dict[tuple[str, str], Rule] = {
+    ("", "Einsum"): _einsum,
     ("", "NonZero"): _non_zero,
     ("", "NonMaxSuppression"): _suppression,
     ("", "Unique"): _unique,

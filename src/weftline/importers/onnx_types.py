@@ -1,8 +1,8 @@
 """The type of one ONNX value: element type, static shape, exact bytes.
 
 In: ONNX element types and TypeProtos. Out: `TensorType` (all dimensions known) and lists of dimensions some of which
-may be a symbol or unknown. Simplified: a string counts 16 bytes; a sequence is several tensors of one type; a map is one
-element.
+may be a symbol or unknown. Simplified: a string counts 16 bytes; a sequence is several tensors of one type; a map is
+one element.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from onnx import TensorProto
 from weftline.errors import InputError
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["BOOL", "FLOAT", "INT64", "Dimensions", "TensorType", "declared_type", "tensor_type"]
+__all__ = ["BOOL", "FLOAT", "INT64", "STRING", "Dimensions", "TensorType", "declared_type", "tensor_type"]
 
 FLOAT: int = TensorProto.FLOAT
 INT64: int = TensorProto.INT64
 BOOL: int = TensorProto.BOOL
+STRING: int = TensorProto.STRING
 
 MAX_RANK = 64
 

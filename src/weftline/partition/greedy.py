@@ -25,7 +25,7 @@ def _solve(search: Search) -> None:
         target = (low + high) // 2
         work = np.zeros(len(problem.devices), np.int64)
 
-        def full(stage: int, device: int, unit: int, work: np.ndarray = work, target: int = target) -> bool:  # type: ignore[type-arg]
+        def full(stage: int, device: int, unit: int, work: np.ndarray = work, target: int = target) -> bool:
             if work[device] + units.time[unit, device] > target:
                 return True
             work[device] += units.time[unit, device]

@@ -6,14 +6,17 @@ Memory counts weights (and tied weights); the first op of a `together` set fixes
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.search import Search, Solver
 from weftline.simulate import Timeline
-from weftline.simulate.jit import kernel
+from weftline.simulate.jit import kernel, part
 from weftline.simulate.order import default_order
 from weftline.simulate.tables import Tables, tables
 
@@ -24,63 +27,99 @@ def _solve(search: Search) -> None:
     timeline = heft(search)
     # The order as it was found, transfers included; and the same placement booked anew, which is sometimes better.
     search.offer(timeline.placement, actions=timeline.actions(search.problem.graph.arrays.producer))
-    search.offer(timeline.placement)
+    if not search.stopped_by or search.best is None:
+        search.offer(timeline.placement)
+
+
+class Board(NamedTuple):
+    """The state of the schedule so far."""
+
+    group: Indices
+    """Op -> `together` set or itself."""
+    allowed: NDArray[np.bool_]
+    """(groups, K)"""
+    need: Ints
+    """Weights of a group."""
+    left: Ints
+    """Memory left on each device."""
+    fixed: Ints
+    """Device of each group, -1 = none yet."""
+    holds: Ints
+    """(tied weights, K): 1 where a device holds one."""
+    busy: Ints
+    """(K, n + 1, 2): sorted intervals of each device."""
+    number: Ints
+    """How many of them."""
+    ports: Ints
+    """(2, K): when the send and receive ports are free."""
+    bus_free: Ints
+    arrival: Ints
+    """(tensors x K) or one entry where tensors are sent per edge."""
+    trial: Ints
+    """Transfers of the op in hand."""
+    placement: Indices
+    start: Ints
+    end: Ints
+    sent: Ints
 
 
 def heft(search: Search) -> Timeline:
     """Schedule every op; raises `InfeasibleError` where memory or missing links leave no device for one."""
     problem, table = search.problem, tables(search.problem)
-    n = len(problem.graph.ops)
-    placement = np.full(n, -1, np.int32)
-    start, end = np.zeros(n, np.int64), np.full(n, -1, np.int64)
-    sent = np.zeros((len(table.consumer_of) + 1, 6), np.int64)
-    allowed = np.ascontiguousarray(allowed_devices(problem))
-    left = problem.capacity.copy()
-    count = _schedule(
-        table, default_order(problem), problem.group, allowed, least_memory(problem), left, placement, start, end, sent
+    n, k = table.time.shape
+    need = least_memory(problem)
+    board = Board(
+        group=problem.group,
+        allowed=np.ascontiguousarray(allowed_devices(problem)),
+        need=need,
+        left=problem.capacity.copy(),
+        fixed=np.full(len(need), -1, np.int64),
+        holds=np.zeros((len(table.tied_bytes), k), np.int64),
+        busy=np.zeros((k, n + 1, 2), np.int64),
+        number=np.zeros(k, np.int64),
+        ports=np.zeros((2, k), np.int64),
+        bus_free=np.zeros(int(table.bus.max(initial=-1)) + 2, np.int64),
+        arrival=np.full(1 if table.per_edge else len(table.producer) * k, -1, np.int64),
+        trial=np.zeros((int(np.diff(table.edge_ptr).max(initial=0)) + 1, 6), np.int64),
+        placement=np.full(n, -1, np.int32),
+        start=np.zeros(n, np.int64),
+        end=np.full(n, -1, np.int64),
+        sent=np.zeros((len(table.consumer_of) + 1, 6), np.int64),
     )
+    count = _schedule(table, default_order(problem), board, board.ports.copy(), board.bus_free.copy())
     if count < 0:
         raise InfeasibleError(f"HEFT finds no device for op {problem.graph.ops[-count - 1].name!r}")
-    return Timeline(placement, start, end, sent[:count], np.zeros(len(problem.devices), np.int64))
+    return Timeline(board.placement, board.start, board.end, board.sent[:count], np.zeros(k, np.int64))
 
 
-@kernel
-def _gap(busy: Ints, count: int, ready: int, duration: int) -> tuple[int, int]:
+@part
+def _gap(busy: Ints, device: int, count: int, ready: int, duration: int) -> tuple[int, int]:
     """Earliest start >= ready in the sorted busy intervals of a device, and the position to insert at."""
     low, high = 0, count
     while low < high:  # first interval that ends after `ready`
         middle = (low + high) // 2
-        if busy[middle, 1] <= ready:
+        if busy[device, middle, 1] <= ready:
             low = middle + 1
         else:
             high = middle
     begin = ready
-    while low < count and busy[low, 0] < begin + duration:
-        begin = max(begin, busy[low, 1])
+    while low < count and busy[device, low, 0] < begin + duration:
+        begin = max(begin, busy[device, low, 1])
         low += 1
     return begin, low
 
 
-@kernel
-def _try(
-    table: Tables,
-    op: int,
-    device: int,
-    placement: Indices,
-    end: Ints,
-    arrival: Ints,
-    ports: Ints,
-    bus_free: Ints,
-    sent: Ints,
-) -> tuple[int, int]:
-    """Book the missing inputs of an op on a copy of the ports -> (when all are there or -1, number of transfers)."""
+@part
+def _try(table: Tables, board: Board, op: int, device: int, ports: Ints, bus_free: Ints) -> tuple[int, int]:
+    """Book the missing inputs of an op on these ports -> (when all are there or -1, number of transfers)."""
     ready, count = 0, 0
     devices = table.time.shape[1]
+    trial = board.trial
     for e in range(np.int64(table.edge_ptr[op]), np.int64(table.edge_ptr[op + 1])):
         tensor, maker = np.int64(table.edge_tensor[e]), table.edge_maker[e]
-        done, origin = end[maker], placement[maker]
+        done, origin = board.end[maker], board.placement[maker]
         if origin != device:
-            known = -1 if table.per_edge else arrival[tensor * devices + device]
+            known = -1 if table.per_edge else board.arrival[tensor * devices + device]
             length = table.transfer[table.transfer_row[tensor], origin, device]
             if length < 0:
                 return -1, 0
@@ -95,103 +134,101 @@ def _try(
                 done = begin + length
                 ports[0, origin] = done
                 ports[1, device] = done
-                sent[count, 0], sent[count, 1], sent[count, 2] = tensor, origin, device
-                sent[count, 3] = op if table.per_edge else -1
-                sent[count, 4], sent[count, 5] = begin, done
+                trial[count, 0] = tensor
+                trial[count, 1] = origin
+                trial[count, 2] = device
+                trial[count, 3] = op if table.per_edge else -1
+                trial[count, 4] = begin
+                trial[count, 5] = done
                 count += 1
         ready = max(ready, done)
     return ready, count
 
 
-@kernel
-def _tied_extra(table: Tables, group: Indices, which: int, device: int, holds: Ints) -> int:
-    """Bytes of tied weights that a group brings to a device which does not hold them yet."""
-    extra = 0
+@part
+def _memory_needed(table: Tables, board: Board, which: int, device: int, take: bool) -> int:
+    """Bytes a group brings to a device: its weights, and the tied ones which are not there yet (`take`: now they are)."""
+    needed = board.need[which]
     for weight in range(len(table.tied_bytes)):
-        if holds[weight, device] == 0:
+        if board.holds[weight, device] == 0:
             for k in range(table.tied_ptr[weight], table.tied_ptr[weight + 1]):
-                if group[table.tied_of[k]] == which:
-                    extra += table.tied_bytes[weight]
+                if board.group[table.tied_of[k]] == which:
+                    needed += table.tied_bytes[weight]
+                    if take:
+                        board.holds[weight, device] = 1
                     break
-    return extra
+    return int(needed)
 
 
-@kernel
-def _hold_tied(table: Tables, group: Indices, which: int, device: int, holds: Ints) -> None:
-    for weight in range(len(table.tied_bytes)):
-        for k in range(table.tied_ptr[weight], table.tied_ptr[weight + 1]):
-            if group[table.tied_of[k]] == which:
-                holds[weight, device] = 1
-
-
-@kernel
-def _schedule(
-    table: Tables,
-    order: Indices,
-    group: Indices,
-    allowed: Ints,
-    need: Ints,
-    left: Ints,
-    placement: Indices,
-    start: Ints,
-    end: Ints,
-    sent: Ints,
-) -> int:
-    """Fill placement, times and transfers -> number of transfers, or -1 - op where no device is left for an op."""
-    n, devices = table.time.shape
-    busy = np.zeros((devices, n + 1, 2), np.int64)
-    number = np.zeros(devices, np.int64)
-    ports = np.zeros((2, devices), np.int64)
-    bus_free = np.zeros(table.bus.max() + 2, np.int64)
-    arrival = np.full(1 if table.per_edge else len(table.producer) * devices, -1, np.int64)
-    fixed = np.full(len(need), -1, np.int64)
-    holds = np.zeros((len(table.tied_bytes), devices), np.int64)
-    widest = np.int64(0)
-    for op in range(n):
-        widest = max(widest, np.int64(table.edge_ptr[op + 1]) - np.int64(table.edge_ptr[op]))
-    trial = np.zeros((widest + 1, 6), np.int64)
-    total = 0
-    for op in order:
-        which = group[op]
-        best_end, best_device = np.int64(2**62), -1
-        for device in range(devices):
-            if fixed[which] >= 0 and fixed[which] != device:
+@part
+def _best_device(table: Tables, board: Board, op: int, ports: Ints, bus_free: Ints) -> int:
+    """Where the op ends first, -1 = nowhere. `ports` and `bus_free` are scratch."""
+    which = board.group[op]
+    best_end, best_device = np.int64(2**62), -1
+    for device in range(table.time.shape[1]):
+        if board.fixed[which] >= 0:
+            if board.fixed[which] != device:
                 continue
-            if fixed[which] < 0 and (
-                not allowed[which, device]
-                or need[which] + _tied_extra(table, group, which, device, holds) > left[device]
-            ):
-                continue
-            ready, _ = _try(table, op, device, placement, end, arrival, ports.copy(), bus_free.copy(), trial)
-            if ready < 0:
-                continue
-            duration = table.time[op, device]
-            begin = ready if duration == 0 else _gap(busy[device], number[device], ready, duration)[0]
-            if begin + duration < best_end:
-                best_end, best_device = begin + duration, device
-        if best_device < 0:
-            return -1 - op
-        device = best_device
-        if fixed[which] < 0:
-            fixed[which] = device
-            left[device] -= need[which] + _tied_extra(table, group, which, device, holds)
-            _hold_tied(table, group, which, device, holds)
-        ready, count = _try(table, op, device, placement, end, arrival, ports, bus_free, trial)
-        for k in range(count):
-            sent[total] = trial[k]
-            total += 1
-            if not table.per_edge:
-                arrival[trial[k, 0] * devices + device] = trial[k, 5]
+        elif not board.allowed[which, device]:
+            continue
+        elif _memory_needed(table, board, which, device, False) > board.left[device]:
+            continue
+        for d in range(table.time.shape[1]):
+            ports[0, d] = board.ports[0, d]
+            ports[1, d] = board.ports[1, d]
+        for lane in range(len(bus_free)):
+            bus_free[lane] = board.bus_free[lane]
+        ready, _ = _try(table, board, op, device, ports, bus_free)
         duration = table.time[op, device]
-        begin = ready
+        if ready < 0:
+            continue
         if duration > 0:
-            begin, position = _gap(busy[device], number[device], ready, duration)
-            for i in range(number[device], position, -1):
-                busy[device, i, 0], busy[device, i, 1] = busy[device, i - 1, 0], busy[device, i - 1, 1]
-            busy[device, position, 0], busy[device, position, 1] = begin, begin + duration
-            number[device] += 1
-        placement[op] = device
-        start[op], end[op] = begin, begin + duration
+            ready, _ = _gap(board.busy, device, board.number[device], ready, duration)
+        if ready + duration < best_end:
+            best_end, best_device = ready + duration, device
+    return best_device
+
+
+@part
+def _commit(table: Tables, board: Board, op: int, device: int, total: int) -> int:
+    """Put the op and its transfers on the board -> number of transfers so far."""
+    which = board.group[op]
+    if board.fixed[which] < 0:
+        board.fixed[which] = device
+        board.left[device] -= _memory_needed(table, board, which, device, True)
+    begin, count = _try(table, board, op, device, board.ports, board.bus_free)
+    for k in range(count):
+        for column in range(6):
+            board.sent[total, column] = board.trial[k, column]
+        total += 1
+        if not table.per_edge:
+            board.arrival[board.trial[k, 0] * table.time.shape[1] + device] = board.trial[k, 5]
+    duration = table.time[op, device]
+    if duration > 0:
+        busy = board.busy
+        begin, position = _gap(busy, device, board.number[device], begin, duration)
+        for i in range(board.number[device], position, -1):
+            busy[device, i, 0] = busy[device, i - 1, 0]
+            busy[device, i, 1] = busy[device, i - 1, 1]
+        busy[device, position, 0] = begin
+        busy[device, position, 1] = begin + duration
+        board.number[device] += 1
+    board.placement[op] = device
+    board.start[op] = begin
+    board.end[op] = begin + duration
+    return total
+
+
+@kernel
+def _schedule(table: Tables, order: Indices, board: Board, ports: Ints, bus_free: Ints) -> int:
+    """Fill the board -> number of transfers, or -1 - op where no device is left for an op."""
+    total = 0
+    for position in range(len(order)):
+        op = np.int64(order[position])
+        device = _best_device(table, board, op, ports, bus_free)
+        if device < 0:
+            return int(-1 - op)
+        total = _commit(table, board, op, device, total)
     return total
 
 

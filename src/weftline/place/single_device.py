@@ -12,6 +12,8 @@ __all__ = ["SOLVER"]
 def _solve(search: Search) -> None:
     ops = len(search.problem.graph.ops)
     for device in range(len(search.problem.devices)):
+        if search.stopped_by and search.best is not None:
+            return
         search.offer(np.full(ops, device, np.int32))
 
 

@@ -6,7 +6,7 @@ saved, loaded, explained and compared. Simplified: baselines are run with the sa
 
 from weftline.plan.compare import Difference, diff_plans
 from weftline.plan.explain import explain_op, explain_plan
-from weftline.plan.files import load_plan, save_plan, write_atomically
+from weftline.plan.files import load_plan, save_plan
 from weftline.plan.make import make_plan
 from weftline.plan.model import Plan
 from weftline.plan.result import plan_result
@@ -21,5 +21,4 @@ __all__ = [
     "make_plan",
     "plan_result",
     "save_plan",
-    "write_atomically",
 ]

@@ -98,10 +98,10 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
             target = int(timeline.placement[op])
             key = arrivals.get((t, op)) or arrivals.get((t, ~target))
             needs[op].add(key if key and int(timeline.placement[info.producer]) != target else f"op{info.producer}")
-    for i, op in enumerate(graph.ops):
+    for i, form in enumerate(graph.ops):
         device = int(timeline.placement[i])
         lanes = {"clock"} if sequential else {f"device {device}"}
-        rows.append((int(timeline.start[i]), int(timeline.end[i]), op.name, ids[device], lanes, {f"op{i}"}, needs[i]))
+        rows.append((int(timeline.start[i]), int(timeline.end[i]), form.name, ids[device], lanes, {f"op{i}"}, needs[i]))
     return rows
 
 

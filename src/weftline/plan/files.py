@@ -1,17 +1,16 @@
-"""Plan <-> file. Files are written whole or not at all: temporary file, fsync, rename."""
+"""Plan <-> file."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from weftline.errors import InputError
+from weftline.files import write_atomically
 from weftline.plan.model import Plan
 
-__all__ = ["load_plan", "plan_to_json", "save_plan", "write_atomically"]
+__all__ = ["load_plan", "plan_to_json", "save_plan"]
 
 MAX_PLAN_BYTES = 2 * 2**30
 
@@ -37,24 +36,3 @@ def load_plan(path: Path | str) -> Plan:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not a weftline plan: {error}", where=str(path)) from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that is never seen half-written, and keep what was there if anything fails."""
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # noqa: PTH101
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
-import weftline
-from weftline import partition, place
+from weftline import __version__, partition, place
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, UsageError
@@ -64,7 +63,7 @@ def make_plan(
     if search.bound is not None and search.bound not in bounds:
         bounds.append(search.bound)
     provenance = {
-        "version": weftline.__version__,
+        "version": __version__,
         "inputs": dict(inputs),
         "argv": tuple(argv),
         "seed": seed,

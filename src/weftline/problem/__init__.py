@@ -6,7 +6,7 @@ JSON form, which plans embed. Simplified: pins and forbids are folded into the t
 
 from weftline.problem.feasible import check_feasible
 from weftline.problem.json_form import problem_from_json, problem_hash, problem_to_json
-from weftline.problem.load import asked_rules, build_problem, load_problem
+from weftline.problem.load import asked_rules, build_problem, load_problem, read_model
 from weftline.problem.model import UNLIMITED, Problem, Rules
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "problem_from_json",
     "problem_hash",
     "problem_to_json",
+    "read_model",
 ]

@@ -20,7 +20,7 @@ from weftline.problem.json_form import PROBLEM_FORMAT, problem_from_json
 from weftline.problem.limits import apply_limits
 from weftline.problem.model import Problem, Rules
 
-__all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem"]
+__all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem", "read_model"]
 
 DROPPABLE = ("cpus", "memory", "together")
 """Limits of a problem that `without` can drop."""
@@ -58,6 +58,18 @@ def load_problem(
         raise UsageError(f"{path} holds its own devices and costs ({imported.format}); leave the cluster out")
     own = Rules(transfers=imported.costs.transfers, memory=imported.costs.memory)
     return _from_costs(imported, imported.costs, asked_rules(rules, own), without), imported.sha256
+
+
+def read_model(path: Path | str, options: ImportOptions | None = None) -> Graph | Problem:
+    """A Graph, or a Problem under its own rules where the file holds costs too."""
+    problem, _ = _problem_file(Path(path))
+    if problem is not None:
+        return problem
+    imported = read_file(path, options)
+    if imported.costs is None:
+        return imported.graph
+    own = Rules(transfers=imported.costs.transfers, memory=imported.costs.memory)
+    return _from_costs(imported, imported.costs, own, ())
 
 
 def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:

@@ -1,4 +1,4 @@
-"""`kernel`: numba.njit with our settings and with types that a checker understands."""
+"""`kernel` and `part`: numba.njit with our settings and with types that a checker understands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar, cast
 
 import numba
 
-__all__ = ["inlined", "kernel"]
+__all__ = ["kernel", "part"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,6 +18,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], numba.njit(cache=True, nogil=True)(function))
 
 
-def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """A part of a kernel."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, inline="always")(function))
+def part(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that only kernels call: without the wrapper for Python it compiles several times faster."""
+    compiled = numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return cast(Callable[P, R], compiled)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.simulate.jit import kernel
+from weftline.simulate.jit import kernel, part
+from weftline.simulate.sorting import sort_pending
 from weftline.simulate.tables import Tables
 
 __all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_batch", "run_order", "workspace"]
@@ -38,7 +39,7 @@ def workspace(table: Tables) -> Workspace:
     )
 
 
-@kernel
+@part
 def _clear(space: Workspace, end: Ints) -> None:
     device_free, send_free, receive_free, bus_free, arrival, _ = space
     device_free[:] = 0
@@ -47,25 +48,6 @@ def _clear(space: Workspace, end: Ints) -> None:
     bus_free[:] = 0
     arrival[:] = -1
     end[:] = -1
-
-
-@kernel
-def _sort_pending(pending: Ints, count: int) -> None:
-    """Order rows (end of producer, tensor, origin) by the first column; ties keep their order."""
-    if count > 32:
-        order = np.argsort(pending[:count, 0], kind="mergesort")
-        pending[:count] = pending[:count][order]
-        return
-    for i in range(1, count):
-        key, tensor, origin = pending[i, 0], pending[i, 1], pending[i, 2]
-        j = i - 1
-        while j >= 0 and pending[j, 0] > key:
-            for column in range(3):
-                pending[j + 1, column] = pending[j, column]
-            j -= 1
-        pending[j + 1, 0] = key
-        pending[j + 1, 1] = tensor
-        pending[j + 1, 2] = origin
 
 
 @kernel
@@ -93,6 +75,8 @@ def run_order(
     for position in range(len(order)):
         op = np.uint64(order[position])
         device = np.uint64(placement[op])
+        if end[op] >= 0:
+            return INFEASIBLE, transfers  # the order holds an op twice
         ready, count = 0, 0
         for edge in range(np.uint64(edge_ptr[op]), np.uint64(edge_ptr[op + one])):
             maker = np.uint64(edge_maker[edge])
@@ -110,7 +94,7 @@ def run_order(
                 done = came
             ready = max(ready, done)
         if count > 1:
-            _sort_pending(pending, count)
+            sort_pending(pending, count)
         for k in range(count):
             begin, tensor, origin = pending[k, 0], np.uint64(pending[k, 1]), np.uint64(pending[k, 2])
             length = transfer[np.uint64(transfer_row[tensor]), origin, device]
@@ -125,7 +109,7 @@ def run_order(
                 send_free[origin] = begin + length
                 receive_free[device] = begin + length
                 if record:
-                    _note(sent, transfers, tensor, origin, device, np.int64(op) if per_edge else -1, begin, length)
+                    _note(sent, transfers, int(tensor), int(origin), int(device), int(op) if per_edge else -1, begin, length)
                 transfers += 1
             elif length < 0:
                 return INFEASIBLE, transfers
@@ -147,7 +131,7 @@ def run_order(
     return value, transfers
 
 
-@kernel
+@part
 def _note(sent: Ints, row: int, tensor: int, origin: int, target: int, consumer: int, begin: int, length: int) -> None:
     sent[row, 0] = tensor
     sent[row, 1] = origin
@@ -168,14 +152,14 @@ def run_batch(
         values[row] = run_order(table, order, placements[row], start, end, nothing, False, space)[0]
 
 
-@kernel
+@part
 def _book(table: Tables, space: Workspace, origin: int, target: int, earliest: int, length: int) -> int:
     """The start of a transfer that takes time: it holds both ports, and the bus if there is one."""
     _, send_free, receive_free, bus_free, _, _ = space
     if table.sequential:
         begin = bus_free[-1]
         bus_free[-1] = begin + length
-        return begin
+        return int(begin)
     begin = max(earliest, send_free[origin], receive_free[target])
     lane = table.bus[origin, target]
     if lane >= 0:
@@ -183,37 +167,39 @@ def _book(table: Tables, space: Workspace, origin: int, target: int, earliest: i
         bus_free[lane] = begin + length
     send_free[origin] = begin + length
     receive_free[target] = begin + length
-    return begin
+    return int(begin)
 
 
-@kernel
+@part
 def _begin_op(table: Tables, space: Workspace, device: int, ready: int, duration: int) -> int:
     """The start of an op whose inputs are there at `ready`."""
     device_free, _, _, bus_free, _, _ = space
     if table.sequential:
         begin = bus_free[-1]
         bus_free[-1] = begin + duration
-        return begin
+        return int(begin)
     if duration == 0:
-        return ready
+        return int(ready)
     begin = max(ready, device_free[device])
     device_free[device] = begin + duration
-    return begin
+    return int(begin)
 
 
-@kernel
-def _slot(table: Tables, tensor: int, target: int, consumer: int) -> int:
-    """Where the arrival of a tensor is kept: by device, or by the edge to one consumer; -1 = no such edge."""
+@part
+def _slot(table: Tables, placement: Indices, tensor: int, target: int, consumer: int) -> int:
+    """Where the arrival of a tensor is kept: by device, or by the edge to one consumer; -1 = nobody reads it there."""
     if not table.per_edge:
-        return tensor * table.time.shape[1] + target
-    if consumer >= 0:
+        for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+            if consumer < 0 and placement[table.consumer_of[c]] == target:
+                return int(tensor * table.time.shape[1] + target)
+    elif consumer >= 0 and placement[consumer] == target:
         for k in range(np.int64(table.edge_ptr[consumer]), np.int64(table.edge_ptr[consumer + 1])):
             if table.edge_tensor[k] == tensor:
                 return k
     return -1
 
 
-@kernel
+@part
 def _inputs_ready(table: Tables, op: int, placement: Indices, end: Ints, arrival: Ints) -> int:
     """When all inputs of an op are on its device, -1 = something is missing."""
     device = placement[op]
@@ -231,7 +217,7 @@ def _inputs_ready(table: Tables, op: int, placement: Indices, end: Ints, arrival
         if done < 0:
             return -1
         ready = max(ready, done)
-    return ready
+    return int(ready)
 
 
 @kernel
@@ -253,7 +239,7 @@ def run_actions(
             end[what] = start[what] + duration
             continue
         maker = table.producer[what]
-        slot = _slot(table, what, target, consumer)
+        slot = _slot(table, placement, what, target, consumer)
         if maker < 0 or end[maker] < 0 or slot < 0 or arrival[slot] >= 0:
             return a + 1, transfers
         origin = placement[maker]

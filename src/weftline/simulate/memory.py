@@ -11,7 +11,8 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.jit import inlined, kernel
+from weftline.simulate.jit import kernel, part
+from weftline.simulate.sorting import sort_rows
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Timeline
 
@@ -55,9 +56,9 @@ def weights_held(table: Tables, placement: Indices) -> Ints:
     return held
 
 
-@inlined
+@part
 def hold(rows: Ints, count: int, device: int, start: int, end: int, size: int) -> int:
-    """Write one interval, return the number of intervals."""
+    """Write one row of four (an interval), return the number of rows."""
     rows[count, 0] = device
     rows[count, 1] = start
     rows[count, 2] = end
@@ -131,30 +132,21 @@ def latency_intervals(table: Tables, placement: Indices, start: Ints, end: Ints,
 @kernel
 def sweep(rows: Ints, held: Ints) -> Ints:
     """(K,): the largest level of each device, given intervals on top of what is held all the time."""
+    steps = np.empty((2 * len(rows), 4), np.int64)
     count = 0
-    times = np.empty(2 * len(rows), np.int64)
-    which = np.empty(2 * len(rows), np.int64)
-    for r in range(len(rows)):  # ends first: at equal times a stable sort frees before it allocates
-        if rows[r, 1] < rows[r, 2] and rows[r, 3] > 0:
-            times[count] = rows[r, 2]
-            which[count] = -r - 1
-            count += 1
     for r in range(len(rows)):
         if rows[r, 1] < rows[r, 2] and rows[r, 3] > 0:
-            times[count] = rows[r, 1]
-            which[count] = r
-            count += 1
+            # time, then frees (negative numbers) before allocations, device, change
+            hold(steps, count, rows[r, 2], -r - 1, rows[r, 0], -rows[r, 3])
+            hold(steps, count + 1, rows[r, 1], r, rows[r, 0], rows[r, 3])
+            count += 2
+    sort_rows(steps, count)
     level = held.copy()
     peak = held.copy()
-    order = np.argsort(times[:count], kind="mergesort")
     for i in range(count):
-        r = which[order[i]]
-        if r < 0:
-            level[rows[-r - 1, 0]] -= rows[-r - 1, 3]
-        else:
-            device = rows[r, 0]
-            level[device] += rows[r, 3]
-            peak[device] = max(peak[device], level[device])
+        device = steps[i, 2]
+        level[device] += steps[i, 3]
+        peak[device] = max(peak[device], level[device])
     return peak
 
 

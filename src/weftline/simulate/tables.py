@@ -55,7 +55,7 @@ def tables(problem: Problem) -> Tables:
     if found is None:
         found = _build(problem)
         problem.__dict__["_tables"] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _build(problem: Problem) -> Tables:

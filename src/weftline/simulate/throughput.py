@@ -13,7 +13,7 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.jit import kernel
+from weftline.simulate.jit import kernel, part
 from weftline.simulate.latency import check_placement
 from weftline.simulate.latency_kernel import INFEASIBLE
 from weftline.simulate.memory import hold, sweep, weights_held
@@ -50,14 +50,17 @@ def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> i
     """Fill compute, entering, leaving, load (rows of `parts`) and the rank of each stage -> period, or INFEASIBLE + reason."""
     devices = table.time.shape[1]
     parts[:] = 0
-    used = np.zeros(devices, np.bool_)
+    used = np.zeros(devices, np.int64)
     for op in range(len(placement)):
         duration = table.time[op, placement[op]]
         if duration < 0:
             return INFEASIBLE
         parts[0, placement[op]] += duration
-        used[placement[op]] = True
-    if used.sum() > table.stage_limit:
+        used[placement[op]] = 1
+    stages = 0
+    for device in range(devices):
+        stages += used[device]
+    if stages > table.stage_limit:
         return INFEASIBLE + 2
     seen = np.full(devices, -1, np.int64)
     for tensor in range(len(table.producer)):
@@ -90,7 +93,7 @@ def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> i
     return value
 
 
-@kernel
+@part
 def _rank_stages(table: Tables, placement: Indices, rank: Ints) -> bool:
     """Topological order of the quotient graph of the forward ops; False if it has a cycle.
 
@@ -142,7 +145,11 @@ def _rank_stages(table: Tables, placement: Indices, rank: Ints) -> bool:
                             queue[tail] = node[target]
                             tail += 1
             op = following[op]
-    return done == (~table.backward).sum()
+    forward = 0
+    for op in range(n):
+        if not table.backward[op]:
+            forward += 1
+    return bool(done == forward)
 
 
 @kernel

@@ -39,13 +39,14 @@ class Timeline:
         Replaying them gives this timeline or an earlier one. `producer` is `graph.arrays.producer`.
         """
         n = len(self.placement)
-        # At equal times an op of no duration comes before the transfers of its tensors, and these before their consumers.
+        # At equal times an op of no duration comes before everything that takes time, and before ops that depend on it.
         when = np.concatenate([self.start, self.transfers[:, 4]])
+        lasts = np.concatenate([self.end, self.transfers[:, 5]]) > when
         rank = np.concatenate([2 * np.arange(n), 2 * producer[self.transfers[:, 0]].astype(np.int64) + 1])
         rows = np.full((n + len(self.transfers), 3), -1, np.int64)
         rows[:n, 0] = np.arange(n)
         rows[n:] = self.transfers[:, [0, 2, 3]]
-        return rows[np.lexsort((rank, when))]
+        return rows[np.lexsort((rank, lasts, when))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,65 @@
-"""For tests of weftline and of solvers that others write: generated problems, brute-force optima, the conformance suites.
+"""For tests of weftline and of solvers that others write: generated problems, brute-force optima, conformance suites.
 
-In: a seed or a hypothesis strategy. Out: small graphs, clusters and problems with every option of the rules, and the exact
-optimum of tiny ones. Simplified: generated numbers are small integers, so that ties and zeros happen often.
+In: a seed or a hypothesis strategy. Out: small graphs, clusters and problems with every option of the rules, and the
+exact optimum of tiny ones. Simplified: generated numbers are small integers, so that ties and zeros happen often.
 """
 
-from weftline.testing.brute_force import brute_force_latency, brute_force_throughput
-from weftline.testing.generate import Chooser, SeededChooser, make_graph, make_placement, make_problem, random_problem
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weftline.testing.brute_force import brute_force_latency, brute_force_throughput
+    from weftline.testing.conformance import check_solver
+    from weftline.testing.generate import (
+        Chooser,
+        SeededChooser,
+        make_graph,
+        make_order,
+        make_placement,
+        make_problem,
+        random_problem,
+    )
+    from weftline.testing.strategies import DrawnChooser, clusters, graphs, orders, placements, problems
 
 __all__ = [
     "Chooser",
+    "DrawnChooser",
     "SeededChooser",
     "brute_force_latency",
     "brute_force_throughput",
+    "check_solver",
+    "clusters",
+    "graphs",
     "make_graph",
+    "make_order",
     "make_placement",
     "make_problem",
+    "orders",
+    "placements",
+    "problems",
     "random_problem",
 ]
+
+_MODULES = {
+    "brute_force": ("brute_force_latency", "brute_force_throughput"),
+    "conformance": ("check_solver",),
+    "generate": (
+        "Chooser",
+        "SeededChooser",
+        "make_graph",
+        "make_order",
+        "make_placement",
+        "make_problem",
+        "random_problem",
+    ),
+    "strategies": ("DrawnChooser", "clusters", "graphs", "orders", "placements", "problems"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name on first use: only the strategies need hypothesis."""
+    from importlib import import_module
+
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"weftline.testing.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

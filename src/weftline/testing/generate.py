@@ -1,6 +1,6 @@
 """Small random graphs and problems with every option, from anything that can choose: a seed, or hypothesis.
 
-In: a `Chooser`. Out: a Graph, a Problem or a placement. Numbers are small, so that ties, zeros and tight memory are common.
+In: a `Chooser`. Out: a Graph, a Problem or a placement. Numbers are small, so ties, zeros and tight memory are common.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ class SeededChooser:
 
 
 def random_problem(
-    seed: int, objective: Objective, *, max_ops: int = 8, max_devices: int = 3, **fixed: object
+    seed: int, objective: Objective, *, max_ops: int = 8, max_devices: int = 3, limits: bool = True, **fixed: object
 ) -> Problem:
     """The problem of a seed; `fixed` sets fields of `Rules`."""
-    return make_problem(SeededChooser(seed), objective, max_ops=max_ops, max_devices=max_devices, **fixed)
+    chooser = SeededChooser(seed)
+    return make_problem(chooser, objective, max_ops=max_ops, max_devices=max_devices, limits=limits, **fixed)
 
 
 def make_graph(choose: Chooser, max_ops: int, *, training: bool = False) -> Graph:
@@ -109,7 +110,7 @@ def make_problem(
     limits: bool = True,
     **fixed: object,
 ) -> Problem:
-    """A problem in which every op has at least one device. With `limits`: absent times and links, memory, together, buses."""
+    """A problem in which every op has a device. With `limits`: absent times and links, memory, together, buses."""
     graph = make_graph(choose, max_ops, training=objective == "throughput" and choose.integer(0, 3) == 0)
     n, m, k = len(graph.ops), len(graph.tensors), choose.integer(1, max_devices)
     rare = 8 if limits else 0

@@ -1,13 +1,27 @@
 """Models that need no download.
 
 In: the name of an architecture, a size and a seed. Out: an ONNX model that runs (or, without weights, can be planned),
-example inputs for it, and its file. Simplified: weights are random, so a model computes nothing of use, but in the
-shapes, ops and names of the real one.
+example inputs for it, its file, its Graph; and seeded synthetic graphs. Simplified: weights are random, so a model computes
+nothing of use, but in the shapes, ops and names of the real one.
 """
 
 from weftline.zoo.architecture import Architecture
+from weftline.zoo.graphs import zoo_graph
 from weftline.zoo.inputs import example_inputs
 from weftline.zoo.registry import architectures, build
 from weftline.zoo.saving import save
+from weftline.zoo.synthetic import FAMILIES, Family, regal_costs, synthetic, to_cost_graph_text
 
-__all__ = ["Architecture", "architectures", "build", "example_inputs", "save"]
+__all__ = [
+    "FAMILIES",
+    "Architecture",
+    "Family",
+    "architectures",
+    "build",
+    "example_inputs",
+    "regal_costs",
+    "save",
+    "synthetic",
+    "to_cost_graph_text",
+    "zoo_graph",
+]

@@ -6,13 +6,11 @@ In: an ONNX model in memory. Out: files written by temp + fsync + rename. Simpli
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from weftline.errors import InputError
+from weftline.files import write_atomically
 
 if TYPE_CHECKING:
     import onnx
@@ -28,16 +26,13 @@ MIN_OUTSIDE_BYTES = 1024
 def save(model: onnx.ModelProto, path: Path | str, *, inside: int = MAX_INSIDE_BYTES) -> None:
     """Write a model; weights of more than `inside` bytes in all go to `<file name>.weights` beside it."""
     path = Path(path)
-    try:
-        if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= inside:
-            _write(path, [model.SerializeToString(deterministic=True)])
-            return
-        # weights first: a model file never points at something that is not there
-        weights = path.with_name(f"{path.name}.weights")
-        _write(weights, _chunks(model))
-        _write(path, [_pointing_to(model, weights.name).SerializeToString(deterministic=True)])
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= inside:
+        write_atomically(path, model.SerializeToString(deterministic=True))
+        return
+    # weights first: a model file never points at something that is not there
+    weights = path.with_name(f"{path.name}.weights")
+    write_atomically(weights, _chunks(model))
+    write_atomically(path, _pointing_to(model, weights.name).SerializeToString(deterministic=True))
 
 
 def _outside(tensor: onnx.TensorProto) -> bool:
@@ -85,18 +80,3 @@ def _copy_field(target: onnx.GraphProto | onnx.ModelProto, name: str, value: obj
         kept.MergeFrom(value)
     else:
         setattr(target, name, value)
-
-
-def _write(path: Path, chunks: Iterable[bytes]) -> None:
-    """All or nothing: write beside the target, flush to the disk, then take its name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -1,0 +1,46 @@
+# Every target creates and reuses .venv by itself; nothing else is needed than Python 3.11+, pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TESTS ?= tests
+WORKERS ?= 2
+
+.PHONY: help install demo test lint bench docs clean
+
+help:
+	@echo "make demo     plan zoo models on preset clusters, compare, verify, write plans and traces to demo/"
+	@echo "make test     run all tests"
+	@echo "make lint     ruff and mypy --strict"
+	@echo "make bench    measure, and write docs/benchmarks.md"
+	@echo "make docs     check that every command and link in the docs works"
+	@echo "make install  only create .venv with weftline and all extras"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weftline needs Python 3.11 or newer; set PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/weftline demo --output demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)
+	$(BIN)/python -m pytest -q tests/docs
+
+clean:
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,77 @@
+"""The entry point: builds the app, turns every error into one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from weftline import __version__
+from weftline.cli import cluster, demo, diff, doctor, explain, plan, simulate, verify, zoo
+from weftline.errors import InfeasibleError, WeftlineError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="weftline",
+    help="Plan how one neural network runs on several unequal devices, and know how far the plan is from the best one.",
+    epilog="Start with: weftline demo. Exit codes: 0 done, 2 usage, 3 bad input, 4 infeasible, "
+    "5 stopped before the asked gap, 6 verification failed, 7 execution differs from the plan.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.add_typer(zoo.app, name="zoo")
+app.add_typer(cluster.app, name="cluster")
+app.command("plan")(plan.plan)
+app.command("verify")(verify.verify)
+app.command("simulate")(simulate.simulate)
+app.command("explain")(explain.explain)
+app.command("diff")(diff.diff)
+app.command("doctor")(doctor.doctor)
+
+
+@app.callback()
+def _about(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run one command and leave with its exit code."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except WeftlineError as error:
+        _report(error)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has left; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        # A usage error of the argument parser can show itself; anything else is a defect and keeps its traceback.
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        sys.exit(getattr(error, "exit_code", 2))
+
+
+def _report(error: WeftlineError) -> None:
+    typer.echo(f"error: {error}", err=True)
+    if "--json" in sys.argv:
+        answer: dict[str, object] = {"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}
+        if isinstance(error, InfeasibleError):
+            answer["conflicts"] = list(error.conflicts)
+        typer.echo(json.dumps(answer))
+    sys.exit(error.exit_code)

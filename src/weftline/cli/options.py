@@ -1,0 +1,62 @@
+"""Words of the command line -> values: shapes, shares, times, clusters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weftline.errors import InputError, UsageError
+from weftline.units import parse_ratio, parse_time
+
+if TYPE_CHECKING:
+    from weftline.cluster import Cluster
+
+__all__ = ["find_cluster", "read_gap", "read_seconds", "read_shapes"]
+
+
+def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
+    """`input=1x3x224x224` -> {"input": (1, 3, 224, 224)}."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        match = re.fullmatch(r"(.+)=(\d{1,12}(?:x\d{1,12})*|)", word)
+        if match is None:
+            raise UsageError(f"--shape {word!r} is not a shape; write it like input=1x3x224x224")
+        name, dimensions = match.groups()
+        shapes[name] = tuple(int(part) for part in dimensions.split("x") if part)
+    return shapes
+
+
+def read_seconds(word: str | None) -> float | None:
+    """`60s`, `1.5 min`, or a bare number of seconds."""
+    if word is None:
+        return None
+    try:
+        return parse_time(f"{word} s" if re.fullmatch(r"[\d.]+", word) else word) / 1e9
+    except InputError as error:
+        raise UsageError(f"--time: {error}") from error
+
+
+def read_gap(word: str | None) -> float | None:
+    """`1%` or `0.01`."""
+    try:
+        return None if word is None else parse_ratio(word)
+    except InputError as error:
+        raise UsageError(f"--gap: {error}") from error
+
+
+def find_cluster(word: str) -> tuple[Cluster, str]:
+    """A preset's name or a TOML file -> the cluster and the sha256 of its text."""
+    import hashlib
+
+    from weftline.cluster import Cluster, preset_names, preset_text
+
+    if word in preset_names():
+        return Cluster.preset(word), hashlib.sha256(preset_text(word).encode()).hexdigest()
+    path = Path(word)
+    if not path.exists():
+        raise InputError(
+            "no such file, and no preset of that name", where=word, hint=f"the presets are {', '.join(preset_names())}"
+        )
+    cluster = Cluster.load(path)
+    return cluster, hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,37 @@
+"""`weftline simulate`: run a plan's decisions through the simulator again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weftline.cli.output import JsonFlag, print_json, show
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")],
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for ui.perfetto.dev or chrome://tracing.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Simulate a plan: value, load and memory of every device; optionally a trace of everything that happens."""
+    from weftline.files import write_atomically
+    from weftline.plan import load_plan, plan_result
+    from weftline.report import device_table, stage_table, trace_json
+    from weftline.units import format_time
+
+    answer = load_plan(plan)
+    problem, result = plan_result(answer)
+    if trace is not None:
+        write_atomically(trace, trace_json(answer))
+    if json:
+        peaks = {device.id: int(peak) for device, peak in zip(problem.devices, result.peak, strict=True)}
+        print_json({"objective": answer.objective, "value_ns": result.value, "plan_value_ns": answer.value_ns, "memory_bytes": peaks})
+        return
+    show(f"{problem.graph.name}: simulated {answer.objective} {format_time(result.value)}, the plan says {format_time(answer.value_ns)}", "")
+    show(stage_table(answer) if answer.stages else device_table(answer))
+    if trace is not None:
+        show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")

@@ -1,0 +1,28 @@
+"""`weftline verify`: does a plan hold what it says?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weftline.cli.output import JsonFlag, print_json, show
+
+__all__ = ["verify"]
+
+
+def verify(plan: Annotated[Path, typer.Argument(help="A plan file.")], json: JsonFlag = False) -> None:
+    """Re-compute value, limits and proved bounds of a plan, in a process that imports no solver.
+
+    Exit code 0 only if everything holds, 6 if something does not, 3 if the file cannot be read.
+    """
+    from weftline.certify import verify_file
+    from weftline.units import format_time
+
+    verdict = verify_file(plan)
+    if json:
+        print_json({"ok": True, **verdict._asdict()})
+        return
+    show(f"{plan}: holds. {verdict.objective} {format_time(verdict.value_ns)}, proved bound {format_time(verdict.proved_bound_ns)}.")
+    show(f"re-computed: {', '.join(verdict.checks)}")

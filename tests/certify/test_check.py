@@ -1,0 +1,154 @@
+"""The checker itself: what it imports, what it accepts, and that its bounds are true."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certify.base_plans import Json, latency_plan, parsed, sequential_plan, throughput_plan
+from weftline.certify import Refusal, bound_of, check, check_plan
+from weftline.errors import InfeasibleError
+from weftline.plan import make_plan
+from weftline.problem import Problem
+from weftline.problem.json_form import problem_to_file
+from weftline.testing import brute_force_latency, brute_force_throughput, random_problem
+
+OBJECTIVES = ("latency", "throughput")
+
+
+def test_it_imports_the_standard_library_alone() -> None:
+    """Tests that the checker depends on nothing that could share a bug with a solver, also inside functions."""
+    tree = ast.parse(Path(check.__file__).read_text(encoding="utf-8"))
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add(str(node.module).partition(".")[0])
+        elif isinstance(node, ast.Name):
+            assert node.id not in {"__import__", "eval", "exec", "compile"}
+    assert imported <= set(sys.stdlib_module_names) | {"__future__"}
+    assert "json" in imported
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_plans_of_random_problems_hold(objective: str) -> None:
+    """Tests that 150 plans under all rules pass with the value they say."""
+    passed = 0
+    rules = set()
+    for seed in range(400):
+        if passed == 150:
+            break
+        problem = random_problem(seed, objective)  # type: ignore[arg-type]
+        try:
+            plan = make_plan(problem, work_limit=50)
+        except InfeasibleError:
+            continue
+        verdict = check_plan(parsed(plan))
+        assert verdict.value_ns == plan.value_ns
+        assert verdict.proved_bound_ns == plan.proved_bound_ns <= plan.bound_ns <= plan.value_ns
+        rules.add(problem.rules)
+        passed += 1
+    assert passed == 150
+    assert len(rules) > 10
+
+
+def _numbers(value: Json, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Where the numbers are."""
+    if isinstance(value, dict):
+        return [found for key, inner in value.items() for found in _numbers(inner, (*path, key))]
+    if isinstance(value, list):
+        return [found for i, inner in enumerate(value) for found in _numbers(inner, (*path, i))]
+    return [path] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+PARTS = ("value_ns", "bound_ns", "gap", "timeline", "placement", "devices", "stages", "bounds")
+BASES = (latency_plan(), sequential_plan(), throughput_plan())
+PLACES = [(i, (part, *rest)) for i, base in enumerate(BASES) for part in PARTS for rest in _numbers(base[part])]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(PLACES), st.one_of(st.integers(-3, 3), st.integers(-(2**64), 2**64)))
+def test_a_single_edited_number_is_refused_or_harmless(place: tuple[int, tuple[object, ...]], change: int) -> None:
+    """Tests that whatever one number is changed to, value and best bound stay true; schedules never change."""
+    base, path = BASES[place[0]], place[1]
+    plan = copy.deepcopy(base)
+    holder = plan
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] += change
+    try:
+        verdict = check_plan(plan)
+    except Refusal:
+        return
+    assert change == 0 or path[0] == "bounds", "what was decided cannot be edited unseen"
+    before = check_plan(base)
+    assert verdict.value_ns == before.value_ns
+    assert plan["bound_ns"] == base["bound_ns"]
+    assert verdict.proved_bound_ns <= before.proved_bound_ns
+    for edited, original in zip(plan["bounds"], base["bounds"], strict=True):
+        assert edited["value_ns"] <= original["value_ns"], "a bound may be lowered, never raised"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(range(3)), st.data())
+def test_a_single_replaced_value_never_breaks_the_checker(which: int, data: st.DataObject) -> None:
+    """Tests that any JSON value anywhere gives a verdict or a `Refusal`, never another exception."""
+    plan = copy.deepcopy(BASES[which])
+    holder, key = plan, data.draw(st.sampled_from(sorted(set(plan) - {"format", "version"})))
+    while isinstance(holder[key], dict | list) and holder[key] and data.draw(st.booleans()):
+        holder = holder[key]
+        key = data.draw(st.sampled_from(sorted(holder) if isinstance(holder, dict) else range(len(holder))))
+    leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3))
+    holder[key] = data.draw(st.one_of(leaves, st.lists(leaves, max_size=3), st.dictionaries(st.text(), leaves)))
+    try:
+        verdict = check_plan(plan)
+    except Refusal as refusal:
+        assert refusal.code
+    else:
+        assert verdict.value_ns == BASES[which]["value_ns"]
+
+
+def _optimum(problem: Problem) -> int | None:
+    return (brute_force_latency if problem.rules.objective == "latency" else brute_force_throughput)(problem)
+
+
+def _tiny_problems() -> list[tuple[check.Problem, int]]:
+    found = []
+    for seed in range(60):
+        problem = random_problem(seed, OBJECTIVES[seed % 2], max_ops=4, max_devices=2)  # type: ignore[arg-type]
+        best = _optimum(problem)
+        if best is not None:
+            found.append((check.Problem(msgspec.to_builtins(problem_to_file(problem))), best))
+    return found
+
+
+TINY = _tiny_problems()
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(TINY), st.data())
+def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.Problem, int], data: st.DataObject) -> None:
+    """Tests that a bound which the checker derives from any witness is a true lower bound, or is refused."""
+    problem, best = tiny
+    numbers = st.lists(st.integers(-1, 4), max_size=5)
+    witness = {"kind": data.draw(st.sampled_from(sorted(check.WITNESSES))), "ops": data.draw(numbers)}
+    witness["weights"] = data.draw(st.lists(st.integers(0, 9), max_size=3))
+    try:
+        proved = bound_of(problem, witness)
+    except (Refusal, ValueError):
+        return
+    assert proved <= best
+
+
+def test_enough_tiny_problems_are_feasible() -> None:
+    """Tests that the property above is not about an empty set."""
+    assert len(TINY) > 30
