@@ -160,7 +160,7 @@ def __dir__() -> list[str]:
 
 
 class _Facade(ModuleType):
-    """Keeps `weftline.plan` the function although there is a room of that name (`from weftline.plan import ...` works)."""
+    """Keeps `weftline.plan` the function although a room has that name; `from weftline.plan import ...` still works."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and name in __all__):

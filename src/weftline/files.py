@@ -14,7 +14,7 @@ __all__ = ["write_atomically"]
 
 
 def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
-    """Write a file that is never seen half-written; whatever fails, what was there before stays, and nothing is left over."""
+    """Write a file that is never seen half-written; if anything fails, what was there before stays."""
     path = Path(path)
     temporary = path.with_name(f".{path.name[:80]}.{token_hex(8)}.tmp")
     try:

@@ -1,7 +1,8 @@
 """How every solver is called, and what it may use: a budget, a seed, a place to offer candidates.
 
-In: a Problem. A solver offers placements; `Search` costs each with the one simulator, keeps the best that breaks no limit, and
-tells `on_event`. So a solver that is stopped (time, work, Ctrl-C) still has its best answer, and no solver reports its own value.
+In: a Problem. A solver offers placements; `Search` costs each with the one simulator, keeps the best that breaks no
+limit, and tells `on_event`. So a solver that is stopped (time, work, Ctrl-C) still has its best answer, and no solver
+reports its own value.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ class Search:
     offered: int = 0
     refused: tuple[str, ...] = ()
     """Why the last candidate was refused."""
+    reached: dict[str, int | None] = field(default_factory=dict)
+    """What each solver that could finish reached by itself; None = nothing within the limits."""
+    _own: int | None = None
     _begun: float = field(default_factory=monotonic)
 
     @property
@@ -77,6 +81,15 @@ class Search:
             return "time"
         return ""
 
+    def run(self, solver: Solver) -> None:
+        """Let a solver work on this search, and note what it reaches by itself."""
+        self._own = None
+        try:
+            solver.solve(self)
+        finally:
+            if not self.stopped_by:
+                self.reached[solver.name] = self._own
+
     def offer(self, placement: Indices, *, order: Indices | None = None, actions: Ints | None = None) -> int | None:
         """Cost a candidate -> its value, or None if it breaks a limit (then `refused` says which)."""
         self.offered += 1
@@ -88,6 +101,7 @@ class Search:
         self.refused = violations(self.problem, result)
         if self.refused:
             return None
+        self._own = result.value if self._own is None else min(self._own, result.value)
         if self.best is None or result.value < self.best.value:
             self.best = result
             self.tell()
@@ -127,7 +141,7 @@ class Solver:
 
 
 def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:
-    """The solvers of a room by name: ours, then those that other packages offer under the entry point `weftline.<room>`."""
+    """The solvers of a room by name: ours, then those other packages offer as entry points `weftline.<room>`."""
     found: list[Solver] = [import_module(f"weftline.{room}.{module}").SOLVER for module in modules]
     found += [point.load() for point in entry_points(group=f"weftline.{room}")]
     return {solver.name: solver for solver in found}

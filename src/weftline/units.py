@@ -37,7 +37,7 @@ _TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60
 _NANOSECONDS = {unit: Fraction(factor) for unit, factor in _TIMES.items()}
 _FLOPS = {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()}
 
-_QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?)\s*([A-Za-zµ]*(?:/s)?)\s*")
+_QUANTITY = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-zµ]*(?:/s)?)\s*")
 
 
 def _parse(text: str, units: dict[str, Fraction], what: str, example: str) -> Fraction:
@@ -83,7 +83,7 @@ def parse_flops(text: str) -> int:
 
 def parse_ratio(text: str) -> float:
     """A share from "1%" or "0.01"."""
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(%?)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)\s*", text)
     if match is None:
         raise InputError(f"{text[:60]!r} is not a share", hint="write it like '1%' or '0.01'")
     value = float(match.group(1)) / (100 if match.group(2) else 1)
@@ -110,5 +110,7 @@ def format_count(number: int) -> str:
 def _format(value: int, scale: tuple[tuple[int, str], ...]) -> str:
     for factor, unit in scale:
         if abs(value) >= factor:
-            return f"{value / factor:.4g} {unit}" if factor > 1 else f"{value} {unit}"
+            if factor == 1:
+                return f"{value} {unit}"
+            return f"{value / factor:.4g} {unit}" if abs(value) < 9_999 * factor else f"{value // factor:,} {unit}"
     return f"{value} {scale[-1][1]}"

@@ -1,7 +1,8 @@
 """Small hand-made plans to which every kind of tampering applies, as parsed JSON.
 
-`latency`: a on d0 feeds b1 and b2 on d1 and b3 on d2, b3 feeds c on d1, everything meets in z on d0. So two transfers leave d0
-by one send port, several enter it by one receive port, and d1 -> d0 and d2 -> d1 share a bus. All devices have memory limits.
+`latency`: a on d0 feeds b1 and b2 on d1 and b3 on d2, b3 feeds c on d1, everything meets in z on d0. So two transfers
+leave d0 by one send port, several enter it by one receive port, and d1 -> d0 and d2 -> d1 share a bus. All devices have
+memory limits.
 """
 
 from __future__ import annotations

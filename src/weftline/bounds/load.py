@@ -1,7 +1,8 @@
-"""The load bound: with weights lambda_d >= 0 of sum 1, the largest load >= sum over ops of min over d of lambda_d * time.
+"""The load bound: for weights lambda_d >= 0 of sum 1, the largest load >= sum of min over d of lambda_d * time.
 
-The best weights come from a small linear program by cutting planes (each cut is one pass over the table); they are rounded to
-integers, so the witness is exact. For the sequential runtime every op counts fully: the bound is the sum of the least times.
+The best weights come from a small linear program by cutting planes (each cut is one pass over the table); they are
+rounded to integers, so the witness is exact. For the sequential runtime every op counts fully: the bound is the sum of
+the least times.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def _pass(cost: Floats, weights: Floats) -> tuple[float, Floats]:
     priced = np.where(cost >= 0, cost * weights, np.inf)
     choice = priced.argmin(axis=1)
     chosen = cost[np.arange(len(cost)), choice]
-    return float(priced.min(axis=1).sum()), np.bincount(choice, weights=chosen, minlength=cost.shape[1]).astype(np.float64)
+    return float(priced.min(axis=1).sum()), np.bincount(choice, weights=chosen, minlength=cost.shape[1]).astype(
+        np.float64
+    )
 
 
 def _master(cuts: list[Floats]) -> tuple[float, Floats]:

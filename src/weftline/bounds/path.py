@@ -1,7 +1,7 @@
 """The path bound: no inference is faster than its longest chain of ops, each on the device that suits the chain best.
 
-earliest(i, k) = time(i, k) + max over inputs j of min over devices a of (earliest(j, a) + transfer(j, a, k)); the bound is the
-largest over ops of the smallest over devices. Contention is ignored. Witness: the ops whose values the maximum depends on.
+earliest(i, k) = time(i, k) + max over inputs j of min over devices a of (earliest(j, a) + transfer(j, a, k)).
+The bound is the largest over ops of the smallest over devices; contention is ignored. Witness: the ops it rests on.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Describe the machines: presets, measure this machine, check a file.", invoke_without_command=True)
+app = typer.Typer(
+    help="Describe the machines: presets, measure this machine, check a file.", invoke_without_command=True
+)
 
 
 @app.callback()
@@ -66,7 +68,9 @@ def check(file: Annotated[str, typer.Argument(help="A cluster file, or a preset.
 @app.command("detect")
 def detect(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the TOML file here.")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Split the cores into so many devices.  [default: one each]")] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Split the cores into so many devices.  [default: one each]")
+    ] = None,
     quick: Annotated[bool, typer.Option(help="Small, less exact measurements.")] = False,
     json: JsonFlag = False,
 ) -> None:

@@ -15,7 +15,9 @@ QUESTIONS = (("inception-v3", "laptop", "latency"), ("bert", "two-gpus", "throug
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write plans, traces and summaries to.")] = Path("demo"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder to write plans, traces and summaries to.")
+    ] = Path("demo"),
     json: JsonFlag = False,
 ) -> None:
     """Build zoo models, plan them on preset clusters, compare with the baselines, verify, and write everything down."""
@@ -43,11 +45,14 @@ def demo(
         write_atomically(folder / "trace.json", trace_json(answer))
         write_atomically(folder / "summary.md", plan_markdown(answer).encode())
         verdict = verify_file(folder / "plan.json")
-        written.append({"folder": str(folder), "value_ns": verdict.value_ns, "proved_bound_ns": verdict.proved_bound_ns})
+        written.append(
+            {"folder": str(folder), "value_ns": verdict.value_ns, "proved_bound_ns": verdict.proved_bound_ns}
+        )
         if not json:
             show(f"{model} on {cluster}: {objective}", comparison_table(answer), "")
             show(answer.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}", "")
     if json:
         print_json({"plans": written})
     else:
-        show("Next: weftline explain PLAN, or plan your own model: weftline plan model.onnx --cluster laptop -o plan.json")
+        show("Next: weftline explain PLAN. Or plan your own model:")
+        show("weftline plan model.onnx --cluster laptop -o plan.json")

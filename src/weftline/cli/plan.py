@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-Objective = Enum("Objective", {name: name for name in ("latency", "throughput")})
-Runtime = Enum("Runtime", {name: name for name in ("parallel", "sequential")})
-Transfers = Enum("Transfers", {name: name for name in ("per-tensor", "per-edge")})
-Communication = Enum("Communication", {name: name for name in ("added", "overlapped")})
-Memory = Enum("Memory", {name: name for name in ("dynamic", "static")})
+Objective = Literal["latency", "throughput"]
+Runtime = Literal["parallel", "sequential"]
+Transfers = Literal["per-tensor", "per-edge"]
+Communication = Literal["added", "overlapped"]
+Memory = Literal["dynamic", "static"]
 
 
 def plan(
@@ -31,7 +30,8 @@ def plan(
         typer.Argument(help="ONNX model, weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, or REGAL cost graph."),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset; see: weftline cluster presets.")
+        str | None,
+        typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset; see: weftline cluster presets."),
     ] = None,
     objective: Annotated[
         Objective | None, typer.Option(help="Make one input fast, or let many inputs flow fast.  [default: latency]")
@@ -40,7 +40,9 @@ def plan(
         int | None, typer.Option(min=1, help="Throughput: use at most K devices (problem files: K accelerators).")
     ] = None,
     solver: Annotated[str, typer.Option(help="Name of a solver; `--solver help` lists them.")] = "auto",
-    gap: Annotated[str | None, typer.Option(help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.")] = None,
+    gap: Annotated[
+        str | None, typer.Option(help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.")
+    ] = None,
     time: Annotated[str | None, typer.Option(help="Time limit, e.g. 60s.")] = None,
     work: Annotated[
         int | None, typer.Option(min=1, help="Limit of candidates costed: with it the same call gives the same bytes.")
@@ -50,20 +52,21 @@ def plan(
         list[str] | None, typer.Option(help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated.")
     ] = None,
     runtime: Annotated[
-        Runtime | None, typer.Option(help="Latency: devices at the same time, or one after another.  [default: parallel]")
+        Runtime | None,
+        typer.Option(help="Latency: devices at the same time, or one after another.  [default: parallel]"),
     ] = None,
     transfers: Annotated[
-        Transfers | None, typer.Option(help="Send a tensor once per device, or once per consumer.  [default: the file's rule]")
+        Transfers | None,
+        typer.Option(help="Send a tensor once per device, or once per consumer.  [default: the file's rule]"),
     ] = None,
     communication: Annotated[
-        Communication | None, typer.Option(help="Throughput: transfers add to compute, or hide behind it.  [default: added]")
+        Communication | None,
+        typer.Option(help="Throughput: transfers add to compute, or hide behind it.  [default: added]"),
     ] = None,
     memory: Annotated[
         Memory | None, typer.Option(help="Live activations over time, or the plain sum.  [default: the file's rule]")
     ] = None,
-    without: Annotated[
-        str, typer.Option(help="Limits to drop, comma-separated: cpus, memory, together.")
-    ] = "",
+    without: Annotated[str, typer.Option(help="Limits to drop, comma-separated: cpus, memory, together.")] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan here.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -77,18 +80,24 @@ def plan(
     from weftline.problem import load_problem
 
     if solver == "help":
-        _list_solvers(objective.value if objective else "latency", json)
+        _list_solvers(objective or "latency", json)
         return
     if model is None:
         raise UsageError("which model? Try: weftline plan MODEL --cluster laptop")
     asked_gap, seconds = read_gap(gap), read_seconds(time)
-    choices = {"objective": objective, "runtime": runtime, "transfers": transfers, "communication": communication, "memory": memory}
-    rules: dict[str, object] = {name: choice.value for name, choice in choices.items() if choice is not None}
+    rules: dict[str, object] = {
+        "objective": objective,
+        "runtime": runtime,
+        "transfers": transfers,
+        "communication": communication,
+        "memory": memory,
+        "stages": stages,
+    }
     found, cluster_hash = find_cluster(cluster) if cluster else (None, "")
     problem, model_hash = load_problem(
         model,
         cluster=found,
-        rules={**rules, "stages": stages},
+        rules=rules,
         without=tuple(word for word in without.split(",") if word),
         options=ImportOptions(shapes=read_shapes(shape or [])),
     )
@@ -112,7 +121,9 @@ def plan(
     else:
         _show(answer, output)
     if asked_gap is not None and answer.gap > asked_gap:
-        typer.echo(f"stopped by {answer.stopped_by} at gap {answer.gap:.2%}, before the asked {asked_gap:.2%}", err=True)
+        typer.echo(
+            f"stopped by {answer.stopped_by} at gap {answer.gap:.2%}, before the asked {asked_gap:.2%}", err=True
+        )
         raise typer.Exit(5)
 
 
@@ -121,7 +132,14 @@ def _show(answer: Plan, output: Path | None) -> None:
     from weftline.report import comparison_table, device_table, stage_table
 
     graph = answer.problem.graph
-    show(f"{graph.name}: {len(graph.ops)} ops, {answer.objective}", "", comparison_table(answer), "", device_table(answer), "")
+    show(
+        f"{graph.name}: {len(graph.ops)} ops, {answer.objective}",
+        "",
+        comparison_table(answer),
+        "",
+        device_table(answer),
+        "",
+    )
     if answer.stages:
         show(stage_table(answer), "")
     show(guarantee(answer))

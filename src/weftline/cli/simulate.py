@@ -29,9 +29,17 @@ def simulate(
         write_atomically(trace, trace_json(answer))
     if json:
         peaks = {device.id: int(peak) for device, peak in zip(problem.devices, result.peak, strict=True)}
-        print_json({"objective": answer.objective, "value_ns": result.value, "plan_value_ns": answer.value_ns, "memory_bytes": peaks})
+        print_json(
+            {
+                "objective": answer.objective,
+                "value_ns": result.value,
+                "plan_value_ns": answer.value_ns,
+                "memory_bytes": peaks,
+            }
+        )
         return
-    show(f"{problem.graph.name}: simulated {answer.objective} {format_time(result.value)}, the plan says {format_time(answer.value_ns)}", "")
+    says = f"the plan says {format_time(answer.value_ns)}"
+    show(f"{problem.graph.name}: simulated {answer.objective} {format_time(result.value)}, {says}", "")
     show(stage_table(answer) if answer.stages else device_table(answer))
     if trace is not None:
         show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")

@@ -24,5 +24,6 @@ def verify(plan: Annotated[Path, typer.Argument(help="A plan file.")], json: Jso
     if json:
         print_json({"ok": True, **verdict._asdict()})
         return
-    show(f"{plan}: holds. {verdict.objective} {format_time(verdict.value_ns)}, proved bound {format_time(verdict.proved_bound_ns)}.")
+    value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
+    show(f"{plan}: holds. {verdict.objective} {value}, proved bound {bound}.")
     show(f"re-computed: {', '.join(verdict.checks)}")

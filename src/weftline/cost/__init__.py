@@ -1,7 +1,7 @@
 """Graph + cluster -> CostTable: how long each op takes on each device, how long each tensor takes between two devices.
 
 In: a Graph and a Cluster (analytic roofline), or the costs that a problem file brings. Out: a `CostTable` of integers.
-Simplified: an op's time depends on its device alone, not on what runs beside it; a transfer is latency + bytes / bandwidth.
+Simplified: an op's time depends on its device alone, not on what runs beside it; a transfer is latency + size / rate.
 """
 
 from weftline.cost.analytic import analytic_costs

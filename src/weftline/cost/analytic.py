@@ -7,13 +7,15 @@ Simplified: no cache, no overlap of ops, no dependence on shape beyond the total
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.cluster import Cluster, Device, Rate
 from weftline.cost.efficiency import FREE_KINDS, efficiency
-from weftline.cost.table import ABSENT, CostTable
+from weftline.cost.table import ABSENT, CostTable, check_table_size
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
+from weftline.units import MAX_QUANTITY
 
 __all__ = ["analytic_costs"]
 
@@ -23,12 +25,13 @@ _BYTE = frozenset({"int8", "uint8"})
 
 def analytic_costs(graph: Graph, cluster: Cluster) -> CostTable:
     """Estimate every op on every device and every tensor on every link."""
+    sizes = len({tensor.bytes for tensor in graph.tensors})
+    check_table_size(len(graph.ops), sizes, len(cluster.devices))
     time = np.stack([_op_times(graph, device) for device in cluster.devices], axis=1)
     transfer, row = _transfers(graph, cluster)
-    sources = sorted(
-        {d.rate.source for d in cluster.devices if d.rate} | {link.origin for link in cluster.links} - {""}
-    )
-    return CostTable(time, transfer, row, source=f"analytic roofline (rates: {', '.join(sources) or 'none'})")
+    sources = {d.rate.source or "guess" for d in cluster.devices if d.rate}
+    sources |= {link.origin or "guess" for link in cluster.links}
+    return CostTable(time, transfer, row, source=f"analytic roofline (rates: {', '.join(sorted(sources))})")
 
 
 def _op_times(graph: Graph, device: Device) -> Ints:
@@ -43,7 +46,13 @@ def _op_times(graph: Graph, device: Device) -> Ints:
     memory = traffic / (float(device.rate.bandwidth) * np.array([f.memory for f in factors]))
     seconds = np.maximum(compute, memory)
     free = np.array([op.kind in FREE_KINDS for op in ops])
-    return np.where(free, 0, np.ceil(seconds * 1e9).astype(np.int64) + device.rate.launch)
+    return np.where(free, 0, _whole(seconds * 1e9) + device.rate.launch)
+
+
+def _whole(nanoseconds: NDArray[np.float64]) -> Ints:
+    """Rounded up; what is absurdly long stays so without leaving 64 bits, and the table refuses it."""
+    whole: Ints = np.ceil(np.minimum(nanoseconds, 2.0 * MAX_QUANTITY)).astype(np.int64)
+    return whole
 
 
 def _peak(rate: Rate, dtype: str) -> int:
@@ -69,7 +78,7 @@ def _transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
         a, b = cluster.index[link.source], cluster.index[link.target]
         latency[a, b], rate[a, b] = link.latency, link.bandwidth
     sizes, row = np.unique(np.array([t.bytes for t in graph.tensors], np.int64), return_inverse=True)
-    duration = np.ceil(sizes[:, None, None].astype(np.float64) * 1e9 / rate).astype(np.int64) + latency
+    duration = _whole(sizes[:, None, None].astype(np.float64) * 1e9 / rate) + latency
     transfer = np.where(latency == ABSENT, ABSENT, duration)
     transfer[:, range(count), range(count)] = 0
     return transfer, row.astype(np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.cluster import Device
-from weftline.cost.table import CostTable
+from weftline.cost.table import CostTable, check_table_size
 from weftline.importers import FileCosts
 
 __all__ = ["devices_of_file", "expand_file_costs"]
@@ -27,6 +27,7 @@ def devices_of_file(costs: FileCosts) -> tuple[Device, ...]:
 
 def expand_file_costs(costs: FileCosts) -> CostTable:
     """Repeat the columns of each class for each of its devices."""
+    check_table_size(len(costs.time), len(costs.transfer), sum(group.count for group in costs.classes))
     column = np.repeat(np.arange(len(costs.classes)), [group.count for group in costs.classes])
     transfer = costs.transfer[:, column][:, :, column].copy()
     transfer[:, range(len(column)), range(len(column))] = 0

@@ -10,10 +10,24 @@ from weftline.errors import InputError
 from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["ABSENT", "CostTable"]
+__all__ = ["ABSENT", "CostTable", "check_table_size"]
 
 ABSENT = -1
 """Time of an op that a device cannot run, or of a transfer between devices that have no link."""
+
+
+MAX_ENTRIES = 2**27
+"""No table of times or of transfers has more entries (1 GiB)."""
+
+
+def check_table_size(ops: int, transfer_rows: int, devices: int) -> None:
+    """Raise before a table is made that no memory would hold."""
+    entries = max(ops * devices, transfer_rows * devices * devices)
+    if entries > MAX_ENTRIES:
+        raise InputError(
+            f"{devices} devices with {ops} ops and {transfer_rows} sizes of tensors need a table of {entries} times",
+            hint=f"the limit is {MAX_ENTRIES}; use fewer devices",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +55,7 @@ class CostTable:
         if np.any(self.transfer[:, range(n_devices), range(n_devices)]):
             raise InputError("a transfer from a device to itself must take 0 ns")
         worst = float(self.time.max(axis=1, initial=0).sum(dtype=np.float64))
-        per_row = self.transfer.reshape(len(self.transfer), -1).max(axis=1, initial=0).astype(np.float64)
+        per_row = self.transfer.max(axis=(1, 2), initial=0).astype(np.float64)
         worst += float(per_row[self.transfer_row].sum()) * n_devices
         if worst > MAX_QUANTITY:
             raise InputError(

@@ -2,7 +2,7 @@
 
 In: ops and tensors from an importer, the zoo or our own JSON. Out: an immutable `Graph` whose ops are in topological
 order, checked by `check_graph`, with its canonical JSON form and array views for kernels.
-Simplified: shapes are static, control edges are tensors of 0 bytes, and a weight is a number of bytes, never its values.
+Simplified: shapes are static, control edges are tensors of 0 bytes, a weight is a number of bytes, never its values.
 """
 
 from weftline.graph.arrays import GraphArrays

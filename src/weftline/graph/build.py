@@ -37,13 +37,19 @@ def assemble(name: str, ops: Sequence[Op], tensors: Sequence[Tensor], tied: Sequ
 
 def _check_indices(count: int, tensors: Sequence[Tensor], tied: Sequence[Tied]) -> None:
     for tensor in tensors:
-        if not INPUT <= tensor.producer < count or any(not 0 <= op < count for op in tensor.consumers):
-            wrong = next(op for op in (tensor.producer, *tensor.consumers) if not 0 <= op < count and op != INPUT)
-            what = f"op {wrong!s:.30} is not one of the {count} ops"
-            raise InputError(what, where=f"tensor {tensor.name[:80]!r}", hint=f"ops are numbered from 0 to {count - 1}")
+        if not INPUT <= tensor.producer < count:
+            raise _no_such_op("producer", tensor.producer, count, f"tensor {tensor.name[:80]!r}")
+        for op in tensor.consumers:
+            if not 0 <= op < count:
+                raise _no_such_op("consumer", op, count, f"tensor {tensor.name[:80]!r}")
     for weight in tied:
-        if any(not 0 <= op < count for op in weight.ops):
-            raise InputError(f"used by an op that is not one of the {count} ops", where=f"tied weight {weight.name!r}")
+        for op in weight.ops:
+            if not 0 <= op < count:
+                raise _no_such_op("user", op, count, f"tied weight {weight.name[:80]!r}")
+
+
+def _no_such_op(role: str, op: int, count: int, place: str) -> InputError:
+    return InputError(f"{role} {op!s:.30} is not an op", where=place, hint=f"the {count} ops are numbered from 0")
 
 
 def _topological_order(ops: Sequence[Op], tensors: Sequence[Tensor]) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """The rules of the graph as code: `check_graph` raises on the first one that is broken, and names the place.
 
-1. Names of ops, of tensors and of tied weights are unique, not empty, at most 1,000 characters.
+1. Names of ops, of tensors and of tied weights are unique, not empty, at most 1,000 characters of valid Unicode.
 2. Indices point at ops that exist; consumers are ascending, each once.
 3. Ops are in topological order: every consumer stands after the producer. (So there is no cycle.)
 4. Counts and sizes lie in 0..2^60, and so do their sums; tied weights are used by at least two ops.
@@ -24,12 +24,16 @@ MAX_NAME = 1_000
 def check_graph(graph: Graph) -> Graph:
     """Return the graph if it keeps every rule, raise `InputError` otherwise."""
     count = len(graph.ops)
+    _check_texts("graph", [graph.name])
     if not 1 <= count <= MAX_OPS or len(graph.tensors) > 4 * MAX_OPS:
         raise InputError(f"a graph has 1 to {MAX_OPS} ops, this one has {count}", where=f"graph {graph.name!r}")
-    _check_names("op", (op.name for op in graph.ops))
-    _check_names("tensor", (tensor.name for tensor in graph.tensors))
-    _check_names("tied weight", (tied.name for tied in graph.tied))
-    _check_sizes(graph.ops, graph.tensors)
+    _check_names("op", [op.name for op in graph.ops])
+    _check_names("tensor", [tensor.name for tensor in graph.tensors])
+    _check_names("tied weight", [tied.name for tied in graph.tied])
+    _check_texts("op", [text for op in graph.ops for text in (op.name, op.kind, op.block)])
+    _check_texts("tensor", [text for tensor in graph.tensors for text in (tensor.name, tensor.dtype)])
+    _check_texts("tied weight", [tied.name for tied in graph.tied])
+    _check_sizes(graph)
     for tensor in graph.tensors:
         _check_tensor(tensor, graph.ops)
     for tied in graph.tied:
@@ -42,6 +46,17 @@ def check_graph(graph: Graph) -> Graph:
     return graph
 
 
+def _check_texts(what: str, texts: Sequence[str]) -> None:
+    """Every text can be written to a file, and is not absurdly long."""
+    if max(map(len, texts), default=0) > MAX_NAME:
+        longest = max(texts, key=len)
+        raise InputError(f"{longest[:40]!r}... is longer than {MAX_NAME} characters", where=what)
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"a text is not valid Unicode: {error.reason}", where=what) from error
+
+
 def _check_names(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
@@ -52,19 +67,22 @@ def _check_names(what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _check_sizes(ops: Sequence[Op], tensors: Sequence[Tensor]) -> None:
+def _check_sizes(graph: Graph) -> None:
     totals = dict.fromkeys(("flops", "weight_bytes", "workspace_bytes", "traffic_bytes"), 0)
-    for op in ops:
+    for op in graph.ops:
         for field in totals:
             value: int = getattr(op, field)
             if not 0 <= value <= MAX_QUANTITY:
                 raise InputError(f"{field} = {value} is not in 0..2^60", where=f"op {op.name!r}")
             totals[field] += value
     totals["tensor bytes"] = 0
-    for tensor in tensors:
+    for tensor in graph.tensors:
         if not 0 <= tensor.bytes <= MAX_QUANTITY:
             raise InputError(f"bytes = {tensor.bytes} is not in 0..2^60", where=f"tensor {tensor.name!r}")
+        if tensor.shape and not 0 <= min(tensor.shape) <= max(tensor.shape) <= MAX_QUANTITY:
+            raise InputError(f"shape {tensor.shape[:8]} has a size outside 0..2^60", where=f"tensor {tensor.name!r}")
         totals["tensor bytes"] += tensor.bytes
+    totals["tied bytes"] = sum(tied.bytes for tied in graph.tied)
     for field, total in totals.items():
         if total > MAX_QUANTITY:
             raise InputError(f"the sum of {field} over the graph is {total}, more than 2^60")

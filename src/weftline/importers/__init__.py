@@ -1,7 +1,8 @@
-"""Model file -> Graph, one file per format behind one registry; the format is found by content, never by file name alone.
+"""Model file -> Graph, one file per format behind one registry; the format is found by content, never by file name
+alone.
 
-In: a path and `ImportOptions`. Out: `Imported`: the graph and, where the file holds costs too, `FileCosts`, from which the
-problem room makes a whole Problem. Simplified: weights are counted, never read; the constant cone is folded away.
+In: a path and `ImportOptions`. Out: `Imported`: the graph and, where the file holds costs too, `FileCosts`, from which
+the problem room makes a whole Problem. Simplified: weights are counted, never read; the constant cone is folded away.
 """
 
 from weftline.importers.costs import DeviceClass, FileCosts

@@ -1,4 +1,4 @@
-"""Costs that a file brings with it: devices by class, times per op and class, transfer times per tensor and class pair."""
+"""Costs that a file brings with it: devices by class, times per op and class, transfer times per pair of classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeviceClass:
     memory: int | None = None
     """Bytes one device holds, None = no limit."""
     host: bool = False
-    """Tensors rest in this device's memory: it pays for no transfer of a pipeline and its ops need not be contiguous."""
+    """Tensors rest in its memory: it pays for no transfer of a pipeline and its ops need not be contiguous."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Einsum: the sizes of its labels and the shape it makes.
 
-In: a `Call`. Out: label -> size, and the labels of the output; None if the equation does not fit the operands. ONNX's own
-inference is not asked, because some malformed equations make it run forever.
+In: a `Call`. Out: label -> size, and the labels of the output; None if the equation does not fit the operands. ONNX's
+own inference is not asked, because some malformed equations make it run forever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def einsum_labels(call: Call) -> tuple[dict[str, int], list[str]] | None:
     for index, labels in enumerate(operands):
         shape = call.input(index).shape
         names = _spelled(labels, len(shape))
-        if len(names) != len(shape):
+        if len(names) != len(shape) or not ("a" + labels.replace("...", "", 1)).isalpha():
             return None
         for name, size in zip(names, shape, strict=True):
             sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]

@@ -1,4 +1,4 @@
-"""May ONNX's shape inference be asked about this node? It is C++, and a few malformed nodes would end the whole process.
+"""May ONNX's shape inference be asked about this node? It is C++, and a few malformed nodes would end the process.
 
 In: a `Call` and its number of outputs. Out: yes or no. The rules were found by mutating models of every standard kind.
 """

@@ -31,7 +31,7 @@ def looks_like_onnx(head: bytes) -> bool:
             return False
         if number == _IR_VERSION and not 1 <= value <= _MAX_IR_VERSION:
             return False
-        if number in _TEXTS and not _is_text(head[place : place + value]):
+        if number in _TEXTS and not _is_text(head[place : place + value], cut=place + value > len(head)):
             return False
         seen.add(number)
         place += value if _FIELDS[number] == _BYTES else 0
@@ -48,9 +48,9 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     return value, max(place + 10, len(data) + 1)
 
 
-def _is_text(data: bytes) -> bool:
+def _is_text(data: bytes, cut: bool) -> bool:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start >= len(data) - 3  # a character cut off by the end of the head
+        return cut and error.start >= len(data) - 3  # the last character may have lost its end
     return True

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from onnx import TypeProto, defs, numpy_helper
+from onnx import NodeProto, TypeProto, defs, numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
 from weftline.errors import InputError
 from weftline.importers.onnx_bodies import BodyCall, body_calls, node_results
 from weftline.importers.onnx_call import Array, Call
 from weftline.importers.onnx_guard import is_safe_to_infer
-from weftline.importers.onnx_rules import OUTPUT_RULES
+from weftline.importers.onnx_rules import OUTPUT_RULES, STANDARD_NAMES
 from weftline.importers.onnx_scope import Node, Scope
 from weftline.importers.onnx_types import FLOAT, INT64, STRING, Dimensions, TensorType, declared_type, tensor_type
 from weftline.importers.onnx_values import can_evaluate, constant_value, stored_value, value_of
@@ -185,7 +185,8 @@ class Inference:
             kinds = {name: _proto(kind) for name, kind in pairs if kind is not None}
             known = zip(node.inputs, call.values, strict=True)
             data = {name: numpy_helper.from_array(value) for name, value in known if value is not None}
-            found = infer_node_outputs(schema, node.proto, kinds, data, opset_imports=self.opsets)
+            proto = node.proto if schema.name == node.kind and schema.domain == node.domain else _renamed(node, schema)
+            found = infer_node_outputs(schema, proto, kinds, data, opset_imports=self.opsets)
         except Exception:  # inference errors, and what the C++ side makes of odd nodes: then nothing is known
             return []
         return [declared_type(found[name]) if name in found else (0, None) for name in node.outputs]
@@ -194,10 +195,10 @@ class Inference:
         key = (kind, domain)
         if key not in self.schemas:
             self.schemas[key] = None
-            for home in dict.fromkeys((domain, "")):
+            for name, home in dict.fromkeys(((kind, domain), (STANDARD_NAMES.get(kind, kind), ""))):
                 version = next((opset.version for opset in self.opsets if opset.domain == home), 1)
                 try:
-                    self.schemas[key] = defs.get_schema(kind, version, home)
+                    self.schemas[key] = defs.get_schema(name, version, home)
                     break
                 except Exception:  # SchemaError is not a public name; TypeError for absurd versions
                     continue
@@ -227,6 +228,12 @@ class Inference:
 
     def _filled(self, element: int, shape: Dimensions | None) -> TensorType:
         return TensorType(element or FLOAT, tuple(1 if size is None else size for size in self._sizes(shape or [])))
+
+
+def _renamed(node: Node, schema: Any) -> Any:
+    """The node as the standard kind that it extends, without the attributes that kind does not have."""
+    kept = [attribute for attribute in node.proto.attribute if attribute.name in schema.attributes]
+    return NodeProto(op_type=schema.name, input=node.inputs, output=node.outputs, attribute=kept)
 
 
 def _same_elements(kind: TensorType, shape: list[int | None], elements: int) -> TensorType:

@@ -25,7 +25,7 @@ def load_model(path: Path) -> Any:
         model = ModelProto.FromString(path.read_bytes())
     except DecodeError as error:
         raise InputError(
-            "not a readable ONNX model: damaged, cut off, or larger than 2 GiB",
+            "not a readable ONNX model: damaged, cut off, nested too deeply, or larger than 2 GiB",
             hint="save it again; keep large weights as external data",
         ) from error
     if not model.HasField("graph") or not model.graph.node:

@@ -14,9 +14,12 @@ from weftline.importers.onnx_call import Call
 from weftline.importers.onnx_einsum import einsum_labels
 from weftline.importers.onnx_types import FLOAT, INT64, TensorType
 
-__all__ = ["MICROSOFT", "OUTPUT_RULES", "matrix_shape"]
+__all__ = ["MICROSOFT", "OUTPUT_RULES", "STANDARD_NAMES", "matrix_shape"]
 
 MICROSOFT = "com.microsoft"
+
+STANDARD_NAMES = {"FusedConv": "Conv"}
+"""Fused kinds whose output is that of a standard kind."""
 
 Rule = Callable[[Call], list[TensorType]]
 

@@ -1,7 +1,7 @@
 """Throughput: where is the pipeline cut, so that many inputs flow fast?
 
-In: a Search on a Problem with objective throughput. Out: candidates, costed by the simulator; the search keeps the best.
-Simplified: the solvers here cut one topological order; their bounds come from the bounds room.
+In: a Search on a Problem with objective throughput. Out: candidates, costed by the simulator; the search keeps the
+best. Simplified: the solvers here cut one topological order; their bounds come from the bounds room.
 """
 
 from functools import cache

@@ -16,7 +16,7 @@ def _solve(search: Search) -> None:
         if search.stopped_by and search.best is not None:
             return
         try:
-            solvers()[name].solve(search)
+            search.run(solvers()[name])
         except InfeasibleError as error:
             reasons.append(f"{name}: {error}")
     if search.best is None:

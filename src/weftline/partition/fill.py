@@ -23,7 +23,7 @@ def stage_devices(problem: Problem) -> list[int]:
 def fill_stages(
     problem: Problem, units: Units, devices: Sequence[int], full: Callable[[int, int, int], bool]
 ) -> Indices:
-    """Put unit after unit on the current device; `full(stage, device, unit)` asks whether the next stage should begin."""
+    """Put unit after unit on the current device; `full(stage, device, unit)`: should the next stage begin?"""
     hosts = [d for d in range(len(problem.devices)) if problem.host[d]]
     chosen = np.zeros(len(units.size), np.int32)
     left = problem.capacity.tolist()

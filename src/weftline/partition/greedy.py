@@ -1,4 +1,5 @@
-"""Fill each stage until its compute reaches the target, then begin the next; the smallest target that works, by bisection.
+"""Fill each stage until its compute reaches the target, then begin the next; the smallest target that works, by
+bisection.
 
 The target is the same time for every device, so a faster device gets more ops. Transfers are not looked at.
 """

@@ -1,7 +1,7 @@
 """Units: the smallest pieces a pipeline can be cut into, in an order that any cut into contiguous pieces keeps acyclic.
 
-Ops that must share a device are one unit, and so is everything on a cycle once they are joined (forward ops alone count:
-backward ops follow their forward op). In: a Problem. Out: `Units`.
+Ops that must share a device are one unit, and so is everything on a cycle once they are joined (forward ops alone
+count: backward ops follow their forward op). In: a Problem. Out: `Units`.
 """
 
 from __future__ import annotations

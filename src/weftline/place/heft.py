@@ -147,7 +147,7 @@ def _try(table: Tables, board: Board, op: int, device: int, ports: Ints, bus_fre
 
 @part
 def _memory_needed(table: Tables, board: Board, which: int, device: int, take: bool) -> int:
-    """Bytes a group brings to a device: its weights, and the tied ones which are not there yet (`take`: now they are)."""
+    """Bytes a group brings to a device: its weights, and tied ones that are not there yet (`take`: now they are)."""
     needed = board.need[which]
     for weight in range(len(table.tied_bytes)):
         if board.holds[weight, device] == 0:
@@ -161,6 +161,11 @@ def _memory_needed(table: Tables, board: Board, which: int, device: int, take: b
 
 
 @part
+def _lacks_memory(table: Tables, board: Board, which: int, device: int) -> bool:
+    return bool(_memory_needed(table, board, which, device, False) > board.left[device])
+
+
+@part
 def _best_device(table: Tables, board: Board, op: int, ports: Ints, bus_free: Ints) -> int:
     """Where the op ends first, -1 = nowhere. `ports` and `bus_free` are scratch."""
     which = board.group[op]
@@ -169,9 +174,7 @@ def _best_device(table: Tables, board: Board, op: int, ports: Ints, bus_free: In
         if board.fixed[which] >= 0:
             if board.fixed[which] != device:
                 continue
-        elif not board.allowed[which, device]:
-            continue
-        elif _memory_needed(table, board, which, device, False) > board.left[device]:
+        elif not board.allowed[which, device] or _lacks_memory(table, board, which, device):
             continue
         for d in range(table.time.shape[1]):
             ports[0, d] = board.ports[0, d]
@@ -224,7 +227,7 @@ def _schedule(table: Tables, order: Indices, board: Board, ports: Ints, bus_free
     """Fill the board -> number of transfers, or -1 - op where no device is left for an op."""
     total = 0
     for position in range(len(order)):
-        op = np.int64(order[position])
+        op = int(order[position])
         device = _best_device(table, board, op, ports, bus_free)
         if device < 0:
             return int(-1 - op)

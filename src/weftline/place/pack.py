@@ -1,6 +1,7 @@
 """When memory is so tight that the heuristics run into a wall: CP-SAT packs the weights, with the least total work.
 
-Exact for the memory of weights; activations are checked afterwards by the simulator. Proves infeasibility of the packing.
+Exact for the memory of weights; activations are checked afterwards by the simulator. Proves infeasibility of the
+packing.
 """
 
 from __future__ import annotations

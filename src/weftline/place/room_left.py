@@ -1,4 +1,4 @@
-"""What the simple heuristics share: which devices an op may still go to, given memory and ops that must stay together."""
+"""What the simple heuristics share: where an op may still go, given memory and ops that must stay together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RoomLeft:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._allowed = allowed_devices(problem)
+        self._allowed = [[d for d, yes in enumerate(row) if yes] for row in allowed_devices(problem).tolist()]
         self._need = least_memory(problem).tolist()
         self._group: list[int] = problem.group.tolist()
         self._left: list[int] = problem.capacity.tolist()
@@ -33,7 +33,7 @@ class RoomLeft:
         group = self._group[op]
         if group in self._device:
             return [self._device[group]]
-        fitting = [int(d) for d in np.flatnonzero(self._allowed[group]) if self._extra(group, int(d)) <= self._left[d]]
+        fitting = [d for d in self._allowed[group] if self._extra(group, d) <= self._left[d]]
         if not fitting:
             raise InfeasibleError(f"no device has memory left for op {self._problem.graph.ops[op].name!r}")
         return fitting
@@ -51,5 +51,10 @@ class RoomLeft:
         return np.array([self._device[group] for group in self._group], np.int32)
 
     def _extra(self, group: int, device: int) -> int:
-        tied = {number: size for number, size in self._tied.get(group, ()) if (number, device) not in self._holds}
-        return int(self._need[group]) + sum(tied.values())
+        need: int = self._need[group]
+        if group in self._tied:
+            # A group may use one tied weight several times: it counts once.
+            need += sum(
+                {number: size for number, size in self._tied[group] if (number, device) not in self._holds}.values()
+            )
+        return need

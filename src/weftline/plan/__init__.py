@@ -1,7 +1,8 @@
 """Plan: what was decided, for which inputs, how good it is, and by whom.
 
-In: a Problem and the name of a solver. Out: a `Plan` with value, bound, gap, proof and baselines, which embeds its problem, can be
-saved, loaded, explained and compared. Simplified: baselines are run with the same simulator but without a search of their own.
+In: a Problem and the name of a solver. Out: a `Plan` with value, bound, gap, proof and baselines, which embeds its
+problem and can be saved, loaded, explained and compared. Simplified: baselines use the same simulator, without a search
+of their own.
 """
 
 from weftline.plan.compare import Difference, diff_plans

@@ -15,11 +15,15 @@ from weftline.simulate import simulate_throughput, violations
 __all__ = ["baseline_values"]
 
 
-def baseline_values(problem: Problem, solvers: dict[str, Solver], seed: int) -> dict[str, int | None]:
-    """Name -> value, None where the baseline breaks a limit."""
+def baseline_values(
+    problem: Problem, solvers: dict[str, Solver], seed: int, reached: dict[str, int | None]
+) -> dict[str, int | None]:
+    """Name -> value, None where the baseline breaks a limit. What was `reached` already is not computed again."""
     values: dict[str, int | None] = {}
     for solver in solvers.values():
-        if solver.baseline:
+        if solver.baseline and solver.name in reached:
+            values[solver.name] = reached[solver.name]
+        elif solver.baseline:
             search = Search(problem, seed=seed, solver=solver.name)
             try:
                 solver.solve(search)

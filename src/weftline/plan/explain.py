@@ -1,4 +1,4 @@
-"""Why a plan takes as long as it does: the chain of waits that ends with the last op, or the fullest stage; and one op's story.
+"""Why a plan takes as long as it does: the chain of waits up to the last op, or the fullest stage; and one op's story.
 
 In: a Plan. Out: rows of text-like records; nothing is re-optimised.
 """
@@ -30,7 +30,8 @@ class Reason:
     because: str
 
     def __str__(self) -> str:
-        return f"{format_time(self.start_ns):>12} .. {format_time(self.end_ns):<12} {self.where:<12} {self.what}  ({self.because})"
+        span = f"{format_time(self.start_ns):>12} .. {format_time(self.end_ns):<12}"
+        return f"{span} {self.where:<12} {self.what}  ({self.because})"
 
 
 def explain_plan(plan: Plan) -> list[Reason]:
@@ -67,7 +68,7 @@ def _critical_chain(problem: Problem, timeline: Timeline) -> list[Reason]:
         because = (
             "waits for its input"
             if data is not None
-            else "waits for the device or port"
+            else "waits for the device, port or bus"
             if lane is not None
             else "first"
         )
@@ -83,12 +84,15 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
     """Everything that takes place: start, end, what, where, resources held, facts made, facts needed."""
     graph, ids = problem.graph, [device.id for device in problem.devices]
     sequential = problem.rules.runtime == "sequential"
+    buses = {(a, b): name for a, b, name in problem.buses}
     rows = []
     arrivals: dict[tuple[int, int], str] = {}
     for tensor, source, target, consumer, start, end in timeline.transfers.tolist():
         fact = f"t{tensor}@{target}/{consumer}"
         arrivals[tensor, consumer if consumer >= 0 else ~target] = fact
         lanes = {"clock"} if sequential else {f"send {source}", f"receive {target}"}
+        if not sequential and (source, target) in buses:
+            lanes.add(f"bus {buses[source, target]}")
         made = {f"op{graph.tensors[tensor].producer}"}
         what = f"send {graph.tensors[tensor].name} ({format_bytes(graph.tensors[tensor].bytes)})"
         rows.append((start, end, what, f"{ids[source]}->{ids[target]}", lanes, {fact}, made))
@@ -115,9 +119,8 @@ def explain_op(plan: Plan, name: str) -> list[str]:
         )
     i = problem.graph.index[name]
     op, device = problem.graph.ops[i], int(result.placement[i])
-    lines = [
-        f"{name} ({op.kind or 'op'}, {op.flops:,} FLOP, weights {format_bytes(op.weight_bytes)}) on {problem.devices[device].id}"
-    ]
+    story = f"{op.kind or 'op'}, {op.flops:,} FLOP, weights {format_bytes(op.weight_bytes)}"
+    lines = [f"{name} ({story}) on {problem.devices[device].id}"]
     for d, other in enumerate(problem.devices):
         time = int(problem.cost.time[i, d])
         lines.append(

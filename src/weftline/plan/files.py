@@ -29,8 +29,8 @@ def load_plan(path: Path | str) -> Plan:
     """Read plan.json; every failure is an `InputError` that names the file and the place in it."""
     path = Path(path)
     try:
-        if path.stat().st_size > MAX_PLAN_BYTES:
-            raise InputError("more than 2 GiB is not a plan", where=str(path))
+        if path.stat().st_size > MAX_PLAN_BYTES or path.is_fifo():
+            raise InputError("more than 2 GiB, or not a file at all, is not a plan", where=str(path))
         return msgspec.json.decode(path.read_bytes(), type=Plan)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error

@@ -10,7 +10,7 @@ import msgspec
 from weftline import __version__, partition, place
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
-from weftline.errors import InfeasibleError, UsageError
+from weftline.errors import InfeasibleError, UsageError, VerificationError
 from weftline.plan.baselines import baseline_values
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
@@ -39,8 +39,10 @@ def make_plan(
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none."""
-    if (time_limit is not None and time_limit < 0) or (work_limit is not None and work_limit < 1):
+    if (time_limit is not None and not time_limit >= 0) or (work_limit is not None and work_limit < 1):
         raise UsageError("a time limit is at least 0 s, a work limit at least 1")
+    if not 0 <= gap <= 1 or seed < 0:
+        raise UsageError("a gap lies between 0 and 1, a seed is not negative")
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
@@ -50,7 +52,7 @@ def make_plan(
     try:
         bounds += lower_bounds(problem)
         search.offer_bound(bounds[0])
-        chosen.solve(search)
+        search.run(chosen)
     except KeyboardInterrupt:
         interrupted = True
     if search.best is None:
@@ -59,7 +61,7 @@ def make_plan(
         raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
     stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
     seconds = None if work_limit is not None else round(search.seconds, 3)
-    baselines = {} if interrupted else baseline_values(problem, registry, seed)
+    baselines = {} if interrupted else baseline_values(problem, registry, seed, search.reached)
     if search.bound is not None and search.bound not in bounds:
         bounds.append(search.bound)
     provenance = {
@@ -71,13 +73,23 @@ def make_plan(
         "work_limit": work_limit,
         "gap": gap,
     }
-    return _assemble(problem, search.best, bounds, solver, seconds, stopped_by, baselines, provenance)
+    return _assemble(
+        problem,
+        search.best,
+        bounds,
+        solver=solver,
+        seconds=seconds,
+        stopped_by=stopped_by,
+        baselines=baselines,
+        provenance=provenance,
+    )
 
 
 def _assemble(
     problem: Problem,
     result: Timeline | Loads,
     bounds: list[Bound],
+    *,
     solver: str,
     seconds: float | None,
     stopped_by: str,
@@ -111,7 +123,10 @@ def _assemble(
         provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
         problem=file,
     )
-    check.check_plan(msgspec.to_builtins(plan))  # a plan that its own checker refuses never leaves this room
+    try:
+        check.check_plan(msgspec.to_builtins(plan))  # a plan that its own checker refuses never leaves this room
+    except check.Refusal as refusal:
+        raise VerificationError(f"the answer of solver {solver} does not hold: {refusal}") from refusal
     return plan
 
 

@@ -12,6 +12,8 @@ _UNITS = {"latency": "latency", "throughput": "period"}
 
 def guarantee(plan: Plan) -> str:
     """The sentence a manager understands."""
+    if plan.value_ns == 0:
+        return "This plan takes no time at all, so none is better."
     if plan.bound_ns == 0:
         return "Nothing is known about how far this plan is from the best possible one."
     if plan.value_ns == plan.bound_ns:
@@ -26,8 +28,9 @@ def guarantee(plan: Plan) -> str:
 def summary(plan: Plan) -> str:
     """Value, guarantee, baselines, devices."""
     graph = plan.problem.graph
+    answer = f"{_UNITS[plan.objective]} {format_time(plan.value_ns)}"
     lines = [
-        f"{graph.name}: {len(graph.ops)} ops on {len(plan.devices)} devices, {_UNITS[plan.objective]} {format_time(plan.value_ns)}",
+        f"{graph.name}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
         f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
         f"solver {plan.solver}, stopped by {plan.stopped_by}"
         + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),

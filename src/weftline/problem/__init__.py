@@ -1,7 +1,7 @@
 """Problem = graph + devices + costs + limits + rules: everything a solver may know.
 
-In: a Graph and a Cluster, or a file that holds costs. Out: a `Problem` that passed the early feasibility checks, and its
-JSON form, which plans embed. Simplified: pins and forbids are folded into the times (a forbidden device is an absent time).
+In: a Graph and a Cluster, or a file that holds costs. Out: a `Problem` that passed the early feasibility checks, and
+its JSON form, which plans embed. Simplified: pins and forbids are folded into the times, as absent times.
 """
 
 from weftline.problem.feasible import check_feasible

@@ -1,8 +1,10 @@
-"""Problem <-> canonical JSON, the form that plans embed: repeated rows of costs are stored once, -1 is an absent time."""
+"""Problem <-> canonical JSON, the form that plans embed: repeated rows of costs stand in it once, -1 is absent."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -10,10 +12,12 @@ import numpy as np
 
 from weftline.cluster import Device
 from weftline.cost import CostTable
+from weftline.cost.table import check_table_size
 from weftline.errors import InputError
 from weftline.graph import Graph, assemble
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.model import Problem, Rules
+from weftline.units import MAX_QUANTITY
 
 __all__ = [
     "PROBLEM_FORMAT",
@@ -26,6 +30,7 @@ __all__ = [
 ]
 
 PROBLEM_FORMAT = "weftline-problem"
+DEVICE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class DeviceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,7 +68,7 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def problem_to_file(problem: Problem) -> ProblemFile:
     """Flatten."""
     time_rows, time_row = _distinct(problem.cost.time)
-    flat = problem.cost.transfer.reshape(len(problem.cost.transfer), -1)
+    flat = problem.cost.transfer.reshape(len(problem.cost.transfer), len(problem.devices) ** 2)
     used = flat[problem.cost.transfer_row] if len(problem.cost.transfer_row) else flat[:0]
     transfer_rows, transfer_row = _distinct(used)
     return ProblemFile(
@@ -88,13 +93,10 @@ def problem_from_file(file: ProblemFile) -> Problem:
     if any(a.name != b.name for a, b in zip(graph.ops, file.graph.ops, strict=True)):
         raise InputError("the ops of a problem file must be in topological order", where="graph.ops")
     k = len(file.devices)
-    time = _gather(file.time_rows, file.time_row, k, "time_rows")
-    transfer = (
-        np.array(file.transfer_rows, np.int64).reshape(-1, k, k)
-        if file.transfer_rows
-        else np.zeros((0, k, k), np.int64)
-    )
-    _gather(file.transfer_rows, file.transfer_row, k * k, "transfer_rows")
+    check_table_size(len(file.time_row), len(file.transfer_rows), k)
+    _check_devices(file.devices)
+    time = _rows(file.time_rows, file.time_row, k, "time_rows")[list(file.time_row)]
+    transfer = _rows(file.transfer_rows, file.transfer_row, k * k, "transfer_rows").reshape(-1, k, k)
     return Problem(
         graph=graph,
         devices=tuple(
@@ -113,14 +115,12 @@ def problem_to_json(problem: Problem) -> bytes:
 
 
 def problem_hash(file: ProblemFile) -> str:
-    """sha256 of the canonical form (keys sorted, no spaces, ASCII), which the checker re-computes with the standard library."""
+    """sha256 of the canonical form, which the checker re-computes with the standard library."""
     return hashlib.sha256(canonical(msgspec.to_builtins(file))).hexdigest()
 
 
 def canonical(value: Any) -> bytes:
     """Keys sorted, no spaces, ASCII only: what `json.dumps` of any Python gives."""
-    import json
-
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
@@ -148,13 +148,25 @@ def _tuples(rows: Ints) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows.tolist())
 
 
-def _gather(rows: tuple[tuple[int, ...], ...], index: tuple[int, ...], width: int, where: str) -> Ints:
+def _check_devices(devices: tuple[DeviceFile, ...]) -> None:
+    if not devices:
+        raise InputError("a problem has at least one device", where="devices")
+    for i, device in enumerate(devices):
+        if not DEVICE_ID.fullmatch(device.id):
+            hint = "use 1 to 64 letters, digits or any of _ . : -"
+            raise InputError(f"{device.id[:80]!r} is not a device id", where=f"devices[{i}].id", hint=hint)
+        if not (device.kind + device.runtime).isprintable() or len(device.kind + device.runtime) > 400:
+            raise InputError("kind or runtime is too long or cannot be printed", where=f"devices[{i}]")
+        if device.capacity is not None and not 0 <= device.capacity <= MAX_QUANTITY:
+            raise InputError(f"{device.capacity!s:.30} is not in 0..2^60", where=f"devices[{i}].capacity")
+
+
+def _rows(rows: tuple[tuple[int, ...], ...], index: tuple[int, ...], width: int, where: str) -> Ints:
     if any(len(row) != width for row in rows):
         raise InputError(f"every row needs {width} entries", where=where)
     if any(not 0 <= i < len(rows) for i in index):
         raise InputError("refers to a row that does not exist", where=where.removesuffix("s"))
     try:
-        table = np.array(rows, np.int64).reshape(len(rows), width)
+        return np.array(rows, np.int64).reshape(len(rows), width)
     except OverflowError:
         raise InputError("an entry does not fit in 64 bits", where=where) from None
-    return table[np.array(index, np.int64)] if index else table[:0]

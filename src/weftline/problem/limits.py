@@ -22,6 +22,12 @@ def apply_limits(
     """Fold pins and forbids into the times; resolve `together`. A pattern that matches no op is an error."""
     time = cost.time.copy()
     pinned: dict[int, tuple[str, str]] = {}
+    for entry in (*limits.pin, *limits.forbid):
+        if entry.device not in device_index:
+            raise InputError(
+                f"{entry.op!r} is limited to or from an unknown device {entry.device[:64]!r}",
+                hint=f"the devices are {', '.join(list(device_index)[:16])}",
+            )
     for entry in limits.pin:
         keep = device_index[entry.device]
         for op in _matches(graph, entry.op, "pin"):
@@ -32,18 +38,21 @@ def apply_limits(
                     conflicts=(f"pin {pattern!r} -> {device}", f"pin {entry.op!r} -> {entry.device}"),
                     proved=True,
                 )
-            others = np.arange(time.shape[1]) != keep
-            time[op, others] = ABSENT
+            if time[op, keep] == ABSENT:
+                raise InfeasibleError(
+                    f"op {graph.ops[op].name!r} is pinned to a device that cannot run it",
+                    conflicts=(f"pin {entry.op!r} -> {entry.device}",),
+                    proved=True,
+                )
+            time[op, np.arange(time.shape[1]) != keep] = ABSENT
+    reasons = {op: ["pin {!r} -> {}".format(*pin)] for op, pin in pinned.items()}
     for entry in limits.forbid:
         for op in _matches(graph, entry.op, "forbid"):
             time[op, device_index[entry.device]] = ABSENT
+            reasons.setdefault(op, []).append(f"forbid {entry.op!r} on {entry.device}")
             if np.all(time[op] == ABSENT):
-                reasons = [f"forbid {f.op!r} on {f.device}" for f in limits.forbid]
-                if op in pinned:
-                    reasons.insert(0, "pin {!r} -> {}".format(*pinned[op]))
-                raise InfeasibleError(
-                    f"no device is left for op {graph.ops[op].name!r}", conflicts=tuple(reasons), proved=True
-                )
+                what = f"no device is left for op {graph.ops[op].name!r}"
+                raise InfeasibleError(what, conflicts=tuple(reasons[op]), proved=True)
     sets = [[op for pattern in patterns for op in _matches(graph, pattern, "together")] for patterns in limits.together]
     return cost.with_time(time), merge_together(sets)
 

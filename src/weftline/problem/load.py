@@ -26,6 +26,8 @@ DROPPABLE = ("cpus", "memory", "together")
 """Limits of a problem that `without` can drop."""
 
 ACCELERATOR = "accelerator"
+MAX_STAGES = 4096
+MAX_FILE_BYTES = 2 * 2**30
 
 
 def load_problem(
@@ -57,7 +59,11 @@ def load_problem(
     if cluster is not None:
         raise UsageError(f"{path} holds its own devices and costs ({imported.format}); leave the cluster out")
     own = Rules(transfers=imported.costs.transfers, memory=imported.costs.memory)
-    return _from_costs(imported, imported.costs, asked_rules(rules, own), without), imported.sha256
+    asked = asked_rules(rules, own)
+    try:
+        return _from_costs(imported, imported.costs, asked, without), imported.sha256
+    except InputError as error:
+        raise error.at(str(path)) from error
 
 
 def read_model(path: Path | str, options: ImportOptions | None = None) -> Graph | Problem:
@@ -77,9 +83,12 @@ def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:
     changes = {name: value for name, value in asked.items() if value is not None}
     merged = {**msgspec.structs.asdict(own or Rules()), **changes}
     try:
-        return msgspec.convert(merged, Rules)
+        rules = msgspec.convert(merged, Rules)
     except msgspec.ValidationError as error:
         raise UsageError(f"unknown rule: {error}") from error
+    if not 0 <= rules.stages <= MAX_STAGES:
+        raise UsageError(f"{rules.stages!s:.30} stages make no sense; ask for 1 to {MAX_STAGES}, or 0 for all devices")
+    return rules
 
 
 def build_problem(
@@ -161,9 +170,13 @@ def _keep_devices(problem: Problem, keep: list[int]) -> Problem:
 def _problem_file(path: Path) -> tuple[Problem | None, str]:
     """A file in our own problem form, or None; its hash."""
     try:
+        if not path.is_file():
+            return None, ""  # the importers say what is wrong with it
         with path.open("rb") as file:
             if f'"{PROBLEM_FORMAT}"'.encode() not in file.read(256):
                 return None, ""
+            if path.stat().st_size > MAX_FILE_BYTES:
+                raise InputError("more than 2 GiB is not a problem", where=str(path))
             file.seek(0)
             data = file.read()
     except OSError:

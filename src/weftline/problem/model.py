@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -45,7 +45,7 @@ class Problem:
     graph: Graph
     devices: tuple[Device, ...]
     cost: CostTable
-    rules: Rules = Rules()
+    rules: Rules = field(default_factory=Rules)
     together: tuple[tuple[int, ...], ...] = ()
     """Disjoint sets of two or more ops that must share a device."""
     buses: tuple[tuple[int, int, str], ...] = ()
@@ -59,11 +59,15 @@ class Problem:
             raise InputError("two devices have the same id")
         members = [op for group in self.together for op in group]
         if any(not 0 <= op < n for op in members) or len(set(members)) < len(members):
-            raise InputError("`together` must be disjoint sets of existing ops")
+            raise InputError("must be disjoint sets of existing ops", where="together")
+        if any(len(group) < 2 or list(group) != sorted(group) for group in self.together):
+            raise InputError("a set has two or more ops, ascending", where="together")
         if any(not (0 <= a < k and 0 <= b < k) for a, b, _ in self.buses):
-            raise InputError("a bus refers to a device that does not exist")
+            raise InputError("a bus refers to a device that does not exist", where="buses")
+        if len({(a, b) for a, b, _ in self.buses}) < len(self.buses):
+            raise InputError("a link stands on two buses", where="buses")
         if not 0 <= self.rules.stages <= k:
-            raise InputError(f"stages = {self.rules.stages} does not fit {k} devices")
+            raise InputError(f"stages = {self.rules.stages!s:.30} does not fit {k} devices", where="rules.stages")
 
     @property
     def stage_limit(self) -> int:

@@ -1,6 +1,7 @@
 """Plans for human eyes: terminal tables, a Markdown summary, and traces for Perfetto or chrome://tracing.
 
-In: a Plan (and its simulation). Out: rich renderables or bytes. Simplified: a pipeline's trace shows a few inputs in steady state.
+In: a Plan (and its simulation). Out: rich renderables or bytes. Simplified: a pipeline's trace shows a few inputs in
+steady state.
 """
 
 from weftline.report.markdown import plan_markdown

@@ -12,7 +12,20 @@ from weftline import __version__
 
 __all__ = ["Finding", "checkup"]
 
-_NEEDED = ("numpy", "onnx", "onnxruntime", "ortools", "numba", "rustworkx", "msgspec", "typer", "rich", "jinja2", "psutil", "xlrd")
+_NEEDED = (
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "ortools",
+    "numba",
+    "rustworkx",
+    "msgspec",
+    "typer",
+    "rich",
+    "jinja2",
+    "psutil",
+    "xlrd",
+)
 _EXTRAS = {"torch": "torch", "safetensors": "torch", "openvino": "openvino", "ray": "ray"}
 
 
@@ -27,12 +40,16 @@ class Finding(NamedTuple):
 
 def checkup() -> list[Finding]:
     """Look at everything."""
-    findings = [Finding("weftline", True, True, f"{__version__} on Python {platform.python_version()}, {platform.platform()}")]
+    findings = [
+        Finding("weftline", True, True, f"{__version__} on Python {platform.python_version()}, {platform.platform()}")
+    ]
     findings += [_package(name, True, "reinstall weftline") for name in _NEEDED]
     findings += [_package(name, False, f"pip install 'weftline[{extra}]'") for name, extra in _EXTRAS.items()]
     findings += [_kernels(), _machine()]
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    findings.append(Finding("chromium", chromium is not None, False, chromium or "only the tests of the report need it"))
+    findings.append(
+        Finding("chromium", chromium is not None, False, chromium or "only the tests of the report need it")
+    )
     return findings
 
 
@@ -54,7 +71,9 @@ def _kernels() -> Finding:
     placement = make_placement(SeededChooser(1), problem)
     fast = simulate_latency(problem, placement).value
     slow = reference_latency(problem, placement.tolist(), default_order(problem).tolist()).value
-    return Finding("kernels", fast == slow, True, "compiled and right" if fast == slow else f"wrong: {fast} is not {slow}")
+    return Finding(
+        "kernels", fast == slow, True, "compiled and right" if fast == slow else f"wrong: {fast} is not {slow}"
+    )
 
 
 def _machine() -> Finding:
@@ -62,4 +81,6 @@ def _machine() -> Finding:
 
     memory = psutil.virtual_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Finding("machine", True, True, f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free")
+    return Finding(
+        "machine", True, True, f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+    )

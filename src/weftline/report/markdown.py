@@ -17,7 +17,8 @@ def plan_markdown(plan: Plan) -> str:
     what = "Latency" if plan.objective == "latency" else "Period"
     parts = [
         f"# {_text(plan.problem.graph.name)}: {plan.objective} plan",
-        f"{what} **{format_time(plan.value_ns)}**, lower bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
+        f"{what} **{format_time(plan.value_ns)}**, lower bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. "
+        + guarantee(plan),
         "## Comparison\n\n" + _table(*comparison_rows(plan)),
         "## Devices\n\n" + _table(*device_rows(plan)),
     ]
@@ -25,8 +26,8 @@ def plan_markdown(plan: Plan) -> str:
         parts.append("## Stages\n\n" + _table(*stage_rows(plan)))
     source = plan.provenance
     parts.append(
-        f"Solver {plan.solver}, stopped by {plan.stopped_by}, seed {source.seed}; costs: {_text(plan.problem.cost_source)}; "
-        f"weftline {source.version}; problem sha256 `{source.problem_sha256}`."
+        f"Solver {plan.solver}, stopped by {plan.stopped_by}, seed {source.seed}; weftline {source.version}; "
+        f"costs: {_text(plan.problem.cost_source)}; problem sha256 `{source.problem_sha256}`."
     )
     return "\n\n".join(parts) + "\n"
 

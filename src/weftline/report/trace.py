@@ -39,14 +39,22 @@ def _tracks(problem: Problem) -> Events:
 
 def _span(name: str, pid: int, track: int, start: int, end: int, **about: object) -> dict[str, Any]:
     return {
-        "ph": "X", "name": name, "pid": pid, "tid": track, "ts": start / 1000, "dur": (end - start) / 1000, "args": about
-    }  # fmt: skip
+        "ph": "X", "name": name, "pid": pid, "tid": track, "ts": start / 1000, "dur": (end - start) / 1000, "args":
+    about }  # fmt: skip
 
 
 def _latency_events(problem: Problem, timeline: Timeline) -> Events:
     graph, ids = problem.graph, [device.id for device in problem.devices]
     events = [
-        _span(op.name, COMPUTE, int(timeline.placement[i]), int(timeline.start[i]), int(timeline.end[i]), kind=op.kind, block=op.block)
+        _span(
+            op.name,
+            COMPUTE,
+            int(timeline.placement[i]),
+            int(timeline.start[i]),
+            int(timeline.end[i]),
+            kind=op.kind,
+            block=op.block,
+        )
         for i, op in enumerate(graph.ops)
     ]
     for tensor, source, target, _, start, end in timeline.transfers.tolist():

@@ -1,8 +1,9 @@
 """The only place that says what time and memory mean (see docs/concepts.md).
 
-In: a Problem and decisions (a device per op; for latency also the order of ops and transfers). Out: `Timeline` (latency) or
-`Loads` (throughput), each with its value in ns and the memory peak of every device; `evaluate` does it for many placements.
-Simplified: times are fixed numbers; inputs of the model are present on every device at time 0; outputs stay where they are made.
+In: a Problem and decisions (a device per op; for latency also the order of ops and transfers). Out: `Timeline`
+(latency) or `Loads` (throughput), each with its value in ns and the memory peak of every device; `evaluate` does it for
+many placements. Simplified: times are fixed numbers; inputs of the model are present on every device at time 0; outputs
+stay where they are made.
 """
 
 from weftline.simulate.batch import INFEASIBLE, Evaluation, evaluate

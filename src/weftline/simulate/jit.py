@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
@@ -12,13 +13,25 @@ __all__ = ["kernel", "part"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_SOURCES = sorted(
+    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in Path(__file__).parent.glob("*.py")
+)
+
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile on first use, keep the machine code on disk, release the interpreter lock."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True)(function))
+    return cast(Callable[P, R], _stamped(numba.njit(cache=True, nogil=True)(function)))
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """A function that only kernels call: without the wrapper for Python it compiles several times faster."""
     compiled = numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return cast(Callable[P, R], compiled)
+    return cast(Callable[P, R], _stamped(compiled))
+
+
+def _stamped(dispatcher: Any) -> Any:
+    """numba throws machine code away when the kernel's own file changes; here also when one that it calls may have."""
+    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = (file._source_stamp, _SOURCES)
+    return dispatcher

@@ -1,8 +1,8 @@
 """The latency kernels: serial generation of a timeline, one action after another, each as early as its resources allow.
 
-`run_order` books the transfers of an op just before the op (in order of their producers' ends); `run_actions` follows an
-explicit list of ops and transfers. Both append: an action never starts before an earlier action of the same device, port
-or bus has ended. Ops and transfers that take no time occupy nothing.
+`run_order` books the transfers of an op just before the op (in order of their producers' ends); `run_actions` follows
+an explicit list of ops and transfers. Both append: an action never starts before an earlier action of the same device,
+port or bus has ended. Ops and transfers that take no time occupy nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +109,16 @@ def run_order(
                 send_free[origin] = begin + length
                 receive_free[device] = begin + length
                 if record:
-                    _note(sent, transfers, int(tensor), int(origin), int(device), int(op) if per_edge else -1, begin, length)
+                    _note(
+                        sent,
+                        transfers,
+                        int(tensor),
+                        int(origin),
+                        int(device),
+                        int(op) if per_edge else -1,
+                        begin,
+                        length,
+                    )
                 transfers += 1
             elif length < 0:
                 return INFEASIBLE, transfers

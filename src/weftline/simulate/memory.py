@@ -1,8 +1,9 @@
 """Memory of each device: weights + live activations + workspace, or the static sum.
 
-An interval [start, end) holds bytes on a device: an output from its op's start to its last local use or send (to the end of
-all if the caller receives it), a received copy from its transfer's start to its last use, an input of the model from 0 to
-its last use, workspace while its op runs. What ends at t is gone before what starts at t arrives; empty intervals count nothing.
+An interval [start, end) holds bytes on a device: an output from its op's start to its last local use or send (to the
+end of all if the caller receives it), a received copy from its transfer's start to its last use, an input of the model
+from 0 to its last use, workspace while its op runs. What ends at t is gone before what starts at t arrives; empty
+intervals count nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def upward_rank(problem: Problem) -> Ints:
     if cached is None:
         time = problem.cost.time
         mean_time = np.where(time >= 0, time, 0).sum(axis=1) // np.maximum((time >= 0).sum(axis=1), 1)
-        links = problem.cost.transfer.reshape(len(problem.cost.transfer), -1)
+        links = problem.cost.transfer.reshape(len(problem.cost.transfer), len(problem.devices) ** 2)
         between = ~np.eye(len(problem.devices), dtype=np.bool_).ravel()
         usable = (links >= 0) & between
         mean_transfer = np.where(usable, links, 0).sum(axis=1) // np.maximum(usable.sum(axis=1), 1)

@@ -1,9 +1,9 @@
-"""One placement -> the Loads of a pipeline: compute, tensors that enter once, tensors that leave once, memory of each stage.
+"""One placement -> the Loads of a pipeline: compute, tensors that enter, tensors that leave, memory of each stage.
 
-Every device used is one stage. The quotient graph (one node per stage, one per op on a host device, forward ops only) must
-be acyclic. A tensor that leaves a device is paid for once, at the dearest of its destinations; a host device pays nothing.
-Memory of a stage: weights + the peak of one inference that runs the stage's ops in the order of the graph; with overlapped
-communication, tensors that cross its border are held twice.
+Every device used is one stage. The quotient graph (one node per stage, one per op on a host device, forward ops only)
+must be acyclic. A tensor that leaves a device is paid for once, at the dearest of its destinations; a host device pays
+nothing. Memory of a stage: weights + the peak of one inference that runs the stage's ops in the order of the graph;
+with overlapped communication, tensors that cross its border are held twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["simulate_throughput", "stage_loads", "stage_peaks"]
 
 
 def simulate_throughput(problem: Problem, placement: Indices) -> Loads:
-    """Cost a partition. Raises `InfeasibleError` if it is not a pipeline at all (cycle, absent time or link, too many stages)."""
+    """Cost a partition. `InfeasibleError` if it is no pipeline: a cycle, an absent time or link, too many stages."""
     table, placement = tables(problem), check_placement(problem, placement)
     parts = np.zeros((4, len(problem.devices)), np.int64)
     rank = np.zeros(len(problem.devices), np.int64)
@@ -47,7 +47,7 @@ _REASONS = {
 
 @kernel
 def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> int:
-    """Fill compute, entering, leaving, load (rows of `parts`) and the rank of each stage -> period, or INFEASIBLE + reason."""
+    """Fill compute, entering, leaving, load (rows of `parts`) and stage ranks -> period, or INFEASIBLE + reason."""
     devices = table.time.shape[1]
     parts[:] = 0
     used = np.zeros(devices, np.int64)

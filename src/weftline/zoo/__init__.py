@@ -1,8 +1,8 @@
 """Models that need no download.
 
 In: the name of an architecture, a size and a seed. Out: an ONNX model that runs (or, without weights, can be planned),
-example inputs for it, its file, its Graph; and seeded synthetic graphs. Simplified: weights are random, so a model computes
-nothing of use, but in the shapes, ops and names of the real one.
+example inputs for it, its file, its Graph; and seeded synthetic graphs. Simplified: weights are random, so a model
+computes nothing of use, but in the shapes, ops and names of the real one.
 """
 
 from weftline.zoo.architecture import Architecture

@@ -1,0 +1,237 @@
+"""The command line from end to end, as a user calls it: every verb, exit codes, stdout and stderr kept apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+
+
+def run(*words: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """One command in its own process; fails unless it leaves with `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from weftline.cli import main; main()", *words],
+        capture_output=True, text=True, cwd=cwd, check=False, env={**os.environ, "COLUMNS": "120"},
+    )  # fmt: skip
+    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout[-800:]}\n{done.stderr[-2000:]}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A folder with a small model and a plan of each objective."""
+    folder = tmp_path_factory.mktemp("work")
+    run("zoo", "build", "unet", "--size", "small", "-o", "unet.onnx", cwd=folder)
+    run("plan", "unet.onnx", "-c", "laptop", "-o", "latency.json", cwd=folder)
+    run("plan", "unet.onnx", "-c", "two-gpus", "--objective", "throughput", "-o", "pipeline.json", cwd=folder)
+    return folder
+
+
+def test_help_lists_the_verbs(tmp_path) -> None:
+    """Tests that --help names every verb and its exit codes, and that every verb has help that teaches."""
+    text = run("--help", cwd=tmp_path).stdout
+    for verb in ("demo", "zoo", "cluster", "plan", "verify", "simulate", "explain", "diff", "doctor"):
+        assert f"  {verb} " in text
+        assert "Usage" in run(verb, "--help", cwd=tmp_path).stdout
+    assert "exit codes" in text.lower()
+
+
+def test_plan_json_has_the_promised_fields(work) -> None:
+    """Tests that `plan --json` prints one object with every field that programs rely on."""
+    plan = json.loads(run("plan", "unet.onnx", "-c", "laptop", "--json", cwd=work).stdout)
+    fields = {
+        "objective", "value_ns", "bound_ns", "gap", "proof", "bound_by", "solver", "seconds", "stopped_by", "baselines",
+        "devices", "placement", "stages", "timeline", "provenance", "problem",
+    }  # fmt: skip
+    assert fields <= set(plan)
+    assert plan["bound_ns"] <= plan["value_ns"] == max(row[2] for row in plan["timeline"]["ops"])
+    assert set(plan["placement"].values()) <= set(plan["devices"])
+    assert set(plan["provenance"]["inputs"]) == {"model", "cluster"}
+
+
+def test_verify_and_simulate_and_trace(work) -> None:
+    """Tests that a fresh plan verifies, simulates to its own value, and gives a trace that is valid JSON."""
+    for name in ("latency.json", "pipeline.json"):
+        verdict = json.loads(run("verify", name, "--json", cwd=work).stdout)
+        assert verdict["ok"] is True
+        answer = json.loads(run("simulate", name, "--trace", "trace.json", "--json", cwd=work).stdout)
+        assert answer["value_ns"] == answer["plan_value_ns"] == verdict["value_ns"]
+        events = json.loads((work / "trace.json").read_text())["traceEvents"]
+        assert any(event["ph"] == "X" for event in events)
+
+
+def test_explain_and_diff(work) -> None:
+    """Tests that the chain of a latency plan ends at its value, one op can be asked for, and plans can be compared."""
+    chain = json.loads(run("explain", "latency.json", "--json", cwd=work).stdout)
+    assert chain["chain"][-1]["end_ns"] == chain["value_ns"]
+    op = next(iter(json.loads((work / "latency.json").read_text())["placement"]))
+    assert op in run("explain", "latency.json", "--op", op, cwd=work).stdout
+    assert "no op" in run("explain", "latency.json", "--op", "nowhere", cwd=work, code=3).stderr
+    assert json.loads(run("diff", "latency.json", "latency.json", "--json", cwd=work).stdout)["identical"]
+    assert "different problems" in run("diff", "latency.json", "pipeline.json", cwd=work).stdout
+
+
+def test_exit_codes(work) -> None:
+    """Tests usage (2), bad input (3), infeasible (4), gap missed (5), verification failed (6); errors go to stderr."""
+    run("plan", "unet.onnx", cwd=work, code=2)
+    run("plan", "unet.onnx", "-c", "laptop", "--solver", "nonsense", cwd=work, code=2)
+    run("plan", "unet.onnx", "-c", "laptop", "--objective", "speed", cwd=work, code=2)
+    run("plan", "unet.onnx", "-c", "laptop", "--gap", "minus", cwd=work, code=2)
+    (work / "empty.onnx").write_bytes(b"")
+    done = run("plan", "empty.onnx", "-c", "laptop", "-o", "never.json", "--json", cwd=work, code=3)
+    assert "empty.onnx" in done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 3
+    assert not (work / "never.json").exists()
+    (work / "tiny.toml").write_text(
+        'version = 1\n[[device]]\nid = "a"\nkind = "cpu"\nmemory = "1 KiB"\n'
+        'rate = { fp32 = "1 GFLOP/s", bandwidth = "1 GB/s", launch = "1 us", source = "guess" }\n'
+    )
+    assert "hold" in run("plan", "unet.onnx", "-c", "tiny.toml", "-o", "never.json", cwd=work, code=4).stderr
+    assert not (work / "never.json").exists()
+    run(
+        "plan",
+        "unet.onnx",
+        "-c",
+        "laptop",
+        "--solver",
+        "round-robin",
+        "--gap",
+        "1%",
+        "-o",
+        "missed.json",
+        cwd=work,
+        code=5,
+    )
+    assert (work / "missed.json").exists()
+    plan = json.loads((work / "latency.json").read_text())
+    plan["value_ns"] -= 1
+    (work / "lowered.json").write_text(json.dumps(plan))
+    assert "value" in run("verify", "lowered.json", cwd=work, code=6).stderr
+    (work / "cut.json").write_bytes((work / "latency.json").read_bytes()[:1000])
+    run("verify", "cut.json", cwd=work, code=3)
+
+
+def test_the_same_work_gives_the_same_bytes(work) -> None:
+    """Tests that two plans under a work limit are byte for byte the same file, wherever they are written."""
+    for name in ("one.json", "two.json"):
+        run("plan", "unet.onnx", "-c", "laptop", "--work", "50", "--seed", "3", "-o", name, cwd=work)
+    assert (work / "one.json").read_bytes() == (work / "two.json").read_bytes()
+
+
+def test_solver_help_lists_the_registry(work) -> None:
+    """Tests that `--solver help` names every solver of the objective."""
+    assert "heft" in run("plan", "--solver", "help", cwd=work).stdout
+    assert "greedy" in run("plan", "--objective", "throughput", "--solver", "help", cwd=work).stdout
+
+
+def test_zoo_and_cluster(tmp_path) -> None:
+    """Tests the lists, a synthetic graph in both forms, a preset as a start for one's own file, and `check`."""
+    listed = json.loads(run("zoo", "--json", cwd=tmp_path).stdout)
+    assert len(listed["architectures"]) >= 10
+    run("zoo", "build", "erdos_renyi", "--ops", "60", "-o", "random.pbtxt", cwd=tmp_path)
+    plan = json.loads(
+        run("plan", "random.pbtxt", "--objective", "throughput", "--stages", "4", "--json", cwd=tmp_path).stdout
+    )
+    assert len(plan["devices"]) == 4
+    run("zoo", "build", "layered", "--ops", "60", "-o", "layered.json", cwd=tmp_path)
+    run("plan", "layered.json", "--cluster", "edge", cwd=tmp_path)
+    (tmp_path / "mine.toml").write_text(run("cluster", "show", "edge", cwd=tmp_path).stdout)
+    assert json.loads(run("cluster", "check", "mine.toml", "--json", cwd=tmp_path).stdout)["name"] == "edge"
+    (tmp_path / "mine.toml").write_text((tmp_path / "mine.toml").read_text().replace("GiB", "GiBs", 1))
+    assert "device[0]" in run("cluster", "check", "mine.toml", cwd=tmp_path, code=3).stderr
+    run("zoo", "build", "resnet51", "-o", "x.onnx", cwd=tmp_path, code=2)
+    assert not (tmp_path / "x.onnx").exists()
+
+
+def test_doctor_and_demo(tmp_path) -> None:
+    """Tests that doctor finds this installation complete and that demo writes plan, trace and summary that hold."""
+    assert json.loads(run("doctor", "--json", cwd=tmp_path).stdout)["ok"]
+    plans = json.loads(run("demo", "--json", cwd=tmp_path).stdout)["plans"]
+    for entry in plans:
+        folder = tmp_path / entry["folder"]
+        assert {path.name for path in folder.iterdir()} == {"plan.json", "trace.json", "summary.md"}
+        assert entry["proved_bound_ns"] <= entry["value_ns"]
+        assert "lower bound" in (folder / "summary.md").read_text()
+
+
+BAD_FILES = {
+    "empty": b"",
+    "random": bytes(range(256)) * 8,
+    "text": b"hello, this is not a model\n",
+    "truncated": None,
+    "broken json": b'{"format": "weftline-graph", "version": 1, "name": "x", "ops": [',
+    "wrong json": b'{"maxFPGAs": 2}',
+    "cycle": json.dumps(
+        {
+            "format": "weftline-graph",
+            "version": 1,
+            "name": "loop",
+            "ops": [{"name": "a"}, {"name": "b"}],
+            "tensors": [{"name": "x", "producer": 0, "consumers": [1]}, {"name": "y", "producer": 1, "consumers": [0]}],
+        }
+    ).encode(),  # fmt: skip
+    "duplicate": json.dumps(
+        {
+            "format": "weftline-graph",
+            "version": 1,
+            "name": "twice",
+            "ops": [{"name": "a"}, {"name": "a"}],
+            "tensors": [],
+        }
+    ).encode(),
+    "absurd": json.dumps(
+        {
+            "format": "weftline-graph",
+            "version": 1,
+            "name": "huge",
+            "ops": [{"name": "a", "flops": 10**30}],
+            "tensors": [],
+        }
+    ).encode(),
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_files_are_refused_with_their_name(kind: str, work) -> None:
+    """Tests that whatever is given instead of a model leads to exit 3, the file's name, and nothing written."""
+    data = BAD_FILES[kind]
+    if data is None:
+        data = (work / "unet.onnx").read_bytes()[:5000]
+    (work / "bad.bin").write_bytes(data)
+    done = run("plan", "bad.bin", "-c", "laptop", "-o", "bad-plan.json", cwd=work, code=3)
+    assert "bad.bin" in done.stderr
+    assert done.stdout == ""
+    assert not (work / "bad-plan.json").exists()
+
+
+def test_ctrl_c_leaves_quickly_and_cleanly(work) -> None:
+    """Tests that an interrupt during a large plan ends it with code 130 or with the best plan so far."""
+    run("zoo", "build", "layered", "--ops", "30000", "-o", "large.json", cwd=work)
+    words = [sys.executable, "-c", "from weftline.cli import main; main()", "plan", "large.json", "-c", "four-unequal"]
+    process = subprocess.Popen([*words, "-o", "interrupted.json"], cwd=work, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in (0, 130)
+    assert "Traceback" not in err
+    if process.returncode == 0:
+        run("verify", "interrupted.json", cwd=work)
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("GoogLeNet", 2.336), ("yolov5x", 24.169)])
+def test_published_instances(name: str, seconds: float, tmp_path) -> None:
+    """Tests the best single device of Moirai's samples, where the folder with instances of other people is present."""
+    path = DATA / "moirai" / f"{name}.json"
+    if path.exists():
+        answer = run("plan", str(path), "--objective", "latency", "--solver", "single-device", "--json", cwd=tmp_path)
+        assert json.loads(answer.stdout)["value_ns"] == round(seconds * 1e9)

@@ -1,0 +1,111 @@
+"""A plan in words."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from certify.base_plans import latency_plan, throughput_plan
+from weftline.cluster import Device
+from weftline.cost import CostTable
+from weftline.graph import Op, Tensor, assemble
+from weftline.plan import Plan, make_plan
+from weftline.plan.summary import guarantee
+from weftline.problem import Problem, Rules
+
+LATENCY = msgspec.json.decode(json.dumps(latency_plan()).encode(), type=Plan)
+THROUGHPUT = msgspec.json.decode(json.dumps(throughput_plan()).encode(), type=Plan)
+
+
+def _with(**fields: object) -> Plan:
+    return msgspec.structs.replace(LATENCY, **fields)
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (
+            LATENCY,
+            "This plan is at most 1.6% slower than the best possible (claimed by oracle 1.0; 62.5% proved independently).",
+        ),
+        (
+            _with(bound_ns=40, proof="proved", bound_by="path"),
+            "This plan is at most 62.5% slower than the best possible (proved by path).",
+        ),
+        (
+            _with(bounds=LATENCY.bounds[:1]),
+            "This plan is at most 1.6% slower than the best possible (claimed by oracle 1.0).",
+        ),
+        (_with(bound_ns=65), "This plan is the best possible (claimed by oracle 1.0)."),
+        (_with(bound_ns=65, proof="proved", bound_by="path"), "This plan is the best possible (proved by path)."),
+        (
+            _with(bound_ns=0, proof="none"),
+            "Nothing is known about how far this plan is from the best possible one.",
+        ),
+        (_with(value_ns=0, bound_ns=0, proof="none"), "This plan takes no time at all, so none is better."),
+    ],
+)
+def test_guarantee(plan: Plan, sentence: str) -> None:
+    """Tests the sentence a manager understands, for each kind of proof."""
+    assert guarantee(plan) == sentence
+
+
+def test_summary_of_latency() -> None:
+    """Tests that value, bound, guarantee, solver and every baseline are lines."""
+    lines = LATENCY.summary().splitlines()
+    assert lines[0] == "hand-made: 6 ops on 3 devices, latency 65 ns"
+    assert lines[1].startswith("bound 64 ns, gap 1.54%. This plan is at most 1.6% slower")
+    assert lines[2] == "solver for-a-test, stopped by done"
+    assert [line.split()[0] for line in lines[3 : 3 + len(LATENCY.baselines)]] == list(LATENCY.baselines)
+
+
+def test_summary_says_when_a_baseline_is_better() -> None:
+    """Tests that a plan that loses says so, and to whom."""
+    assert not LATENCY.wins
+    best = min(LATENCY.baselines, key=lambda name: LATENCY.baselines[name] or 0)
+    assert LATENCY.summary().splitlines()[-1] == f"A baseline is better than this plan: {best}."
+    winner = _with(baselines={"heft": 130, "greedy": None})
+    assert winner.wins
+    assert "better than this plan" not in winner.summary()
+    assert "the plan is 2.00x as fast" in winner.summary()
+    assert "greedy         does not fit" in winner.summary()
+    loser = _with(baselines={"heft": 13})
+    assert "it is 5.00x as fast as the plan" in loser.summary()
+
+
+def test_replicas_win_over_a_pipeline() -> None:
+    """Tests that a pipeline that loses to whole copies of the model must say so."""
+    ops = [Op("a"), Op("b")]
+    transfer = np.array([[[0, 50], [50, 0]]], np.int64)
+    problem = Problem(
+        assemble("pair", ops, [Tensor("t", 0, (1,), 8)]),
+        (Device("d0", "gpu", None), Device("d1", "gpu", None)),
+        CostTable(np.full((2, 2), 10, np.int64), transfer, np.zeros(1, np.int32)),
+        Rules(objective="throughput"),
+    )
+    plan = make_plan(problem)
+    assert plan.value_ns == 20
+    assert plan.baselines["replicas"] == 10
+    assert plan.summary().splitlines()[0] == "pair: 2 ops on 2 devices, period 20 ns"
+    assert plan.summary().splitlines()[-1] == "A baseline is better than this plan: replicas."
+
+
+def test_replicas_of_unequal_devices() -> None:
+    """Tests that the rates of copies add up, rounded against us, and only where a copy fits."""
+    problem = Problem(
+        assemble("one", [Op("a", weight_bytes=10)], []),
+        (Device("d0", "gpu", None), Device("d1", "gpu", None), Device("d2", "gpu", 5)),
+        CostTable(np.array([[10, 25, 1]], np.int64), np.zeros((0, 3, 3), np.int64), np.zeros(0, np.int32)),
+        Rules(objective="throughput"),
+    )
+    assert make_plan(problem).baselines["replicas"] == 8  # 1 / (1/10 + 1/25) = 7.14
+    assert make_plan(problem.with_rules(Rules(objective="throughput", stages=1))).baselines["replicas"] == 10
+
+
+def test_seconds_are_told() -> None:
+    """Tests that a time-limited plan says how long it took."""
+    assert "stopped by done after 1.5 s" in _with(seconds=1.5).summary()
+    assert repr(LATENCY) == "Plan(latency, 65 ns, gap 1.54% claimed, by for-a-test)"

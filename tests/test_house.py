@@ -1,0 +1,73 @@
+"""The rules of the house that can be kept by a test: which room may import which, how large a file may grow."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import weftline
+
+ROOT = Path(weftline.__file__).parent
+FLOW = (
+    "errors", "units", "files", "graph", "importers", "zoo", "cluster", "cost", "problem", "coarsen", "simulate",
+    "bounds", "search", "place", "partition", "schedule", "certify", "plan", "testing", "execute", "export", "report",
+"cli", )  # fmt: skip
+FILES = sorted(path for path in ROOT.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms of weftline that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            parts = (node.module or "").split(".")
+            if parts[0] == "weftline":
+                found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("weftline.")}
+    return found & set(FLOW)
+
+
+def test_every_room_has_its_place() -> None:
+    """Tests that the flow names every room that exists."""
+    rooms = {room(path) for path in FILES} - {"__init__"}
+    assert rooms <= set(FLOW)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room(path) != "__init__"], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_imports_follow_the_flow(path: Path) -> None:
+    """Tests that a room imports only rooms that stand before it."""
+    here = FLOW.index(room(path))
+    against = [name for name in imported_rooms(path) if FLOW.index(name) > here]
+    assert not against, f"{path} imports {against}"
+
+
+@pytest.mark.parametrize(
+    "name", [path.parent.name for path in FILES if path.name == "__init__.py" and path.parent != ROOT]
+)
+def test_a_room_says_what_it_does(name: str) -> None:
+    """Tests that each room opens with what comes in, what goes out, and what is simplified."""
+    text = ast.get_docstring(ast.parse((ROOT / name / "__init__.py").read_text(encoding="utf-8"))) or ""
+    for word in ("In:", "Out:", "Simplified:"):
+        assert word in text, f"{name}/__init__.py lacks {word!r}"
+
+
+def test_every_module_has_a_docstring() -> None:
+    """Tests that no module is silent."""
+    silent = [path for path in FILES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert not silent
+
+
+def test_no_room_without_a_name_for_its_purpose() -> None:
+    """Tests that nobody opened a drawer for everything."""
+    names = {part.removesuffix(".py") for path in FILES for part in path.relative_to(ROOT).parts}
+    assert not names & {"utils", "util", "helpers", "common", "manager", "base", "misc"}
