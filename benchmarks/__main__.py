@@ -94,7 +94,7 @@ def _measure(asked: argparse.Namespace, words: list[str]) -> dict[str, Any]:
         results["speed"] = _speed(QUICK if asked.quick else FULL)
     if asked.only != "speed":
         chosen = [one for one in instances(quick=asked.quick) if asked.only in (None, one.family)]
-        limit = asked.time_limit or (0.3 if asked.quick else share_of_budget(chosen, QUALITY_BUDGET))
+        limit = asked.time_limit or (0.2 if asked.quick else share_of_budget(chosen, QUALITY_BUDGET))
         rows = measure_quality(chosen, seeds=asked.seeds, time_limit=limit)
         results["quality"] = {"time_limit": limit, "only": asked.only, "rows": rows}
     return {**results, "seconds": round(perf_counter() - begun, 1)}

@@ -9,6 +9,7 @@ from benchmarks.instances import FAMILIES
 from benchmarks.quality import REPLICAS
 from benchmarks.render_speed import speed_sections
 from benchmarks.summary import (
+    better_than_baselines,
     by_family,
     by_instance,
     geometric_mean,
@@ -70,8 +71,12 @@ def _method(quality: dict[str, Any]) -> str:
         "bound; solvers that are marked as baselines have nothing random and run once. The value is what the "
         "simulator says about the plan, never a solver's own objective. A bound is *proved* if the independent "
         "checker re-computes it from its witness, otherwise *claimed*. Ratio = value / best value that any solver "
-        "found on the instance in this run: 1 means nobody was better, not that nobody could be. Times in the tables "
-        f"are simulated; only the columns with seconds were measured here.{left_out}"
+        "found on the instance in this run: 1 means nobody was better, not that nobody could be; the gap says how much "
+        "better may still be possible. Means are over the instances that a solver solved, so compare them only where "
+        "the second column agrees. *Optimal* counts values that equal the solver's own lower bound; a large gap may be "
+        "the bound's fault. `auto` may use every other solver, so it does not lose to them by construction; that it is "
+        "strictly better is no matter of course. Times in the tables are simulated; only the columns in seconds were "
+        f"measured here.{left_out}"
     )
 
 
@@ -99,7 +104,7 @@ def _summary(rows: list[Row]) -> str:
             f"{line['solver']}{' (baseline)' if line['baseline'] else ''}",
             f"{line['solved']}/{line['instances']}",
             _number(line["geometric_mean"]),
-            f"{_number(line['worst'])} ({line['worst_instance']})" if line["worst"] else "-",
+            _worst(line),
             str(line["wins"]),
             str(line["optimal"]),
             _percent(line["median_gap"]),
@@ -107,12 +112,12 @@ def _summary(rows: list[Row]) -> str:
         )
         for line in solver_rows(rows)
     ]
-    text = (
-        "Means are over the instances that a solver solved, so compare them only where the second column agrees. "
-        "*Optimal* counts instances where the value equals the solver's lower bound; a large gap may be the bound's "
-        "fault."
-    )
-    return f"{table(header, lines)}\n\n{text}"
+    return table(header, lines)
+
+
+def _worst(line: Row) -> str:
+    where = f" ({line['worst_instance']})" if line["worst"] and line["worst"] > 1 else ""
+    return f"{_number(line['worst'])}{where}"
 
 
 def _against_reference(rows: list[Row]) -> Iterable[str]:
@@ -120,22 +125,14 @@ def _against_reference(rows: list[Row]) -> Iterable[str]:
     for instance, mine in by_instance(rows).items():
         solved = [row for row in mine if row["value_ns"] is not None and row["solver"] != REPLICAS]
         if mine[0]["reference_ns"] and solved:
-            best = min(solved, key=lambda row: row["value_ns"])
-            ratio = best["value_ns"] / best["reference_ns"]
-            lines.append(
-                (
-                    instance,
-                    format_time(best["reference_ns"]),
-                    format_time(best["value_ns"]),
-                    best["solver"],
-                    f"{ratio:.4f}",
-                )
-            )
+            best, reference = min(row["value_ns"] for row in solved), mine[0]["reference_ns"]
+            finders = dict.fromkeys(row["solver"] for row in solved if row["value_ns"] == best)
+            known, here, ratio = format_time(reference), format_time(best), f"{best / reference:.4f}"
+            lines.append((instance, known, here, ", ".join(finders), ratio))
     if lines:
         text = (
-            "The optimum known from outside (rounded as published) beside the best plan of this run. Below 1 is "
-            "possible for the throughput files: the reference is optimal among partitions that are contiguous on "
-            "every device, CPUs included."
+            "The optimum known for the file (rounded) beside the best plan of this run. Below 1 is possible for the "
+            "throughput files: their reference is optimal among contiguous partitions with at most one CPU."
         )
         yield f"{table(('instance', 'known optimum', 'best here', 'by', 'ratio'), lines)}\n\n{text}"
 
@@ -144,8 +141,9 @@ def _baselines_win(rows: list[Row]) -> Iterable[str]:
     lost = lost_to_baselines(rows)
     if lost:
         yield f"**A baseline wins:** {'; '.join(lost)}."
-    elif any(row["solver"] == "auto" for row in rows):
-        yield "No baseline beats `auto` here."
+    better, total = better_than_baselines(rows)
+    if total:
+        yield f"`auto` is strictly better than every baseline on {better} of {total} instances."
     compared = replica_rows(rows)
     if compared:
         yield _replica_text(compared)

@@ -8,7 +8,16 @@ from typing import Any
 
 from benchmarks.quality import REPLICAS
 
-__all__ = ["by_family", "by_instance", "geometric_mean", "lost_to_baselines", "overruns", "replica_rows", "solver_rows"]
+__all__ = [
+    "better_than_baselines",
+    "by_family",
+    "by_instance",
+    "geometric_mean",
+    "lost_to_baselines",
+    "overruns",
+    "replica_rows",
+    "solver_rows",
+]
 
 Row = dict[str, Any]
 GRACE = 2.0
@@ -67,17 +76,29 @@ def lost_to_baselines(rows: list[Row]) -> list[str]:
     """Sentences about the instances on which a baseline is strictly better than `auto`."""
     found = []
     for instance, mine in by_instance(rows).items():
-        solved = [row for row in mine if row["value_ns"] is not None and row["solver"] != REPLICAS]
-        simple = min((row for row in solved if row["baseline"]), key=lambda row: row["value_ns"], default=None)
-        automatic = min(
-            (row for row in solved if row["solver"] == "auto"), key=lambda row: row["value_ns"], default=None
-        )
+        simple, automatic = _best(mine, "baseline", True), _best(mine, "solver", "auto")
         if simple and automatic and simple["value_ns"] < automatic["value_ns"]:
             factor = automatic["value_ns"] / simple["value_ns"]
             found.append(f"on {instance} the baseline {simple['solver']} beats `auto` by a factor of {factor:.3f}")
         elif simple and not automatic:
             found.append(f"on {instance} the baseline {simple['solver']} finds a plan and `auto` finds none")
     return found
+
+
+def better_than_baselines(rows: list[Row]) -> tuple[int, int]:
+    """On how many instances `auto` is strictly better than every baseline (or alone finds a plan), of how many."""
+    better, total = 0, 0
+    for mine in by_instance(rows).values():
+        simple, automatic = _best(mine, "baseline", True), _best(mine, "solver", "auto")
+        total += any(row["solver"] == "auto" for row in mine)
+        better += automatic is not None and (simple is None or automatic["value_ns"] < simple["value_ns"])
+    return better, total
+
+
+def _best(rows: list[Row], field: str, wanted: object) -> Row | None:
+    """The best plan among rows whose field has this value; replicas are no plan."""
+    solved = [row for row in rows if row[field] == wanted and row["value_ns"] is not None and row["solver"] != REPLICAS]
+    return min(solved, key=lambda row: row["value_ns"], default=None)
 
 
 def replica_rows(rows: list[Row]) -> list[Row]:

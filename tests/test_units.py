@@ -62,34 +62,15 @@ def test_parse(parse: Callable[[str], float], text: str, value: float) -> None:
     assert parse(text) == value
 
 
+NOT_QUANTITIES = ("", " ", "GiB", "-1 s", "1,5 ms", "1 2 s", "nan s", "inf B", "0x10 B", "1..5 s", "\u0661 s")
+
+
 @pytest.mark.parametrize("parse", PARSERS)
-@pytest.mark.parametrize("text", ["", " ", "GiB", "-1 s", "1,5 ms", "1 2 s", "nan s", "inf B", "0x10 B", "1..5 s", "١
-           s"]) def test_not_a_quantity(parse: Callable[[str], int], text: str) -> None:
-          
-          
-         
-         
-        
-        
-       
-       
-      
-      
-     
-     
-    
-    
-   
-   
-  
-  
- 
- 
-
-
+@pytest.mark.parametrize("text", NOT_QUANTITIES)
+def test_not_a_quantity(parse: Callable[[str], int], text: str) -> None:
     """Tests that what is no quantity is refused with an example of one."""
     with pytest.raises(InputError) as error:
-                              parse(text)
+        parse(text)
     assert "write it like" in error.value.hint
 
 
@@ -132,12 +113,12 @@ def test_unknown_unit_lists_known_ones() -> None:
 def test_any_text_parses_or_is_an_input_error(text: str) -> None:
     """Tests that no text makes a parser fail in another way, and that messages stay short."""
     for parse in (*PARSERS, parse_ratio):
+        message = ""
         try:
-            value = parse(text)
+            assert 0 <= parse(text) <= MAX_QUANTITY
         except InputError as error:
-            assert len(str(error)) < 400
-        else:
-            assert 0 <= value <= MAX_QUANTITY
+            message = str(error)
+        assert len(message) < 400
 
 
 @given(st.integers(0, MAX_QUANTITY), st.sampled_from(["ns", "us", "ms", "s"]))

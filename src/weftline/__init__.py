@@ -11,7 +11,7 @@ Everything public is here; rooms load when they are first used.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -64,7 +64,6 @@ _LAZY = {
     "Graph": "weftline.graph",
     "Plan": "weftline.plan",
     "Problem": "weftline.problem",
-    "load_problem": "weftline.problem",
 }
 
 
@@ -77,6 +76,26 @@ def load(path: Path | str, *, shapes: Mapping[str, tuple[int, ...]] = MappingPro
     from weftline.problem import read_model
 
     return read_model(path, ImportOptions(shapes=shapes))
+
+
+def load_problem(
+    path: Path | str,
+    *,
+    cluster: Cluster | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    without: Collection[str] = (),
+    **rules: object,
+) -> Problem:
+    """Read a model or problem file as the command line does, with everything that may be said about it.
+
+    `rules` are objective, runtime, transfers, communication, memory, stages (for files with accelerators: how many);
+    `without` drops limits: cpus, memory, together.
+    """
+    from weftline.importers import ImportOptions
+    from weftline.problem import load_problem
+
+    options = ImportOptions(shapes=shapes)
+    return load_problem(path, cluster=cluster, rules=rules, without=without, options=options)[0]
 
 
 def plan(

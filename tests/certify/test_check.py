@@ -111,10 +111,9 @@ def test_a_single_replaced_value_never_breaks_the_checker(which: int, data: st.D
     holder[key] = data.draw(st.one_of(leaves, st.lists(leaves, max_size=3), st.dictionaries(st.text(), leaves)))
     try:
         verdict = check_plan(plan)
-    except Refusal as refusal:
-        assert refusal.code
-    else:
-        assert verdict.value_ns == BASES[which]["value_ns"]
+    except Refusal:
+        return
+    assert verdict.value_ns == BASES[which]["value_ns"]
 
 
 def _optimum(problem: Problem) -> int | None:

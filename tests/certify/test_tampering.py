@@ -52,6 +52,12 @@ def _send_per_edge(plan: Json) -> None:
     rehash(plan)
 
 
+def _no_link(plan: Json) -> None:
+    plan["problem"]["transfer_rows"][0][1] = -1
+    plan["timeline"]["transfers"].pop(0)
+    rehash(plan)
+
+
 def _set(*path: object, to: object) -> Edit:
     """The edit that puts one value at one place."""
 
@@ -128,8 +134,8 @@ LATENCY: dict[str, tuple[Edit, str]] = {
     "gap edited": (_set("gap", to=0.0), "gap"),
     "gap as text": (_set("gap", to="0"), "gap"),
     "objective swapped": (_set("objective", to="throughput"), "objective"),
-    "stages in a latency plan": (_set("stages", to=[{"device": "d0"}]), "objective"),
-    "timeline left out": (_set("timeline", to=None), "structure"),
+    "stages in a latency plan": (_set("stages", to=[{"device": "d0"}]), "parts"),
+    "timeline left out": (_set("timeline", to=None), "parts"),
     "hash edited": (_set("provenance", "problem_sha256", to="0" * 64), "hash"),
     "time changed without hashing": (_set("problem", "time_rows", 0, 0, to=1), "hash"),
     "time changed with hashing": (_problem(_set("time_rows", 0, 0, to=1)), "op-duration"),
@@ -165,7 +171,8 @@ LATENCY: dict[str, tuple[Edit, str]] = {
 SEQUENTIAL: dict[str, tuple[Edit, str]] = {
     "sequential runtime overlaps": (lambda p: _run(p, 2, 12, 22), "sequential"),
     "op before its producer on the same device": (lambda p: _run(p, 2, 5, 15), "precedence"),
-    "link that does not exist": (_problem(_set("transfer_rows", 0, 1, to=-1)), "transfer-duration"),
+    "transfer over a link that does not exist": (_problem(_set("transfer_rows", 0, 1, to=-1)), "transfer-duration"),
+    "neither link nor transfer": (_no_link, "link"),
 }
 
 THROUGHPUT: dict[str, tuple[Edit, str]] = {
@@ -181,10 +188,10 @@ THROUGHPUT: dict[str, tuple[Edit, str]] = {
     "tensors that enter edited": (_set("stages", 1, "in_ns", to=3), "stage-in"),
     "tensors that leave edited": (_set("stages", 1, "out_ns", to=3), "stage-out"),
     "period lowered": (_set("value_ns", to=29), "value"),
-    "timeline in a throughput plan": (_set("timeline", to={"ops": [], "transfers": []}), "objective"),
+    "timeline in a throughput plan": (_set("timeline", to={"ops": [], "transfers": []}), "parts"),
     "both objectives swapped": (
         lambda p: [p.update(objective="latency"), _problem(_set("rules", "objective", to="latency"))(p)],
-        "objective",
+        "parts",
     ),
     "op moved to another stage": (_set("placement", "d", to="d2"), "stage-ops"),
     "path as a witness": (_set("bounds", 1, "witness", to={"kind": "path", "ops": [0, 1]}), "witness"),

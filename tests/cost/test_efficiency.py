@@ -6,20 +6,11 @@ import pytest
 
 from weftline.cost.efficiency import FREE_KINDS, efficiency
 
-
-@pytest.mark.parametrize("kind", ["MatMul", "Conv", "LSTM", "Softmax", "Gather", "TopK", "Attention", "NobodyKnows",
-""]) def test_factors_are_shares(kind: str) -> None:
+KINDS = ("MatMul", "Conv", "LSTM", "Softmax", "Gather", "TopK", "Attention", "NobodyKnows", "")
 
 
-
-
-
-
-
-
-
-
-
+@pytest.mark.parametrize("kind", KINDS)
+def test_factors_are_shares(kind: str) -> None:
     """Tests that every factor lies between 0 and 1, 0 excluded."""
     factors = efficiency(kind)
     assert 0 < factors.compute <= 1

@@ -105,13 +105,12 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
                 assert code == expected, f"{line}\n{out}{err}"
                 printed += out
         elif block.language == "python":
-            out = io.StringIO()
-            with redirect_stdout(out):
+            with redirect_stdout(io.StringIO()) as shown:
                 exec(compile(block.body, f"{page.name} block", "exec"), {"__name__": "__main__"})
-            printed = out.getvalue()
+            printed = shown.getvalue()
         printed = plain(printed)
-    for (start, end), shown in reversed(changes):
-        text = f"{text[:start]}{shown}\n{text[end:]}"
+    for (start, end), output in reversed(changes):
+        text = f"{text[:start]}{output}\n{text[end:]}"
     if changes:
         page.write_text(text, encoding="utf-8")
 

@@ -163,6 +163,13 @@ def test_doctor_and_demo(tmp_path) -> None:
         assert "lower bound" in (folder / "summary.md").read_text()
 
 
+def graph_file(ops: list[object], tensors: list[object]) -> bytes:
+    """Our own JSON form."""
+    head = {"format": "weftline-graph", "version": 1, "name": "written by hand"}
+    return json.dumps({**head, "ops": ops, "tensors": tensors}).encode()
+
+
+CYCLE = [{"name": "x", "producer": 0, "consumers": [1]}, {"name": "y", "producer": 1, "consumers": [0]}]
 BAD_FILES = {
     "empty": b"",
     "random": bytes(range(256)) * 8,
@@ -170,33 +177,9 @@ BAD_FILES = {
     "truncated": None,
     "broken json": b'{"format": "weftline-graph", "version": 1, "name": "x", "ops": [',
     "wrong json": b'{"maxFPGAs": 2}',
-    "cycle": json.dumps(
-        {
-            "format": "weftline-graph",
-            "version": 1,
-            "name": "loop",
-            "ops": [{"name": "a"}, {"name": "b"}],
-            "tensors": [{"name": "x", "producer": 0, "consumers": [1]}, {"name": "y", "producer": 1, "consumers": [0]}],
-        }
-    ).encode(),  # fmt: skip
-    "duplicate": json.dumps(
-        {
-            "format": "weftline-graph",
-            "version": 1,
-            "name": "twice",
-            "ops": [{"name": "a"}, {"name": "a"}],
-            "tensors": [],
-        }
-    ).encode(),
-    "absurd": json.dumps(
-        {
-            "format": "weftline-graph",
-            "version": 1,
-            "name": "huge",
-            "ops": [{"name": "a", "flops": 10**30}],
-            "tensors": [],
-        }
-    ).encode(),
+    "cycle": graph_file([{"name": "a"}, {"name": "b"}], CYCLE),
+    "duplicate": graph_file([{"name": "a"}, {"name": "a"}], []),
+    "absurd": graph_file([{"name": "a", "flops": 10**30}], []),
     "deep": b"[" * 100_000,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -72,7 +73,7 @@ def test_cycle_is_shown_by_name() -> None:
     assert shown[0] == shown[-1]
     assert sorted(shown[1:]) == ["one", "three", "two"]
     follows = {"one": "two", "two": "three", "three": "one"}
-    assert all(follows[a] == b for a, b in zip(shown, shown[1:], strict=False))
+    assert all(follows[a] == b for a, b in pairwise(shown))
     assert "unroll" in error.value.hint
 
 

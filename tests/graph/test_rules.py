@@ -36,32 +36,24 @@ BROKEN = {
     "negative flops": (_graph(ops=(Op("a", flops=-1),)), "op 'a': flops = -1"),
     "absurd weight": (_graph(ops=(Op("a", weight_bytes=2**61),)), "op 'a': weight_bytes"),
     "absurd sum": (_graph(ops=(Op("a", weight_bytes=2**60), Op("b", weight_bytes=1))), "sum of weight_bytes"),
-    "absurd sum of tensors": (_graph(tensors=(Tensor("t", 0, (), 2**60), Tensor("u", 0, (), 1))), "sum of tensor
-               bytes"), "absurd sum of tied": (_graph(tied=(Tied("v", 2**60, (0, 1)), Tied("w", 1, (0, 1)))), "sum of
-                                                                                                                                                                  tied bytes"), "negative size": (_graph(tensors=(Tensor("t", 0, (), -4),)), "tensor 't': bytes = -4"),
+    "absurd sum of tensors": (
+        _graph(tensors=(Tensor("t", 0, (), 2**60), Tensor("u", 0, (), 1))),
+        "sum of tensor bytes",
+    ),
+    "absurd sum of tied": (_graph(tied=(Tied("v", 2**60, (0, 1)), Tied("w", 1, (0, 1)))), "sum of tied bytes"),
+    "negative size": (_graph(tensors=(Tensor("t", 0, (), -4),)), "tensor 't': bytes = -4"),
     "negative dimension": (_graph(tensors=(Tensor("t", 0, shape=(3, -1)),)), "tensor 't': shape"),
-               "absurd dimension": (_graph(tensors=(Tensor("t", 0, shape=(10**30,)),)), "tensor 't': shape"),
-               "producer out of range": (_graph(tensors=(Tensor("t", 2),)), "producer 2 is not an op"),
-               "consumer out of range": (_graph(tensors=(Tensor("t", 0, (2,)),)), "tensor 't': op indices must lie in
-                  0..1"), "consumers not ascending": (_graph(ops=(A, B, Op("c")), tensors=(Tensor("t", 0, (2, 1)),)),
-                                             "ascending"), "consumer twice": (_graph(tensors=(Tensor("t", 0, (1, 1)),)),
-                  "ascending, each once"), "reader before maker": (_graph(tensors=(Tensor("t", 1, (0,)),)), "op 'a' reads it but stands
-                                    before its producer"), "reader is maker": (_graph(tensors=(Tensor("t", 1, (1,)),)), "stands before its
-                                                                                         producer 'b'"), "tied to one op":
-                                      (_graph(tied=(Tied("w", 1, (0,)),)), "fewer than two ops"), "tied to none": (_graph(tied=(Tied("w", 1, ()),)),
-                                    "tied weight 'w'"), "tied size negative": (_graph(tied=(Tied("w", -1, (0, 1)),)), "size -1 is not in"),
-                    }
-           
-         
-        
-       
-      
-     
-    
-   
-  
- 
-
+    "absurd dimension": (_graph(tensors=(Tensor("t", 0, shape=(10**30,)),)), "tensor 't': shape"),
+    "producer out of range": (_graph(tensors=(Tensor("t", 2),)), "producer 2 is not an op"),
+    "consumer out of range": (_graph(tensors=(Tensor("t", 0, (2,)),)), "tensor 't': op indices must lie in 0..1"),
+    "consumers not ascending": (_graph(ops=(A, B, Op("c")), tensors=(Tensor("t", 0, (2, 1)),)), "ascending"),
+    "consumer twice": (_graph(tensors=(Tensor("t", 0, (1, 1)),)), "ascending, each once"),
+    "reader before maker": (_graph(tensors=(Tensor("t", 1, (0,)),)), "op 'a' reads it but stands before its producer"),
+    "reader is maker": (_graph(tensors=(Tensor("t", 1, (1,)),)), "stands before its producer 'b'"),
+    "tied to one op": (_graph(tied=(Tied("w", 1, (0,)),)), "fewer than two ops"),
+    "tied to none": (_graph(tied=(Tied("w", 1, ()),)), "tied weight 'w'"),
+    "tied size negative": (_graph(tied=(Tied("w", -1, (0, 1)),)), "size -1 is not in"),
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)

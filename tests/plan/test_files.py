@@ -37,7 +37,8 @@ def test_random_plans_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     for seed in range(40):
         try:
-            plan = make_plan(random_problem(seed, ("latency", "throughput")[seed % 2]), work_limit=5)  # type: ignore[arg-type]
+            problem = random_problem(seed, "latency" if seed % 2 else "throughput")
+            plan = make_plan(problem, work_limit=5)
         except InfeasibleError:
             continue
         save_plan(plan, path)

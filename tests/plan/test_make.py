@@ -171,7 +171,7 @@ def test_a_solver_that_lies_is_found_out() -> None:
         value = search.offer(_first_placement(search))
         search.offer_bound(Bound((value or 0) + 1, "liar 1.0"))
 
-    with pytest.raises(VerificationError, match="solver for-a-test does not hold: bound-too-high: bound liar"):
+    with pytest.raises(VerificationError, match="solver for-a-test does not hold: bound-too-high: "):
         make_plan_with(_problem(), solve)
 
 
@@ -193,7 +193,7 @@ def test_a_bad_witness_is_only_a_claim() -> None:
 )
 def test_options_that_make_no_sense(options: dict[str, float]) -> None:
     """Tests that impossible options are usage errors."""
-    with pytest.raises(UsageError, match="at least|between"):
+    with pytest.raises(UsageError, match=r"at least|between"):
         make_plan(_problem(), **options)  # type: ignore[arg-type]
 
 

@@ -29,7 +29,8 @@ def _with(**fields: object) -> Plan:
     [
         (
             LATENCY,
-            "This plan is at most 1.6% slower than the best possible (claimed by oracle 1.0; 62.5% proved independently).",
+            "This plan is at most 1.6% slower than the best possible "
+            "(claimed by oracle 1.0; 62.5% proved independently).",
         ),
         (
             _with(bound_ns=40, proof="proved", bound_by="path"),

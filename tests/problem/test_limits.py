@@ -67,21 +67,12 @@ def test_together() -> None:
 @given(st.lists(st.sets(st.integers(0, 9), max_size=4), max_size=6))
 def test_merged_sets_are_connected_components(sets: list[set[int]]) -> None:
     """Tests that merging gives the components of the relation `shares a set with`."""
-    merged = merge_together(sets)
-    components = [set(s) for s in sets if s]
-    changed = True
-    while changed:
-        changed = False
-        for a in components:
-            for b in components:
-                if a is not b and a & b:
-                    a |= b
-                    components.remove(b)
-                    changed = True
-                    break
-            if changed:
-                break
-    assert sorted(merged) == sorted(tuple(sorted(c)) for c in components if len(c) > 1)
+    components: list[set[int]] = []
+    for members in sets:
+        touching = [c for c in components if c & members]
+        components = [c for c in components if not c & members] + [members.union(*touching)]
+    expected = sorted(tuple(sorted(c)) for c in components if len(c) > 1)
+    assert sorted(merge_together(sets)) == expected
 
 
 def test_two_pins() -> None:

@@ -124,7 +124,7 @@ def test_without_the_last_device(fiddle: Path, tmp_path: Path) -> None:
 
 def test_a_model_needs_a_cluster(model: Path) -> None:
     """Tests that the message says what to do."""
-    with pytest.raises(UsageError, match="a cluster is needed. Try --cluster laptop"):
+    with pytest.raises(UsageError, match=r"a cluster is needed\. Try --cluster laptop"):
         load_problem(model)
 
 

@@ -32,7 +32,7 @@ Interval = tuple[int, int, int]
 """start, end, bytes"""
 
 
-class Refusal(Exception):  # noqa: N818
+class Refusal(Exception):
     """The plan does not hold. `code` is one word for programs."""
 
     exit_code = 6
@@ -110,16 +110,19 @@ def _finite(word: str) -> float:
 
 def whole(value: Any, what: str, low: int = 0, high: int = LIMIT) -> int:
     """An integer within limits (True and 1.0 are not integers)."""
-    need(type(value) is int, "type", f"{what} must be a whole number, not {value!r:.60}")
-    need(value >= min(low, 0), "negative", f"{what} = {value!s:.30} is negative")
-    need(low <= value <= high, "range", f"{what} = {value!s:.30} is not in {low}..{high}")
-    return value  # type: ignore[no-any-return]
+    if type(value) is not int:
+        raise Refusal("type", f"{what} must be a whole number, not {value!r:.60}")
+    if not low <= value <= high:
+        code = "negative" if value < min(low, 0) else "range"
+        raise Refusal(code, f"{what} = {value!s:.30} is not in {low}..{high}")
+    return value
 
 
 def rows(value: Any, what: str) -> Sequence[Any]:
     """A list."""
-    need(isinstance(value, list | tuple), "type", f"{what} must be a list, not {value!r:.60}")
-    return value  # type: ignore[no-any-return]
+    if not isinstance(value, list | tuple):
+        raise Refusal("type", f"{what} must be a list, not {value!r:.60}")
+    return value
 
 
 def flag(form: dict[str, Any], name: str) -> bool:
@@ -234,11 +237,13 @@ def _check(plan: dict[str, Any]) -> Verdict:
     need(problem.rule("objective", objective), "objective", "the plan answers another question than its problem")
     placement = _placement(problem, plan["placement"])
     if objective == "latency":
-        need(not rows(plan["stages"], "stages"), "objective", "a latency plan has no stages")
+        stages = len(rows(plan["stages"], "stages"))
+        need(stages == 0, "parts", f"a latency plan has no stages, this one has {stages}")
+        need(isinstance(plan["timeline"], dict), "parts", "a latency plan has a timeline")
         timeline = Timeline(problem, placement, plan["timeline"])
         value, load, held = max(timeline.end), timeline.loads(), timeline.intervals()
     else:
-        need(plan["timeline"] is None, "objective", "a throughput plan has no timeline")
+        need(plan["timeline"] is None, "parts", "a throughput plan has no timeline")
         load = _check_stages(problem, placement, rows(plan["stages"], "stages"))
         value, held = max(load), _stage_intervals(problem, placement)
     _check_devices(problem, plan["devices"], load, _peaks(problem, placement, held))

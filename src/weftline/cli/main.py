@@ -68,7 +68,9 @@ def main() -> None:
 
 
 def _report(error: WeftlineError) -> None:
-    typer.echo(f"error: {error}", err=True)
+    from weftline.report.text import printable
+
+    typer.echo(f"error: {printable(str(error))}", err=True)
     if "--json" in sys.argv:
         answer: dict[str, object] = {"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}
         if isinstance(error, InfeasibleError):

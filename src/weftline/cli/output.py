@@ -30,16 +30,26 @@ def console(*, stderr: bool = False) -> Console:
     """A rich console that never cuts a table when its output is piped."""
     from rich.console import Console
 
+    class Quiet(Console):
+        """Leaves quietly when the reader of its output has left."""
+
+        def on_broken_pipe(self) -> None:
+            """Say nothing more."""
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0)
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else int(os.environ.get("COLUMNS", "120"))
-    return Console(stderr=stderr, width=width, highlight=False, emoji=False, markup=False)
+    return Quiet(stderr=stderr, width=width, highlight=False, emoji=False, markup=False)
 
 
 def show(*parts: RenderableType) -> None:
     """Text and tables on stdout."""
+    from weftline.report.text import printable
+
     out = console()
     for part in parts:
-        out.print(part)
+        out.print(printable(part) if isinstance(part, str) else part)
 
 
 @contextmanager

@@ -121,9 +121,8 @@ def plan(
     else:
         _show(answer, output)
     if asked_gap is not None and answer.gap > asked_gap:
-        typer.echo(
-            f"stopped by {answer.stopped_by} at gap {answer.gap:.2%}, before the asked {asked_gap:.2%}", err=True
-        )
+        why = "the solver had nothing more to try" if answer.stopped_by == "done" else f"stopped by {answer.stopped_by}"
+        typer.echo(f"the gap is {answer.gap:.2%}, not the asked {asked_gap:.2%}: {why}", err=True)
         raise typer.Exit(5)
 
 

@@ -39,7 +39,8 @@ def simulate(
         )
         return
     says = f"the plan says {format_time(answer.value_ns)}"
-    show(f"{problem.graph.name}: simulated {answer.objective} {format_time(result.value)}, {says}", "")
+    what = "latency" if answer.objective == "latency" else "period"
+    show(f"{problem.graph.name}: simulated {what} {format_time(result.value)}, {says}", "")
     show(stage_table(answer) if answer.stages else device_table(answer))
     if trace is not None:
         show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")

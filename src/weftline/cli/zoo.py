@@ -70,7 +70,7 @@ def build(
     if json:
         print_json({"name": name, "ops": count, "file": str(output), "bytes": output.stat().st_size})
     else:
-        show(f"{name}: {count} ops written to {output}")
+        show(f"{name}: {count} nodes written to {output}")
 
 
 def _parameters(words: list[str]) -> dict[str, int]:

@@ -77,8 +77,17 @@ def _transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
     for link in cluster.links:
         a, b = cluster.index[link.source], cluster.index[link.target]
         latency[a, b], rate[a, b] = link.latency, link.bandwidth
-    sizes, row = np.unique(np.array([t.bytes for t in graph.tensors], np.int64), return_inverse=True)
+    sizes, row = _distinct(np.array([t.bytes for t in graph.tensors], np.int64))
     duration = _whole(sizes[:, None, None].astype(np.float64) * 1e9 / rate) + latency
     transfer = np.where(latency == ABSENT, ABSENT, duration)
     transfer[:, range(count), range(count)] = 0
-    return transfer, row.astype(np.int32)
+    return transfer, row
+
+
+def _distinct(sizes: Ints) -> tuple[Ints, Indices]:
+    """Distinct sizes in order of first appearance: neighbours in the graph are then neighbours in the table."""
+    _, first, inverse = np.unique(sizes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return sizes[first[order]], rank[inverse.ravel()]

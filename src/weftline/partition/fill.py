@@ -15,9 +15,10 @@ __all__ = ["fill_stages", "stage_devices"]
 
 
 def stage_devices(problem: Problem) -> list[int]:
-    """Devices that can hold a contiguous stage, in the cluster's order, at most as many as stages are allowed."""
+    """Devices for contiguous stages in the cluster's order: the fastest ones, at most as many as stages are allowed."""
+    total = np.where(problem.cost.time >= 0, problem.cost.time, problem.cost.time.max()).sum(axis=0)
     contiguous = [d for d in range(len(problem.devices)) if not problem.host[d]]
-    return contiguous[: problem.stage_limit]
+    return sorted(sorted(contiguous, key=lambda d: int(total[d]))[: problem.stage_limit])
 
 
 def fill_stages(

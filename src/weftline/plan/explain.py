@@ -144,10 +144,13 @@ def explain_op(plan: Plan, name: str) -> list[str]:
         )
     moved = _if_moved(problem, result.placement, i)
     lines += [
-        f"  alone on {problem.devices[d].id} the plan's work and transfers would change by {delta:+,} ns"
-        for d, delta in moved
+        f"  alone on {problem.devices[d].id} the plan's work and transfers would {_change(delta)}" for d, delta in moved
     ]
     return lines
+
+
+def _change(delta: int) -> str:
+    return "not change" if delta == 0 else f"{'grow' if delta > 0 else 'shrink'} by {format_time(abs(delta))}"
 
 
 def _if_moved(problem: Problem, placement: np.ndarray[tuple[int], np.dtype[np.int32]], i: int) -> list[tuple[int, int]]:

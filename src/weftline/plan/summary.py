@@ -50,4 +50,6 @@ def _versus(plan: Plan, value: int) -> str:
     if plan.value_ns == 0:
         return ""
     ratio = value / plan.value_ns
+    if value == plan.value_ns:
+        return "the same"
     return f"the plan is {ratio:.2f}x as fast" if ratio >= 1 else f"it is {1 / ratio:.2f}x as fast as the plan"

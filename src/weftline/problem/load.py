@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_args, get_type_hints
 
 import msgspec
 
@@ -28,6 +29,9 @@ DROPPABLE = ("cpus", "memory", "together")
 ACCELERATOR = "accelerator"
 MAX_STAGES = 4096
 MAX_FILE_BYTES = 2 * 2**30
+
+_OPTIONS = {name: get_args(hint) for name, hint in get_type_hints(Rules).items()}
+_IRRELEVANT = {"latency": ("communication",), "throughput": ("runtime", "transfers")}
 
 
 def load_problem(
@@ -81,6 +85,10 @@ def read_model(path: Path | str, options: ImportOptions | None = None) -> Graph 
 def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:
     """`own` rules (or the defaults) with what is asked explicitly on top; None means not asked."""
     changes = {name: value for name, value in asked.items() if value is not None}
+    for name, value in changes.items():
+        options = _OPTIONS.get(name)
+        if options and value not in options:
+            raise UsageError(f"{name} is one of {', '.join(options)}, not {value!r:.60}")
     merged = {**msgspec.structs.asdict(own or Rules()), **changes}
     try:
         rules = msgspec.convert(merged, Rules)
@@ -88,6 +96,9 @@ def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:
         raise UsageError(f"unknown rule: {error}") from error
     if not 0 <= rules.stages <= MAX_STAGES:
         raise UsageError(f"{rules.stages!s:.30} stages make no sense; ask for 1 to {MAX_STAGES}, or 0 for all devices")
+    for name in _IRRELEVANT[rules.objective]:
+        if name in changes:
+            raise UsageError(f"{name} has no meaning for the objective {rules.objective}; leave it out")
     return rules
 
 
@@ -113,6 +124,8 @@ def build_problem(
 def _fit_stages(rules: Rules, problem: Problem) -> Rules:
     if rules.stages > len(problem.devices):
         raise UsageError(f"{rules.stages} stages need {rules.stages} devices, there are {len(problem.devices)}")
+    if rules.stages and rules.objective == "latency":
+        raise UsageError("stages have no meaning for the objective latency; leave them out")
     return rules
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from weftline.plan import Plan
 from weftline.report.rows import Rows, comparison_rows, device_rows, stage_rows
+from weftline.report.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,5 +37,5 @@ def _table(title: str, header: tuple[str, ...], rows: Rows) -> Table:
     for number, name in enumerate(header):
         table.add_column(name, justify="left" if number == 0 else "right")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: names from files are never markup
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: names from files are never markup
     return table

@@ -38,9 +38,8 @@ def _tracks(problem: Problem) -> Events:
 
 
 def _span(name: str, pid: int, track: int, start: int, end: int, **about: object) -> dict[str, Any]:
-    return {
-        "ph": "X", "name": name, "pid": pid, "tid": track, "ts": start / 1000, "dur": (end - start) / 1000, "args":
-    about }  # fmt: skip
+    when = {"ts": start / 1000, "dur": (end - start) / 1000}
+    return {"ph": "X", "name": name, "pid": pid, "tid": track, **when, "args": about}
 
 
 def _latency_events(problem: Problem, timeline: Timeline) -> Events:

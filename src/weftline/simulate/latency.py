@@ -35,7 +35,9 @@ def replay(problem: Problem, placement: Indices, actions: Ints) -> Timeline:
     _check_actions(problem, actions, len(sent))
     wrong, count = run_actions(table, actions, placement, start, end, sent, workspace(table))
     if wrong:
-        raise InfeasibleError(f"action {wrong - 1} of the list cannot be done: {actions[wrong - 1].tolist()}")
+        what, target, _ = actions[wrong - 1].tolist()
+        name = problem.graph.ops[what].name if target < 0 else f"transfer of {problem.graph.tensors[what].name}"
+        raise InfeasibleError(f"{name!r} cannot be done when the list comes to it: an input is missing, or it is done")
     return _timeline(table, placement, start, end, sent[:count])
 
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.jit import kernel, part
-from weftline.simulate.sorting import sort_pending
+from weftline.simulate.sorting import sort_rows
 from weftline.simulate.tables import Tables
 
 __all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_batch", "run_order", "workspace"]
 
 INFEASIBLE = 2**62
+FEW = 24
+"""Up to so many pending inputs of one op are kept in order by insertion."""
 
 Workspace = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
 
@@ -88,13 +90,19 @@ def run_order(
                 tensor = np.uint64(edge_tensor[edge])
                 came = -1 if per_edge else arrival[tensor * devices + device]
                 if came < 0:
-                    pending[count, 0], pending[count, 1], pending[count, 2] = done, np.int64(tensor), np.int64(origin)
+                    place = count
+                    while 0 < place < FEW and pending[place - 1, 0] > done:  # sorted as they come, unless they are many
+                        pending[place, 0] = pending[place - 1, 0]
+                        pending[place, 1] = pending[place - 1, 1]
+                        pending[place, 2] = pending[place - 1, 2]
+                        place -= 1
+                    pending[place, 0], pending[place, 1], pending[place, 2] = done, np.int64(tensor), np.int64(origin)
                     count += 1
                     continue
                 done = came
             ready = max(ready, done)
-        if count > 1:
-            sort_pending(pending, count)
+        if count > FEW:
+            sort_rows(pending, count)
         for k in range(count):
             begin, tensor, origin = pending[k, 0], np.uint64(pending[k, 1]), np.uint64(pending[k, 2])
             length = transfer[np.uint64(transfer_row[tensor]), origin, device]

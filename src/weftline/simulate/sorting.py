@@ -5,25 +5,7 @@ from __future__ import annotations
 from weftline.graph.arrays import Ints
 from weftline.simulate.jit import part
 
-__all__ = ["sort_pending", "sort_rows"]
-
-
-@part
-def sort_pending(rows: Ints, count: int) -> None:
-    """The same as `sort_rows` for a handful of rows of three columns that are ascending by column 1 already."""
-    if count > 32:
-        sort_rows(rows, count)
-        return
-    for i in range(1, count):
-        first, second, third = rows[i, 0], rows[i, 1], rows[i, 2]
-        j = i - 1
-        while j >= 0 and rows[j, 0] > first:
-            for column in range(3):
-                rows[j + 1, column] = rows[j, column]
-            j -= 1
-        rows[j + 1, 0] = first
-        rows[j + 1, 1] = second
-        rows[j + 1, 2] = third
+__all__ = ["sort_rows"]
 
 
 @part

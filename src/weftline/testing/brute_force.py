@@ -56,8 +56,9 @@ def brute_force_latency(problem: Problem) -> int | None:
 def _best_order(problem: Problem, placement: tuple[int, ...], best: int | None) -> int | None:
     """Depth first over sequences of actions; a prefix is dropped when it cannot end before the best."""
     needs = _requirements(problem, placement)
-    if needs is None:
+    if needs is None or not _fits(problem, _least_held(problem, placement)):
         return best
+    busiest = _busiest(problem, placement, needs)
     tail = _tails(problem, placement, needs)
     seen: set[tuple[object, ...]] = set()
     stack: list[tuple[Action, ...]] = [()]
@@ -65,7 +66,7 @@ def _best_order(problem: Problem, placement: tuple[int, ...], best: int | None) 
         done = stack.pop()
         finished = set(done)
         ends, state = _partial(problem, placement, done)
-        if best is not None and _floor(needs, tail, ends) >= best:
+        if best is not None and max(busiest, _floor(needs, tail, ends)) >= best:
             continue
         if (frozenset(finished), state) in seen:
             continue  # another sequence led to the very same times
@@ -105,6 +106,37 @@ def _tails(problem: Problem, placement: tuple[int, ...], needs: Needs) -> dict[A
     for action in needs:
         walk(action)
     return tail
+
+
+def _busiest(problem: Problem, placement: tuple[int, ...], needs: Needs) -> int:
+    """What the busiest device or port has to do, whatever the sequence; everything where nothing overlaps."""
+    work: dict[tuple[str, int], int] = {}
+    for action in needs:
+        what, target, _ = action
+        if problem.rules.runtime == "sequential":
+            taken = [("all", 0)]
+        elif target < 0:
+            taken = [("device", placement[what])]
+        else:
+            taken = [("send", placement[problem.graph.tensors[what].producer]), ("receive", target)]
+        for resource in taken:
+            work[resource] = work.get(resource, 0) + _length(problem, placement, action)
+    return max(work.values())
+
+
+def _least_held(problem: Problem, placement: tuple[int, ...]) -> list[int]:
+    """Bytes that each device holds at some time whatever the sequence: weights, and what one op needs to run."""
+    graph, static = problem.graph, problem.rules.memory == "static"
+    held, most = [0] * len(problem.devices), [0] * len(problem.devices)
+    for i, (op, device) in enumerate(zip(graph.ops, placement, strict=True)):
+        held[device] += op.weight_bytes + (op.workspace_bytes if static else 0)
+        if problem.cost.time[i, device] > 0 and not static:
+            around = sum(tensor.bytes for tensor in graph.tensors if tensor.producer == i or i in tensor.consumers)
+            most[device] = max(most[device], op.workspace_bytes + around)
+    for tied in graph.tied:
+        for device in {placement[op] for op in tied.ops}:
+            held[device] += tied.bytes
+    return [always + once for always, once in zip(held, most, strict=True)]
 
 
 def _floor(needs: Needs, tail: dict[Action, int], ends: dict[Action, int]) -> int:

@@ -1,0 +1,8 @@
+"""The benchmarks stand at the root of the repository, beside src: make them importable however pytest was started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

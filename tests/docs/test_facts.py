@@ -1,0 +1,133 @@
+"""Facts that the documents state and the code decides: verbs, fields, limits, groups of entry points."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from weftline import cluster, graph, units
+from weftline.certify import check
+from weftline.cli.main import app
+from weftline.cluster import rules, toml_form
+from weftline.cost import table
+from weftline.graph.rules import MAX_NAME, MAX_OPS
+from weftline.importers import (
+    cost_file,
+    moirai,
+    moirai_xls,
+    msr_fiddle,
+    onnx_einsum,
+    onnx_load,
+    onnx_types,
+    onnx_values,
+    protobuf_text,
+    registry,
+)
+from weftline.plan import files, model
+from weftline.problem import Rules, load
+from weftline.problem.json_form import DeviceFile, ProblemFile
+from weftline.zoo.builder import MAX_WEIGHT_BYTES
+from weftline.zoo.synthetic import MAX_SYNTHETIC_OPS
+
+ROOT = Path(__file__).parents[2]
+
+
+def page(name: str) -> str:
+    """The text of a document."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def table_rows(text: str) -> dict[str, str]:
+    """First cell -> second cell of all table rows with at least two cells."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|", text, re.MULTILINE)
+    return dict(rows)
+
+
+def test_readme_lists_the_verbs() -> None:
+    """Tests that the README's table of verbs is the list of verbs that exist."""
+    listed = set(re.findall(r"^\| `weftline (\w+)` \|", page("README.md"), re.MULTILINE))
+    assert listed == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+STRUCTS = [
+    graph.Op,
+    graph.Tensor,
+    graph.Tied,
+    ProblemFile,
+    DeviceFile,
+    Rules,
+    model.Plan,
+    model.BoundEntry,
+    model.DeviceUse,
+    model.Stage,
+    model.TimelineFile,
+    model.Provenance,
+]
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_formats_name_every_field(struct: type) -> None:
+    """Tests that every field of a file form stands in the page about formats."""
+    named = set(re.findall(r"`(?:[\w\[\]]+\.)*(\w+)(?:\[\])?`", page("docs/formats.md")))
+    assert set(struct.__struct_fields__) <= named  # type: ignore[attr-defined]
+
+
+def test_formats_name_every_witness() -> None:
+    """Tests that every kind of witness is explained."""
+    rows = table_rows(page("docs/formats.md"))
+    assert {f"`{kind}`" for kind in check.WITNESSES} <= set(rows)
+
+
+def test_formats_name_every_toml_field() -> None:
+    """Tests that every field of a cluster file is explained."""
+    section = page("docs/formats.md").partition("## Cluster TOML")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(?:[\w\[\]]+\.)*(\w+)(?:\[\])?`", section))
+    fields = {*cluster.Device.__struct_fields__, *cluster.Rate.__struct_fields__, *cluster.Limits.__struct_fields__}
+    assert fields | {"between", "from", "to", "latency", "shared", "version", "name"} <= named
+
+
+def test_security_states_the_limits() -> None:
+    """Tests that the table of limits says what the code says."""
+    rows = table_rows(page("docs/security.md"))
+    expected = {
+        "model file": f"{registry.MAX_FILE_BYTES >> 30} GiB",
+        "cost file (msr-fiddle, Moirai, REGAL)": f"{cost_file.MAX_COST_FILE_BYTES >> 20} MiB",
+        "problem file": f"{load.MAX_FILE_BYTES >> 30} GiB",
+        "plan file": f"{files.MAX_PLAN_BYTES >> 30} GiB",
+        "cluster file": f"{toml_form.MAX_FILE_BYTES >> 20} MiB",
+        "ops of a graph, also after inlining": f"{MAX_OPS:,}",
+        "tensors of a graph": f"{4 * MAX_OPS:,}",
+        "length of a name in a graph": f"{MAX_NAME:,} characters",
+        "nesting of ONNX functions and bodies": f"{onnx_load.MAX_NESTING}",
+        "rank of a tensor": f"{onnx_types.MAX_RANK}",
+        "elements of a tensor whose value is computed": f"{onnx_values.MAX_ELEMENTS}",
+        "length of an Einsum equation": f"{onnx_einsum.MAX_EQUATION:,} characters",
+        "nesting of protobuf text": f"{protobuf_text.MAX_DEPTH}",
+        "digits of a number in protobuf text": f"{protobuf_text.MAX_DIGITS}",
+        "devices of a cluster": f"{rules.MAX_DEVICES:,}",
+        "links of a cluster": f"{rules.MAX_LINKS:,}",
+        "length of a name in a cluster": f"{rules.MAX_TEXT} characters",
+        "length of a pattern": f"{rules.MAX_PATTERN:,} characters",
+        "devices of each class in an msr-fiddle file": f"{msr_fiddle.MAX_DEVICES:,}",
+        "devices of a Moirai file": f"{moirai.MAX_DEVICES:,}",
+        "numbers in one cell of an `.xls`": f"{moirai_xls.MAX_NUMBERS:,}",
+        "one time, size or rate, and every sum": f"2^{units.MAX_QUANTITY.bit_length() - 1}",
+        "entries of a table of times": f"{table.MAX_ENTRIES:,}",
+        "stages that may be asked for": f"{load.MAX_STAGES:,}",
+        "ops of a synthetic graph": f"{MAX_SYNTHETIC_OPS:,}",
+        "weights of a zoo model": f"{MAX_WEIGHT_BYTES >> 30} GiB",
+    }
+    stated = {name: rows[name].partition(" (")[0] for name in expected}
+    assert stated == expected
+    assert check.MAX_FILE_BYTES == files.MAX_PLAN_BYTES
+
+
+def test_guide_names_every_entry_point() -> None:
+    """Tests that the groups of entry points that the code asks for are the ones in the guide."""
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    asked = set(re.findall(r'entry_points\(group="([\w.]+)"\)', source)) | {"weftline.place", "weftline.partition"}
+    listed = set(re.findall(r"^\| `(weftline\.\w+)` \|", page("docs/guide.md"), re.MULTILINE))
+    assert listed == asked

@@ -1,0 +1,39 @@
+"""The examples run as a user runs them, and print what they promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+PROMISED = {
+    "plan_zoo_model.py": ("resnet50: ", "latency", "period", "replicas", "verified: value "),
+    "custom_cluster.py": ("with limits: ", "without: ", "ops moved"),
+    "own_solver.py": ("solver hill-climb, stopped by ", "heft"),
+}
+
+
+def test_every_example_is_tested() -> None:
+    """Tests that no example is forgotten here."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PROMISED)
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_example(name: str, tmp_path: Path) -> None:
+    """Tests that an example runs without errors or warnings, and prints the words it promises."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for words in PROMISED[name]:
+        assert words in done.stdout
+    assert list(tmp_path.iterdir()) == []
