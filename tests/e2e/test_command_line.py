@@ -197,6 +197,28 @@ def test_bad_files_are_refused_with_their_name(kind: str, work) -> None:
     assert not (work / "bad-plan.json").exists()
 
 
+def test_names_cannot_drive_the_terminal(tmp_path) -> None:
+    """Tests that a hostile op name reaches the terminal as visible text, in tables, explanations and errors."""
+    (tmp_path / "evil.json").write_bytes(graph_file([{"name": "\x1b[2Jgone[bold]"}], []))
+    run("plan", "evil.json", "-c", "edge", "-o", "plan.json", cwd=tmp_path)
+    told = (
+        run("explain", "plan.json", cwd=tmp_path).stdout
+        + run("explain", "plan.json", "--op", "x", cwd=tmp_path, code=3).stderr
+    )
+    assert "\x1b" not in told
+    assert "\\x1b[2Jgone[bold]" in told
+
+
+def test_a_reader_that_leaves_is_no_error(work) -> None:
+    """Tests that `weftline ... | head -1` ends quietly with code 0."""
+    words = f"{sys.executable} -c 'from weftline.cli import main; main()' explain latency.json --most 10000"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} | head -n 1"], capture_output=True, text=True, cwd=work, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
 def test_ctrl_c_leaves_quickly_and_cleanly(work) -> None:
     """Tests that an interrupt during a large plan ends it with code 130 or with the best plan so far."""
     run("zoo", "build", "layered", "--ops", "30000", "-o", "large.json", cwd=work)

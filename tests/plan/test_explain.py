@@ -137,7 +137,7 @@ def test_one_op() -> None:
     assert "on d1           11 ns <- here" in text
     assert "runs 40 ns .. 51 ns" in text
     assert "reads tb3 (8 B) of b3: from d2, 4 ns" in text
-    assert "alone on d2 the plan's work and transfers would change by -3 ns" in text
+    assert "alone on d2 the plan's work and transfers would shrink by 3 ns" in text
     first = "\n".join(explain_op(_plan(latency_plan()), "a"))
     assert "cannot run" in first
     assert "reads in: input of the model, present everywhere" in first

@@ -202,8 +202,8 @@ def test_problem_file(fiddle: Path, tmp_path: Path) -> None:
     again, digest = load_problem(path)
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert problem_to_json(again) == path.read_bytes()
-    other, _ = load_problem(path, rules={"objective": "latency", "stages": 1}, without=("memory", "together"))
-    assert (other.rules.objective, other.rules.stages, other.rules.memory) == ("latency", 1, "static")
+    other, _ = load_problem(path, rules={"objective": "latency"}, without=("memory", "together"))
+    assert (other.rules.objective, other.rules.stages, other.rules.memory) == ("latency", 0, "static")
     assert (other.together, other.capacity[0]) == ((), 2**62)
 
 
@@ -236,8 +236,28 @@ def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", [{"runtime": "magic"}, {"colour": "red"}, {"stages": "two"}, {"objective": 3}])
 def test_unknown_rules(asked: dict[str, object]) -> None:
     """Tests that rules nobody knows are usage errors."""
-    with pytest.raises(UsageError, match="unknown rule"):
+    with pytest.raises(UsageError, match=r"unknown rule|is one of"):
         asked_rules(asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"objective": "latency", "communication": "added"},
+        {"objective": "throughput", "runtime": "sequential"},
+        {"objective": "throughput", "transfers": "per-edge"},
+    ],
+)
+def test_rules_of_the_other_objective(asked: dict[str, object]) -> None:
+    """Tests that asking for what has no meaning is a usage error, not silence."""
+    with pytest.raises(UsageError, match="has no meaning for the objective"):
+        asked_rules(asked)
+
+
+def test_stages_of_a_latency_problem(model: Path) -> None:
+    """Tests that stages belong to throughput alone."""
+    with pytest.raises(UsageError, match="stages have no meaning for the objective latency"):
+        load_problem(model, cluster=CLUSTER, rules={"objective": "latency", "stages": 2})
 
 
 def test_infeasible_limits() -> None:
@@ -254,6 +274,6 @@ def test_shared_instances(tmp_path: Path) -> None:
         problem, _ = load_problem(path, without=("memory",))
         assert len(problem.devices) > 1
         assert np.all(problem.cost.time.max(axis=1) >= 0)
-        two, _ = load_problem(path, rules={"stages": 2}, without=("memory",))
+        two, _ = load_problem(path, rules={"objective": "throughput", "stages": 2}, without=("memory",))
         accelerators = sum(device.kind == "accelerator" for device in two.devices)
         assert accelerators == 2 or (accelerators == 0 and two.stage_limit == 2)

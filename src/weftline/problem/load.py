@@ -96,6 +96,8 @@ def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:
         raise UsageError(f"unknown rule: {error}") from error
     if not 0 <= rules.stages <= MAX_STAGES:
         raise UsageError(f"{rules.stages!s:.30} stages make no sense; ask for 1 to {MAX_STAGES}, or 0 for all devices")
+    if rules.objective == "latency" and "stages" not in changes:
+        rules = msgspec.structs.replace(rules, stages=0)  # the file's own stages are for its pipelines
     for name in _IRRELEVANT[rules.objective]:
         if name in changes:
             raise UsageError(f"{name} has no meaning for the objective {rules.objective}; leave it out")
