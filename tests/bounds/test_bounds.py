@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from weftline.bounds import group_bound, load_bound, lower_bounds, path_bound
-from weftline.bounds.path import NEVER
 from weftline.errors import InfeasibleError
 from weftline.problem import check_feasible
 from weftline.testing.by_hand import Wire, problem_of
@@ -31,8 +30,9 @@ def test_path_takes_the_slower_branch_and_leaves_the_rest_out_of_its_witness() -
 
 
 def test_path_without_link() -> None:
-    """Tests that no way at all from one op to the next gives a bound above every value."""
-    assert path_bound(problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), -1)])).value == NEVER
+    """Tests that no way at all from one op to the next is proved infeasible."""
+    with pytest.raises(InfeasibleError, match="missing links"):
+        path_bound(problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), -1)]))
 
 
 def test_group_by_hand() -> None:

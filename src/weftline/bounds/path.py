@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from weftline.bounds.bound import Bound
+from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.problem import Problem
 from weftline.simulate.jit import kernel
@@ -28,8 +29,10 @@ def path_bound(problem: Problem) -> Bound:
     per_op = earliest.min(axis=1)
     sink = int(per_op.argmax())
     ops = _depends_on(critical, sink)
-    value = min(int(per_op[sink]), NEVER)
-    return Bound(value, "path", {"kind": "path", "ops": ops}, perf_counter() - begun)
+    if per_op[sink] >= NEVER:
+        name = problem.graph.ops[sink].name
+        raise InfeasibleError(f"missing links leave no way to bring its inputs to op {name!r}", proved=True)
+    return Bound(int(per_op[sink]), "path", {"kind": "path", "ops": ops}, perf_counter() - begun)
 
 
 @kernel

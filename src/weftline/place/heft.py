@@ -1,6 +1,6 @@
 """HEFT (Topcuoglu, Hariri, Wu 2002), aware of contention: ops by descending upward rank, each where it ends first.
 
-An op may be inserted into a gap of its device; its transfers are booked on ports and buses as the simulator does.
+An op may be inserted into a gap of its device; its transfers are booked on ports and buses, in the order of its inputs.
 Memory counts weights (and tied weights); the first op of a `together` set fixes the device of the set.
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.simulate.jit import kernel, part
-from weftline.simulate.sorting import sort_rows
+from weftline.simulate.sorting import radix_order
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Timeline
 
@@ -59,7 +59,7 @@ def weights_held(table: Tables, placement: Indices) -> Ints:
 
 @part
 def hold(rows: Ints, count: int, device: int, start: int, end: int, size: int) -> int:
-    """Write one row of four (an interval), return the number of rows."""
+    """Write one interval, return the number of intervals."""
     rows[count, 0] = device
     rows[count, 1] = start
     rows[count, 2] = end
@@ -133,20 +133,23 @@ def latency_intervals(table: Tables, placement: Indices, start: Ints, end: Ints,
 @kernel
 def sweep(rows: Ints, held: Ints) -> Ints:
     """(K,): the largest level of each device, given intervals on top of what is held all the time."""
-    steps = np.empty((2 * len(rows), 4), np.int64)
+    real = np.empty(len(rows), np.int64)  # intervals that hold something
     count = 0
     for r in range(len(rows)):
         if rows[r, 1] < rows[r, 2] and rows[r, 3] > 0:
-            # time, then frees (negative numbers) before allocations, device, change
-            hold(steps, count, rows[r, 2], -r - 1, rows[r, 0], -rows[r, 3])
-            hold(steps, count + 1, rows[r, 1], r, rows[r, 0], rows[r, 3])
-            count += 2
-    sort_rows(steps, count)
+            real[count] = r
+            count += 1
+    times = np.empty(2 * count, np.int64)
+    for i in range(count):  # ends first: at equal times a stable sort frees before it allocates
+        times[i] = rows[real[i], 2]
+        times[count + i] = rows[real[i], 1]
+    order = radix_order(times, 2 * count)
     level = held.copy()
     peak = held.copy()
-    for i in range(count):
-        device = steps[i, 2]
-        level[device] += steps[i, 3]
+    for i in range(2 * count):
+        r = real[order[i] % count]
+        device = rows[r, 0]
+        level[device] += rows[r, 3] if order[i] >= count else -rows[r, 3]
         peak[device] = max(peak[device], level[device])
     return peak
 
