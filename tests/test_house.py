@@ -10,10 +10,31 @@ import pytest
 import weftline
 
 ROOT = Path(weftline.__file__).parent
-FLOW = """
-errors units files graph importers zoo cluster cost problem coarsen simulate bounds search place partition schedule
-certify plan testing execute export report cli
-""".split()
+FLOW = [
+    "errors",
+    "units",
+    "files",
+    "graph",
+    "importers",
+    "zoo",
+    "cluster",
+    "cost",
+    "problem",
+    "coarsen",
+    "simulate",
+    "bounds",
+    "search",
+    "place",
+    "partition",
+    "schedule",
+    "certify",
+    "plan",
+    "testing",
+    "execute",
+    "export",
+    "report",
+    "cli",
+]
 TOP = {"__init__", "__main__"}
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 

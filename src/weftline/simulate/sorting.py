@@ -1,4 +1,4 @@
-"""Radix sort for kernels: linear and stable, and numba compiles it in a fraction of the time that `np.argsort` takes."""
+"""Radix sort for kernels: linear, stable, and compiled by numba in a fraction of the time that `np.argsort` takes."""
 
 from __future__ import annotations
 
