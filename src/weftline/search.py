@@ -21,7 +21,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 
-__all__ = ["Event", "Search", "Solver", "find_solver", "load_solvers"]
+__all__ = ["Event", "Search", "Solver", "best_of", "find_solver", "load_solvers"]
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,19 @@ def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:
     found: list[Solver] = [import_module(f"weftline.{room}.{module}").SOLVER for module in modules]
     found += [point.load() for point in entry_points(group=f"weftline.{room}")]
     return {solver.name: solver for solver in found}
+
+
+def best_of(search: Search, solvers: dict[str, Solver], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Run solvers in turn until a stop rule fires -> why those that found nothing did not."""
+    reasons = []
+    for name in names:
+        if search.stopped_by and search.best is not None:
+            break
+        try:
+            search.run(solvers[name])
+        except InfeasibleError as error:
+            reasons.append(f"{name}: {error}")
+    return tuple(reasons)
 
 
 def find_solver(solvers: dict[str, Solver], name: str) -> Solver:

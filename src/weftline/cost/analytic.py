@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from weftline.cluster import Cluster, Device, Rate
 from weftline.cost.efficiency import FREE_KINDS, efficiency
-from weftline.cost.table import ABSENT, CostTable, check_table_size
+from weftline.cost.table import ABSENT, CostTable, check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
@@ -77,17 +77,9 @@ def _transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
     for link in cluster.links:
         a, b = cluster.index[link.source], cluster.index[link.target]
         latency[a, b], rate[a, b] = link.latency, link.bandwidth
-    sizes, row = _distinct(np.array([t.bytes for t in graph.tensors], np.int64))
+    # In order of first appearance: neighbours in the graph are then neighbours in the table.
+    sizes, row = distinct_rows(np.array([t.bytes for t in graph.tensors], np.int64))
     duration = _whole(sizes[:, None, None].astype(np.float64) * 1e9 / rate) + latency
     transfer = np.where(latency == ABSENT, ABSENT, duration)
     transfer[:, range(count), range(count)] = 0
     return transfer, row
-
-
-def _distinct(sizes: Ints) -> tuple[Ints, Indices]:
-    """Distinct sizes in order of first appearance: neighbours in the graph are then neighbours in the table."""
-    _, first, inverse = np.unique(sizes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return sizes[first[order]], rank[inverse.ravel()]

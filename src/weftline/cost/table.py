@@ -10,7 +10,7 @@ from weftline.errors import InputError
 from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["ABSENT", "CostTable", "check_table_size"]
+__all__ = ["ABSENT", "CostTable", "check_table_size", "distinct_rows"]
 
 ABSENT = -1
 """Time of an op that a device cannot run, or of a transfer between devices that have no link."""
@@ -65,3 +65,14 @@ class CostTable:
     def with_time(self, time: Ints) -> CostTable:
         """The same table with other op times."""
         return replace(self, time=time)
+
+
+def distinct_rows(rows: Ints) -> tuple[Ints, Indices]:
+    """Distinct rows in order of first appearance, and the row number of each original row."""
+    if not len(rows):
+        return rows, np.zeros(0, np.int32)
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rows[first[order]], rank[inverse.ravel()]

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from weftline.errors import InfeasibleError
-from weftline.search import Search, Solver
+from weftline.search import Search, Solver, best_of
 
 __all__ = ["SOLVER"]
+
+HEURISTICS = ("single-device", "greedy", "heft", "even-split", "round-robin")
 
 
 def _solve(search: Search) -> None:
     from weftline.place import solvers
 
-    reasons = []
-    for name in ("single-device", "greedy", "heft", "even-split", "round-robin"):
-        if search.stopped_by and search.best is not None:
-            return
-        try:
-            search.run(solvers()[name])
-        except InfeasibleError as error:
-            reasons.append(f"{name}: {error}")
+    reasons = best_of(search, solvers(), HEURISTICS)
     if search.best is None:
         solvers()["pack"].solve(search)
     if search.best is None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from weftline.cluster import Device
 from weftline.cost import CostTable
-from weftline.cost.table import check_table_size
+from weftline.cost.table import check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph, assemble
-from weftline.graph.arrays import Indices, Ints
+from weftline.graph.arrays import Ints
 from weftline.problem.model import Problem, Rules
 from weftline.units import MAX_QUANTITY
 
@@ -67,10 +67,10 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def problem_to_file(problem: Problem) -> ProblemFile:
     """Flatten."""
-    time_rows, time_row = _distinct(problem.cost.time)
+    time_rows, time_row = distinct_rows(problem.cost.time)
     flat = problem.cost.transfer.reshape(len(problem.cost.transfer), len(problem.devices) ** 2)
     used = flat[problem.cost.transfer_row] if len(problem.cost.transfer_row) else flat[:0]
-    transfer_rows, transfer_row = _distinct(used)
+    transfer_rows, transfer_row = distinct_rows(used)
     return ProblemFile(
         format="weftline-problem",
         version=1,
@@ -131,17 +131,6 @@ def problem_from_json(data: bytes) -> Problem:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not a weftline problem: {error}") from error
     return problem_from_file(file)
-
-
-def _distinct(rows: Ints) -> tuple[Ints, Indices]:
-    """Distinct rows in order of first appearance, and the row number of each original row."""
-    if not len(rows):
-        return rows, np.zeros(0, np.int32)
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return rows[first[order]], rank[inverse.ravel()]
 
 
 def _tuples(rows: Ints) -> tuple[tuple[int, ...], ...]:
