@@ -6,6 +6,8 @@ import subprocess
 import sys
 import types
 
+import pytest
+
 import weftline
 
 
@@ -37,6 +39,15 @@ def test_verbs_are_functions_although_rooms_have_their_names() -> None:
     assert callable(weftline.plan)
     assert callable(weftline.simulate)
     assert Plan is weftline.Plan
+
+
+def test_rooms_can_be_imported_by_their_full_name() -> None:
+    """Tests that the verb does not hide the modules of the room that has its name, and that the room can be called."""
+    from weftline.plan import make
+
+    assert make.make_plan.__module__ == "weftline.plan.make"
+    with pytest.raises(weftline.UsageError, match="a Graph or Problem"):
+        weftline.plan("model.onnx", "laptop")
 
 
 def test_unknown_names_are_attribute_errors() -> None:

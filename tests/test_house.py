@@ -14,6 +14,7 @@ FLOW = [
     "errors",
     "units",
     "files",
+    "plugins",
     "graph",
     "importers",
     "zoo",

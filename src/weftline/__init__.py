@@ -131,6 +131,11 @@ def plan(
         "memory": memory,
         "stages": stages,
     }
+    from weftline.cluster import Cluster
+    from weftline.graph import Graph
+
+    if not isinstance(model, Graph | Problem) or not isinstance(cluster, Cluster | None):
+        raise UsageError("plan takes a Graph or Problem (wl.load) and a Cluster (wl.Cluster.load or .preset)")
     if isinstance(model, Problem):
         if cluster is not None:
             raise UsageError("a Problem has its own devices; leave the cluster out")
@@ -178,12 +183,23 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+class _CallableRoom(ModuleType):
+    """A room that can be called: it has the name of a verb."""
+
+    def __call__(self, *arguments: object, **options: object) -> object:
+        return _VERBS[self.__name__](*arguments, **options)
+
+
 class _Facade(ModuleType):
-    """Keeps `weftline.plan` the function although a room has that name; `from weftline.plan import ...` still works."""
+    """Keeps `weftline.plan(...)` working once the room `weftline.plan` has been imported and taken the name."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (isinstance(value, ModuleType) and name in __all__):
-            super().__setattr__(name, value)
+        if isinstance(value, ModuleType) and value.__name__ in _VERBS:
+            value.__class__ = _CallableRoom
+        super().__setattr__(name, value)
+
+
+_VERBS: dict[str, Callable[..., object]] = {"weftline.plan": plan, "weftline.simulate": simulate}
 
 
 sys.modules[__name__].__class__ = _Facade

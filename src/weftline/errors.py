@@ -3,8 +3,8 @@
 WeftlineError                  exit code
 ├── UsageError                     2   the call itself makes no sense (unknown solver, contradictory options)
 ├── InputError                     3   a file or a value from outside is wrong: what, where, what to try
-├── InfeasibleError                4   no plan can satisfy the limits, or this solver found none; lists the limits that
-conflict ├── LimitReached                   5   time or work ran out before the asked gap
+├── InfeasibleError                4   no plan can satisfy the limits, or this solver found none; with what conflicts
+├── LimitReached                   5   time or work ran out before the asked gap
 ├── VerificationError              6   a plan does not hold what it says
 ├── ExecutionMismatch              7   a real run differs from the plan
 └── MissingExtra                   2   an optional dependency is not installed

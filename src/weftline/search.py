@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import entry_points
 from time import monotonic
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices, Ints
+from weftline.plugins import load_plugins
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 
@@ -143,7 +143,7 @@ class Solver:
 def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:
     """The solvers of a room by name: ours, then those other packages offer as entry points `weftline.<room>`."""
     found: list[Solver] = [import_module(f"weftline.{room}.{module}").SOLVER for module in modules]
-    found += [point.load() for point in entry_points(group=f"weftline.{room}")]
+    found += load_plugins(f"weftline.{room}")
     return {solver.name: solver for solver in found}
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "MAX_QUANTITY",
     "format_bytes",
     "format_count",
+    "format_name",
     "format_time",
     "parse_bandwidth",
     "parse_bytes",
@@ -90,6 +91,13 @@ def parse_ratio(text: str) -> float:
     if not 0 <= value <= 1:
         raise InputError(f"{text!r} is not between 0 and 1", hint="write it like '1%' or '0.01'")
     return value
+
+
+def format_name(name: str) -> str:
+    """A name from a file for human eyes: what is not printable (line breaks too) is written as an escape."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def format_time(nanoseconds: int) -> str:

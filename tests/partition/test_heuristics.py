@@ -61,11 +61,11 @@ def test_stage_devices_are_the_fastest_that_are_no_hosts() -> None:
 def test_filling_goes_forward_and_falls_back_to_hosts() -> None:
     """Tests that memory and absent times move on to later devices, then to a host, never back."""
     problem = _chain([[1, 1, 9]] * 4, weights=[2, 2, 2, 2], capacity=[3, 4, None], hosts=[2])
-    chosen = fill_stages(problem, make_units(problem), [0, 1], lambda stage, device, unit: False)
+    chosen = fill_stages(problem, make_units(problem), [0, 1], problem.capacity, lambda stage, unit: False)
     assert chosen.tolist() == [0, 1, 1, 2]
     blocked = _chain([[1, 1], [-1, 1], [1, -1]])
     with pytest.raises(InfeasibleError):
-        fill_stages(blocked, make_units(blocked), [0, 1], lambda stage, device, unit: False)
+        fill_stages(blocked, make_units(blocked), [0, 1], blocked.capacity, lambda stage, unit: False)
 
 
 def test_even_split_by_count() -> None:

@@ -72,7 +72,7 @@ def test_summary_says_when_a_baseline_is_better() -> None:
     assert winner.wins
     assert "better than this plan" not in winner.summary()
     assert "the plan is 2.00x as fast" in winner.summary()
-    assert "greedy         does not fit" in winner.summary()
+    assert "greedy         breaks a limit" in winner.summary()
     loser = _with(baselines={"heft": 13})
     assert "it is 5.00x as fast as the plan" in loser.summary()
 
@@ -91,7 +91,9 @@ def test_replicas_win_over_a_pipeline() -> None:
     assert plan.value_ns == 20
     assert plan.baselines["replicas"] == 10
     assert plan.summary().splitlines()[0] == "pair: 2 ops on 2 devices, period 20 ns"
-    assert plan.summary().splitlines()[-1] == "A baseline is better than this plan: replicas."
+    assert plan.summary().splitlines()[-1] == (
+        "A baseline is better than this plan: replicas (a whole model on every device, no pipeline)."
+    )
 
 
 def test_replicas_of_unequal_devices() -> None:

@@ -18,6 +18,28 @@ from typing import Any, NamedTuple
 __all__ = ["Problem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
 
 LIMIT = 2**62
+FIELDS = {
+    "format",
+    "version",
+    "objective",
+    "value_ns",
+    "bound_ns",
+    "gap",
+    "proof",
+    "bound_by",
+    "solver",
+    "seconds",
+    "stopped_by",
+    "baselines",
+    "devices",
+    "placement",
+    "stages",
+    "timeline",
+    "bounds",
+    "provenance",
+    "problem",
+}
+PROVENANCE = {"version", "problem_sha256", "inputs", "argv", "seed", "time_limit", "work_limit", "gap"}
 MAX_FILE_BYTES = 2 * 2**30
 RULES = {
     "objective": ("latency", "throughput"),
@@ -79,7 +101,7 @@ def read_plan(path: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise Unreadable("json", f"not valid JSON, or cut off: {error}") from error
     except UnicodeDecodeError as error:
-        raise Unreadable("encoding", f"not UTF-8 text: {error}") from error
+        raise Unreadable("encoding", f"not a weftline plan, which is UTF-8 text: {error}") from error
     except (RecursionError, MemoryError) as error:
         raise Unreadable("nesting", "nested too deeply, or too large") from error
     except ValueError as error:
@@ -232,6 +254,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
     digest, given = hashlib.sha256(text.encode()).hexdigest(), plan["provenance"]["problem_sha256"]
     shown = f"its sha256 is {digest:.8}..., not {given!s:.8}..."
     need(digest == given, "hash", f"the embedded problem is not the one that was planned: {shown}")
+    _check_form(plan)
     problem = Problem(plan["problem"])
     objective = plan["objective"]
     need(problem.rule("objective", objective), "objective", "the plan answers another question than its problem")
@@ -249,6 +272,23 @@ def _check(plan: dict[str, Any]) -> Verdict:
     _check_devices(problem, plan["devices"], load, _peaks(problem, placement, held))
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
     return Verdict(objective, value, _check_bounds(problem, plan, value), CHECKS)
+
+
+def _check_form(plan: dict[str, Any]) -> None:
+    """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
+    for name, form, fields in (("plan", plan, FIELDS), ("provenance", plan["provenance"], PROVENANCE)):
+        need(form.keys() == fields, "fields", f"{name}: wrong fields {sorted(form.keys() ^ fields)!s:.200}")
+    for name in ("solver", "stopped_by", "bound_by"):
+        need(isinstance(plan[name], str), "fields", f"{name} must be text")
+    for name, value in plan["baselines"].items():
+        need(value is None or whole(value, f"baseline {name}") >= 0, "baselines", f"baseline {name} is no time")
+    whole(plan["provenance"]["seed"], "seed")
+    seconds = plan["seconds"]
+    need(
+        seconds is None or (type(seconds) in (int, float) and seconds >= 0), "fields", "seconds must be a time or null"
+    )
+    timeline = plan["timeline"]
+    need(timeline is None or timeline.keys() == {"ops", "transfers"}, "fields", "timeline: only ops and transfers")
 
 
 def _placement(problem: Problem, given: dict[str, str]) -> list[int]:
@@ -279,7 +319,8 @@ class Timeline:
         self.per_edge, self.sequential = problem.rule("transfers", "per-edge"), problem.rule("runtime", "sequential")
         self.start, self.end = [-1] * len(placement), [-1] * len(placement)
         self.arrived: dict[tuple[int, int], tuple[int, int]] = {}
-        self.busy: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.held: list[tuple[str, list[tuple[str, str]], int, int, int]] = []
+        """What happens: name, (code, resource) pairs it holds, start, end, and when all it needs is there."""
         for row in rows(form["ops"], "timeline.ops"):
             self._run(row)
         idle = next((name for name, begin in zip(problem.names, self.start, strict=True) if begin < 0), None)
@@ -287,12 +328,10 @@ class Timeline:
         for row in rows(form["transfers"], "timeline.transfers"):
             self._send(row)
         for op, tensors in enumerate(problem.inputs):
-            for t in tensors:
-                self._check_input(t, op)
-        for (code, what), spans in self.busy.items():
-            taken = sorted(span for span in spans if span[0] < span[1])
-            for before, after in pairwise(taken):
-                need(before[1] <= after[0], code, f"{what} is used twice at {after[0]} ns")
+            ready = max((self._check_input(t, op) for t in tensors), default=0)
+            lanes = [("overlap", f"device {problem.ids[placement[op]]}")]
+            self._hold(f"op {problem.names[op]!r}", lanes, self.start[op], self.end[op], ready)
+        self._check_exclusive()
 
     def _run(self, row: Sequence[Any]) -> None:
         number, begin, finish = row
@@ -302,7 +341,6 @@ class Timeline:
         self.start[op], self.end[op] = whole(begin, f"start of op {name!r}"), whole(finish, f"end of op {name!r}")
         took, expected = finish - begin, self.problem.time[op][device]
         need(took == expected, "op-duration", f"op {name!r} takes {took} ns, not {expected}")
-        self._hold([("overlap", f"device {self.problem.ids[device]}")], begin, finish)
 
     def _send(self, row: Sequence[Any]) -> None:
         tensor, source, target, consumer, begin, finish = row
@@ -324,13 +362,35 @@ class Timeline:
         lanes = [("send-port", f"send port of {problem.ids[a]}"), ("receive-port", f"receive port of {problem.ids[b]}")]
         if (a, b) in problem.bus:
             lanes.append(("bus", f"bus {problem.bus[a, b]}"))
-        self._hold(lanes, begin, finish)
+        self._hold(f"the transfer of {name!r}", lanes, begin, finish, self.end[maker])
 
-    def _hold(self, lanes: list[tuple[str, str]], begin: int, finish: int) -> None:
-        for lane in [("sequential", "the sequential runtime")] if self.sequential else lanes:
-            self.busy.setdefault(lane, []).append((begin, finish))
+    def _hold(self, what: str, lanes: list[tuple[str, str]], begin: int, finish: int, ready: int) -> None:
+        lanes = [("sequential", "the sequential runtime")] if self.sequential else lanes
+        self.held.append((what, lanes, begin, finish, ready))
 
-    def _check_input(self, t: int, op: int) -> None:
+    def _check_exclusive(self) -> None:
+        """Nothing is used twice at a time, and nothing waits on purpose: a plan is an order, times follow from it."""
+        busy: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for _, lanes, begin, finish, _ in self.held:
+            for lane in lanes if begin < finish else ():
+                busy.setdefault(lane, []).append((begin, finish))
+        free: dict[tuple[tuple[str, str], int], int] = {}
+        """(resource, start of a use) -> end of the use before it."""
+        for (code, what), spans in busy.items():
+            spans.sort()
+            for before, after in pairwise(spans):
+                need(before[1] <= after[0], code, f"{what} is used twice at {after[0]} ns")
+                free[(code, what), after[0]] = before[1]
+        for what, lanes, begin, finish, ready in self.held:
+            if begin == finish and self.sequential:
+                continue  # takes no time, between two things that do
+            earliest = 0 if self.sequential else ready
+            if begin < finish:
+                earliest = max([earliest, *(free.get((lane, begin), 0) for lane in lanes)])
+            need(begin == earliest, "waits", f"{what} could start at {earliest} ns, but waits until {begin}")
+
+    def _check_input(self, t: int, op: int) -> int:
+        """When the tensor is on the op's device."""
         maker, name, reader = self.problem.producer[t], self.problem.tensors[t], self.problem.names[op]
         length = self.problem.length(t, self.placement[maker], self.placement[op])
         need(length >= 0, "link", f"there is no link to bring {name!r} to op {reader!r}")
@@ -341,6 +401,7 @@ class Timeline:
             ready = self.arrived[key][1]
         code = "starts-early" if length > 0 else "precedence"
         need(self.start[op] >= ready, code, f"op {reader!r} starts before its input {name!r} is there")
+        return ready
 
     def loads(self) -> list[int]:
         """Busy time of each device."""

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Describe the machines: presets, measure this machine, check a file.", invoke_without_command=True
-)
+app = typer.Typer(help="Machines: presets, measure this one, check a file.", invoke_without_command=True)
 
 
 @app.callback()

@@ -20,7 +20,10 @@ def demo(
     ] = Path("demo"),
     json: JsonFlag = False,
 ) -> None:
-    """Build zoo models, plan them on preset clusters, compare with the baselines, verify, and write everything down."""
+    """Plan zoo models on presets, and write it all down.
+
+    Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and summaries.
+    """
     from weftline.certify import verify_file
     from weftline.cluster import Cluster
     from weftline.errors import InputError

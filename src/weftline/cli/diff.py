@@ -17,7 +17,7 @@ def diff(
     second: Annotated[Path, typer.Argument(help="Another plan file.")],
     json: JsonFlag = False,
 ) -> None:
-    """Compare two plans: value, bound, load of the devices, ops that moved."""
+    """Compare two plans: value, bound, loads, moves."""
     from dataclasses import asdict
 
     from weftline.plan import diff_plans, load_plan

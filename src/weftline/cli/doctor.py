@@ -10,7 +10,10 @@ __all__ = ["doctor"]
 
 
 def doctor(json: JsonFlag = False) -> None:
-    """Check Python, the packages, the compiled kernels and this machine; exit code 1 if something needed is missing."""
+    """Check this installation and this machine.
+
+    Python, the packages, plugins and compiled kernels; exit code 1 if something needed is missing.
+    """
     from weftline.report.health import checkup
 
     findings = checkup()

@@ -18,7 +18,10 @@ def explain(
     most: Annotated[int, typer.Option(min=1, help="Show at most so many links of the chain.")] = 40,
     json: JsonFlag = False,
 ) -> None:
-    """Show the chain of ops and transfers that decides the latency, or the parts of the slowest stage."""
+    """Show what decides the value of a plan.
+
+    The chain of ops and transfers that ends last, or the parts of the slowest stage; with --op the story of one op.
+    """
     from dataclasses import asdict
 
     from weftline.plan import explain_op, explain_plan, load_plan

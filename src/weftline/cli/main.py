@@ -37,28 +37,41 @@ app.command("diff")(diff.diff)
 app.command("doctor")(doctor.doctor)
 
 
-@app.callback()
-def _about(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(__version__)
         raise typer.Exit
 
 
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """Run one command and leave with its exit code."""
+    for name in ("stdout", "stderr"):  # a closed stream takes everything and says nothing
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(code)
     except WeftlineError as error:
         _report(error)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has left; nothing more can be said to it.
+    except OSError as error:
+        # Our output cannot be written. If its reader has left, nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"error: {error}", err=True)
+        sys.exit(0 if isinstance(error, BrokenPipeError) else 1)
     except Exception as error:
         # A usage error of the argument parser can show itself; anything else is a defect and keeps its traceback.
         if not hasattr(error, "show"):
@@ -74,6 +87,6 @@ def _report(error: WeftlineError) -> None:
     if "--json" in sys.argv:
         answer: dict[str, object] = {"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}
         if isinstance(error, InfeasibleError):
-            answer["conflicts"] = list(error.conflicts)
+            answer |= {"conflicts": list(error.conflicts), "proved": error.proved}
         typer.echo(json.dumps(answer))
     sys.exit(error.exit_code)

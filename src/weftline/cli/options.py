@@ -24,6 +24,8 @@ def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--shape {word!r} is not a shape; write it like input=1x3x224x224")
         name, dimensions = match.groups()
         shapes[name] = tuple(int(part) for part in dimensions.split("x") if part)
+        if 0 in shapes[name]:
+            raise UsageError(f"--shape {word!r}: a dimension of 0 leaves nothing to plan")
     return shapes
 
 

@@ -39,8 +39,13 @@ def console(*, stderr: bool = False) -> Console:
             raise SystemExit(0)
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "120"))
+    width = None if stream.isatty() else _columns()
     return Quiet(stderr=stderr, width=width, highlight=False, emoji=False, markup=False)
+
+
+def _columns() -> int:
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isascii() and given.isdigit() and 20 <= int(given) <= 1000 else 120
 
 
 def show(*parts: RenderableType) -> None:

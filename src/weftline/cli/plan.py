@@ -10,7 +10,7 @@ import typer
 
 from weftline.cli.options import find_cluster, read_gap, read_seconds, read_shapes
 from weftline.cli.output import JsonFlag, print_json, progress, show
-from weftline.errors import UsageError
+from weftline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from weftline.plan import Plan
@@ -47,7 +47,7 @@ def plan(
     work: Annotated[
         int | None, typer.Option(min=1, help="Limit of candidates costed: with it the same call gives the same bytes.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     shape: Annotated[
         list[str] | None, typer.Option(help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated.")
     ] = None,
@@ -70,10 +70,13 @@ def plan(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan here.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Plan a model on a cluster: value, lower bound, gap, and the baselines beside it.
+    """Decide where everything runs, with a bound on it.
+
+    Prints the value, the lower bound, the gap, and the baselines beside it.
 
     weftline plan bert.onnx --cluster laptop -o plan.json
     """
+    from weftline.cluster.rules import unlinked
     from weftline.importers import ImportOptions
     from weftline.plan import make_plan
     from weftline.plan.files import plan_to_json, save_plan
@@ -84,6 +87,8 @@ def plan(
         return
     if model is None:
         raise UsageError("which model? Try: weftline plan MODEL --cluster laptop")
+    if output is not None and not output.parent.is_dir():
+        raise InputError("cannot be written: no such folder", where=str(output))
     asked_gap, seconds = read_gap(gap), read_seconds(time)
     rules: dict[str, object] = {
         "objective": objective,
@@ -94,6 +99,8 @@ def plan(
         "stages": stages,
     }
     found, cluster_hash = find_cluster(cluster) if cluster else (None, "")
+    if found is not None and (missing := unlinked(found)):
+        typer.echo(f"warning: no link between {', '.join(missing[:8])}, so no tensor can pass there", err=True)
     problem, model_hash = load_problem(
         model,
         cluster=found,
@@ -127,7 +134,7 @@ def plan(
 
 
 def _show(answer: Plan, output: Path | None) -> None:
-    from weftline.plan.summary import guarantee
+    from weftline.plan.summary import better_baseline, guarantee
     from weftline.report import comparison_table, device_table, stage_table
 
     graph = answer.problem.graph
@@ -142,9 +149,8 @@ def _show(answer: Plan, output: Path | None) -> None:
     if answer.stages:
         show(stage_table(answer), "")
     show(guarantee(answer))
-    if not answer.wins:
-        best = min((value, name) for name, value in answer.baselines.items() if value is not None)[1]
-        show(f"A baseline is better than this plan: {best}.")
+    if sentence := better_baseline(answer):
+        show(sentence)
     show(f"written to {output}" if output else "not written; -o plan.json keeps it")
 
 

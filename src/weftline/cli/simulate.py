@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from weftline.cli.output import JsonFlag, print_json, show
+from weftline.errors import VerificationError
 
 __all__ = ["simulate"]
 
@@ -17,7 +18,10 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Write a trace for ui.perfetto.dev or chrome://tracing.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Simulate a plan: value, load and memory of every device; optionally a trace of everything that happens."""
+    """Simulate a plan again; write a trace of it.
+
+    weftline simulate plan.json --trace trace.json
+    """
     from weftline.files import write_atomically
     from weftline.plan import load_plan, plan_result
     from weftline.report import device_table, stage_table, trace_json
@@ -42,5 +46,7 @@ def simulate(
     what = "latency" if answer.objective == "latency" else "period"
     show(f"{problem.graph.name}: simulated {what} {format_time(result.value)}, {says}", "")
     show(stage_table(answer) if answer.stages else device_table(answer))
+    if result.value != answer.value_ns:
+        raise VerificationError("the simulated value is not the plan's; weftline verify says what does not hold")
     if trace is not None:
         show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")

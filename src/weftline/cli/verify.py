@@ -13,7 +13,9 @@ __all__ = ["verify"]
 
 
 def verify(plan: Annotated[Path, typer.Argument(help="A plan file.")], json: JsonFlag = False) -> None:
-    """Re-compute value, limits and proved bounds of a plan, in a process that imports no solver.
+    """Check that a plan holds what it says.
+
+    Re-computes value, limits and proved bounds in a process that imports no solver.
 
     Exit code 0 only if everything holds, 6 if something does not, 3 if the file cannot be read.
     """

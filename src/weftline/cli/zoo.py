@@ -12,7 +12,7 @@ from weftline.errors import UsageError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Models that need no download: list them, build one.", invoke_without_command=True)
+app = typer.Typer(help="Models that need no download: list, build.", invoke_without_command=True)
 
 
 @app.callback()

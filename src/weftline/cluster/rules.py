@@ -14,7 +14,7 @@ from weftline.cluster.model import Cluster, Device, Limits, Link, Rate
 from weftline.errors import InputError
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["MAX_DEVICES", "MAX_LINKS", "SOURCES", "check_cluster", "near", "warnings"]
+__all__ = ["MAX_DEVICES", "MAX_LINKS", "SOURCES", "check_cluster", "near", "unlinked", "warnings"]
 
 MAX_DEVICES = 1024
 MAX_LINKS = MAX_DEVICES * (MAX_DEVICES - 1)
@@ -169,7 +169,7 @@ def warnings(cluster: Cluster) -> tuple[str, ...]:
         ("the memory is a guess", [d.id for d in devices if d.memory_source == "guess"]),
         ("the link has no source and counts as a guess", [_arrow(link) for link in links if not link.origin]),
         ("the link is a guess", [_arrow(link) for link in links if link.origin == "guess"]),
-        ("no link in either direction, so no tensor can pass", _unlinked(cluster)),
+        ("no link in either direction, so no tensor can pass", unlinked(cluster)),
     )
     return tuple(f"{_enumerate(places)}: {sentence}" for sentence, places in sentences if places)
 
@@ -178,7 +178,8 @@ def _arrow(link: Link) -> str:
     return f"{link.source} -> {link.target}"
 
 
-def _unlinked(cluster: Cluster) -> list[str]:
+def unlinked(cluster: Cluster) -> list[str]:
+    """Pairs of devices without a link in either direction."""
     linked = {frozenset((link.source, link.target)) for link in cluster.links}
     pairs = combinations((device.id for device in cluster.devices), 2)
     return [f"{a} and {b}" for a, b in pairs if frozenset((a, b)) not in linked]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.importers.costs import FileCosts
+from weftline.plugins import load_plugins
 
 __all__ = ["ImportOptions", "Imported", "Importer", "detect", "importers", "read_file"]
 
@@ -56,8 +56,7 @@ _BUILT_IN = ("weftline_json", "msr_fiddle", "moirai", "regal", "onnx_model")
 def importers() -> dict[str, Importer]:
     """All importers by name: ours, then those that other packages offer under the entry point `weftline.importers`."""
     found = [importer for module in _BUILT_IN for importer in import_module(f"weftline.importers.{module}").IMPORTERS]
-    for point in entry_points(group="weftline.importers"):
-        found.append(point.load())
+    found += load_plugins("weftline.importers")
     return {importer.name: importer for importer in found}
 
 
@@ -85,6 +84,10 @@ def _detect(path: Path, head: bytes) -> Importer:
     for importer in importers().values():
         if importer.accepts(path, head):
             return importer
+    if b'"weftline-plan"' in head:
+        raise InputError("this is a plan, not a model", hint="try: weftline explain, or weftline verify")
+    if path.suffix == ".toml":
+        raise InputError("this looks like a cluster file, not a model", hint="try: weftline plan MODEL --cluster FILE")
     known = "; ".join(f"{importer.name}: {importer.description}" for importer in importers().values())
     raise InputError("the format is not known", hint=f"weftline reads {known}")
 

@@ -17,10 +17,10 @@ def _solve(search: Search) -> None:
     before = np.cumsum(units.size) - units.size
     total = int(units.size.sum())
 
-    def full(stage: int, device: int, unit: int) -> bool:
+    def full(stage: int, unit: int) -> bool:
         return int(before[unit]) * len(devices) >= (stage + 1) * total
 
-    search.offer(fill_stages(problem, units, devices, full))
+    search.offer(fill_stages(problem, units, devices, problem.capacity, full))
 
 
 SOLVER = Solver("even-split", "stages of equal op count along the graph's order", _solve, baseline=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weftline.errors import InfeasibleError
-from weftline.graph.arrays import Indices
+from weftline.graph.arrays import Indices, Ints
 from weftline.partition.units import Units
 from weftline.problem import Problem
 
@@ -22,15 +22,15 @@ def stage_devices(problem: Problem) -> list[int]:
 
 
 def fill_stages(
-    problem: Problem, units: Units, devices: Sequence[int], full: Callable[[int, int, int], bool]
+    problem: Problem, units: Units, devices: Sequence[int], room: Ints, full: Callable[[int, int], bool]
 ) -> Indices:
-    """Put unit after unit on the current device; `full(stage, device, unit)`: should the next stage begin?"""
+    """Put unit after unit on the current device while weights fit its `room`; `full(stage, unit)`: begin the next?"""
     hosts = [d for d in range(len(problem.devices)) if problem.host[d]]
     chosen = np.zeros(len(units.size), np.int32)
-    left = problem.capacity.tolist()
+    left = room.tolist()
     stage = 0
     for unit in range(len(units.size)):
-        while stage + 1 < len(devices) and full(stage, devices[stage], unit):
+        while stage + 1 < len(devices) and full(stage, unit):
             stage += 1
         need = int(units.weight[unit])
         ahead = devices[stage:]

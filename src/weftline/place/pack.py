@@ -7,31 +7,50 @@ packing.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.bounds.group import group_times
 from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices, Ints
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
+from weftline.simulate import simulate_latency
 
 __all__ = ["SOLVER"]
 
 MAX_CHOICES = 400_000
+ATTEMPTS = 8
 
 
 def _solve(search: Search) -> None:
-    from ortools.sat.python import cp_model
-
+    """Pack; where activations then overflow a device, leave that much room there and pack again."""
     problem = search.problem
     times, allowed = group_times(problem)
     if allowed.sum() > MAX_CHOICES:
         raise InfeasibleError(f"packing {len(times)} groups of ops exactly is too large")
+    room = problem.capacity.copy()
+    for attempt in range(ATTEMPTS):
+        placement = _pack(search, times, allowed, room, proof=attempt == 0)
+        if placement is None or search.offer(placement) is not None or search.stopped_by:
+            return
+        try:
+            overflow = simulate_latency(problem, placement).peak - problem.capacity
+        except InfeasibleError:  # a missing link, which more room does not mend
+            return
+        room -= np.maximum(overflow, 0)
+
+
+def _pack(search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, *, proof: bool) -> Indices | None:
+    """A placement whose weights fit into `room`, with the least total work; None or, for a `proof`, an error."""
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
     model = cp_model.CpModel()
     chosen = {(g, d): model.new_bool_var("") for g, d in np.argwhere(allowed).tolist()}
     for g in range(len(times)):
         model.add_exactly_one(chosen[g, d] for d in range(len(problem.devices)) if allowed[g, d])
     need = least_memory(problem).tolist()
-    limited = [d for d, device in enumerate(problem.devices) if device.capacity is not None]
-    for d in limited:
+    for d in (d for d, device in enumerate(problem.devices) if device.capacity is not None):
         load = [need[g] * choice for (g, device), choice in chosen.items() if device == d and need[g]]
         for tied in problem.graph.tied:
             held = model.new_bool_var("")
@@ -39,7 +58,7 @@ def _solve(search: Search) -> None:
                 if (g, d) in chosen:
                     model.add_implication(chosen[g, d], held)
             load.append(tied.bytes * held)
-        model.add(sum(load) <= int(problem.capacity[d]))
+        model.add(sum(load) <= int(room[d]))
     model.minimize(sum(int(times[g, d]) * choice for (g, d), choice in chosen.items()))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -49,15 +68,15 @@ def _solve(search: Search) -> None:
     if search.work_limit is not None:
         solver.parameters.max_deterministic_time = 10.0
     status = solver.solve(model)
-    if status == cp_model.INFEASIBLE:
+    if status == cp_model.INFEASIBLE and proof:
         raise InfeasibleError("the weights cannot be packed into the devices' memory", proved=True)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        raise InfeasibleError("no packing of the weights was found in time")
+        return None
     device = np.zeros(len(times), np.int32)
     for (g, d), choice in chosen.items():
         if solver.boolean_value(choice):
             device[g] = d
-    search.offer(device[problem.group])
+    return device[problem.group]
 
 
 SOLVER = Solver("pack", "least total work that fits memory (CP-SAT), for when memory is tight", _solve)

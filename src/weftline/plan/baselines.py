@@ -14,16 +14,20 @@ from weftline.simulate import simulate_throughput, violations
 
 __all__ = ["baseline_values"]
 
+GRACE = 1.0
+"""Seconds after the time limit in which baselines may still begin."""
 
-def baseline_values(
-    problem: Problem, solvers: dict[str, Solver], seed: int, reached: dict[str, int | None]
-) -> dict[str, int | None]:
-    """Name -> value, None where the baseline breaks a limit. What was `reached` already is not computed again."""
+
+def baseline_values(problem: Problem, solvers: dict[str, Solver], seed: int, done: Search) -> dict[str, int | None]:
+    """Name -> value, None where the baseline breaks a limit.
+
+    What the search has reached already is not computed again; once its time is over, the rest is left out.
+    """
     values: dict[str, int | None] = {}
     for solver in solvers.values():
-        if solver.baseline and solver.name in reached:
-            values[solver.name] = reached[solver.name]
-        elif solver.baseline:
+        if solver.baseline and solver.name in done.reached:
+            values[solver.name] = done.reached[solver.name]
+        elif solver.baseline and (done.time_limit is None or done.seconds < done.time_limit + GRACE):
             search = Search(problem, seed=seed, solver=solver.name)
             try:
                 solver.solve(search)

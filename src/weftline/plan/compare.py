@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weftline.plan.model import Plan
-from weftline.units import format_time
+from weftline.units import format_name, format_time
 
 __all__ = ["Difference", "diff_plans"]
 
@@ -33,18 +33,17 @@ class Difference:
 
     def __str__(self) -> str:
         a, b = self.value_ns
-        lines = [f"value {format_time(a)} -> {format_time(b)} ({(b - a) / a:+.2%})" if a else f"value {a} -> {b}"]
+        lines = [] if self.same_problem else ["the plans answer different problems, so their values say little"]
+        lines += [f"value {format_time(a)} -> {format_time(b)} ({(b - a) / a:+.2%})" if a else f"value {a} -> {b}"]
         lines.append(f"bound {format_time(self.bound_ns[0])} -> {format_time(self.bound_ns[1])}")
-        if not self.same_problem:
-            lines.append("the plans answer different problems")
         for device, (x, y) in self.load_ns.items():
             shown = ["absent" if load is None else format_time(load) for load in (x, y)]
             lines.append(f"load of {device}: {shown[0]} -> {shown[1]}")
         lines.append(f"{len(self.moved)} ops moved")
-        lines += [f"  {name}: {x} -> {y}" for name, (x, y) in list(self.moved.items())[:20]]
+        lines += [f"  {format_name(name)}: {x} -> {y}" for name, (x, y) in list(self.moved.items())[:20]]
         for title, names in (("only in the first", self.only_a), ("only in the second", self.only_b)):
             if names:
-                lines.append(f"{len(names)} ops {title}: {', '.join(names[:5])}")
+                lines.append(f"{len(names)} ops {title}: {', '.join(map(format_name, names[:5]))}")
         return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from weftline.plan.model import Plan
 from weftline.plan.result import plan_result
 from weftline.problem import Problem
 from weftline.simulate import Timeline
-from weftline.units import format_bytes, format_time
+from weftline.units import format_bytes, format_name, format_time
 
 __all__ = ["Reason", "explain_op", "explain_plan"]
 
@@ -94,7 +94,7 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
         if not sequential and (source, target) in buses:
             lanes.add(f"bus {buses[source, target]}")
         made = {f"op{graph.tensors[tensor].producer}"}
-        what = f"send {graph.tensors[tensor].name} ({format_bytes(graph.tensors[tensor].bytes)})"
+        what = f"send {format_name(graph.tensors[tensor].name)} ({format_bytes(graph.tensors[tensor].bytes)})"
         rows.append((start, end, what, f"{ids[source]}->{ids[target]}", lanes, {fact}, made))
     needs: list[set[str]] = [set() for _ in graph.ops]
     for t, info in enumerate(graph.tensors):
@@ -105,7 +105,17 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
     for i, form in enumerate(graph.ops):
         device = int(timeline.placement[i])
         lanes = {"clock"} if sequential else {f"device {device}"}
-        rows.append((int(timeline.start[i]), int(timeline.end[i]), form.name, ids[device], lanes, {f"op{i}"}, needs[i]))
+        rows.append(
+            (
+                int(timeline.start[i]),
+                int(timeline.end[i]),
+                format_name(form.name),
+                ids[device],
+                lanes,
+                {f"op{i}"},
+                needs[i],
+            )
+        )
     return rows
 
 
@@ -134,13 +144,14 @@ def explain_op(plan: Plan, name: str) -> list[str]:
     for t in arrays.input_of[arrays.input_ptr[i] : arrays.input_ptr[i + 1]].tolist():
         tensor = problem.graph.tensors[t]
         if tensor.producer < 0:
-            lines.append(f"  reads {tensor.name}: input of the model, present everywhere")
+            lines.append(f"  reads {format_name(tensor.name)}: input of the model, present everywhere")
             continue
         home = int(result.placement[tensor.producer])
         cost = int(problem.cost.transfer[problem.cost.transfer_row[t], home, device])
         way = "on the same device" if home == device else f"from {problem.devices[home].id}, {format_time(cost)}"
         lines.append(
-            f"  reads {tensor.name} ({format_bytes(tensor.bytes)}) of {problem.graph.ops[tensor.producer].name}: {way}"
+            f"  reads {format_name(tensor.name)} ({format_bytes(tensor.bytes)}) "
+            f"of {format_name(problem.graph.ops[tensor.producer].name)}: {way}"
         )
     moved = _if_moved(problem, result.placement, i)
     lines += [

@@ -29,7 +29,7 @@ def load_plan(path: Path | str) -> Plan:
     """Read plan.json; every failure is an `InputError` that names the file and the place in it."""
     path = Path(path)
     try:
-        if path.stat().st_size > MAX_PLAN_BYTES or path.is_fifo():
+        if path.stat().st_size > MAX_PLAN_BYTES or not path.is_file():
             raise InputError("more than 2 GiB, or not a file at all, is not a plan", where=str(path))
         return msgspec.json.decode(path.read_bytes(), type=Plan)
     except OSError as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import msgspec
@@ -19,6 +22,10 @@ from weftline.search import Event, Search, Solver, find_solver
 from weftline.simulate import Loads, Timeline
 
 __all__ = ["make_plan", "solvers_for"]
+
+SELF_CHECKED = 20_000
+"""Larger plans are not checked whole at once, which would take longer than a short time limit; `verify` does it."""
+MAX_SEED = 2**31 - 1
 
 
 def solvers_for(objective: str) -> dict[str, Solver]:
@@ -41,8 +48,8 @@ def make_plan(
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none."""
     if (time_limit is not None and not time_limit >= 0) or (work_limit is not None and work_limit < 1):
         raise UsageError("a time limit is at least 0 s, a work limit at least 1")
-    if not 0 <= gap <= 1 or seed < 0:
-        raise UsageError("a gap lies between 0 and 1, a seed is not negative")
+    if not 0 <= gap <= 1 or not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"a gap lies between 0 and 1, a seed between 0 and {MAX_SEED}")
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
@@ -61,7 +68,12 @@ def make_plan(
         raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
     stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
     seconds = None if work_limit is not None else round(search.seconds, 3)
-    baselines = {} if interrupted else baseline_values(problem, registry, seed, search.reached)
+    baselines: dict[str, int | None] = {}
+    try:
+        if not interrupted:
+            baselines = baseline_values(problem, registry, seed, search)
+    except KeyboardInterrupt:
+        stopped_by = "interrupted"
     if search.bound is not None and search.bound not in bounds:
         bounds.append(search.bound)
     provenance = {
@@ -73,16 +85,30 @@ def make_plan(
         "work_limit": work_limit,
         "gap": gap,
     }
-    return _assemble(
-        problem,
-        search.best,
-        bounds,
-        solver=solver,
-        seconds=seconds,
-        stopped_by=stopped_by,
-        baselines=baselines,
-        provenance=provenance,
-    )
+    with _uninterrupted():
+        return _assemble(
+            problem,
+            search.best,
+            bounds,
+            solver=solver,
+            seconds=seconds,
+            stopped_by=stopped_by,
+            baselines=baselines,
+            provenance=provenance,
+        )
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: the best plan is found, only its certificate is being written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _assemble(
@@ -123,6 +149,8 @@ def _assemble(
         provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
         problem=file,
     )
+    if len(problem.graph.ops) > SELF_CHECKED:
+        return plan
     try:
         check.check_plan(msgspec.to_builtins(plan))  # a plan that its own checker refuses never leaves this room
     except check.Refusal as refusal:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weftline.plan.model import Plan
-from weftline.units import format_time
+from weftline.units import format_name, format_time
 
-__all__ = ["guarantee", "summary"]
+__all__ = ["better_baseline", "guarantee", "summary"]
 
 _UNITS = {"latency": "latency", "throughput": "period"}
 
@@ -17,12 +17,27 @@ def guarantee(plan: Plan) -> str:
     if plan.bound_ns == 0:
         return "Nothing is known about how far this plan is from the best possible one."
     if plan.value_ns == plan.bound_ns:
-        return f"This plan is the best possible ({plan.proof} by {plan.bound_by})."
+        return f"This plan is the best possible{_of_its_kind(plan)} ({plan.proof} by {plan.bound_by})."
     slower = plan.value_ns / plan.bound_ns - 1
-    sentence = f"This plan is at most {slower:.1%} slower than the best possible ({plan.proof} by {plan.bound_by}"
+    best = f"the best possible{_of_its_kind(plan)}"
+    sentence = f"This plan is at most {slower:.1%} slower than {best} ({plan.proof} by {plan.bound_by}"
     if plan.proof == "claimed" and plan.proved_bound_ns:
         sentence += f"; {plan.value_ns / plan.proved_bound_ns - 1:.1%} proved independently"
     return sentence + ")."
+
+
+def _of_its_kind(plan: Plan) -> str:
+    """Bounds of a pipeline do not hold for replicas of the whole model."""
+    return " pipeline" if plan.objective == "throughput" else ""
+
+
+def better_baseline(plan: Plan) -> str:
+    """A sentence if a baseline beats the plan, else nothing."""
+    if plan.wins:
+        return ""
+    name = min((value, name) for name, value in plan.baselines.items() if value is not None)[1]
+    note = " (a whole model on every device, no pipeline)" if name == "replicas" else ""
+    return f"A baseline is better than this plan: {name}{note}."
 
 
 def summary(plan: Plan) -> str:
@@ -30,7 +45,7 @@ def summary(plan: Plan) -> str:
     graph = plan.problem.graph
     answer = f"{_UNITS[plan.objective]} {format_time(plan.value_ns)}"
     lines = [
-        f"{graph.name}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
+        f"{format_name(graph.name)}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
         f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
         f"solver {plan.solver}, stopped by {plan.stopped_by}"
         + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),
@@ -38,11 +53,9 @@ def summary(plan: Plan) -> str:
     for name, value in plan.baselines.items():
         lines.append(
             f"  {name:<14} "
-            + ("does not fit" if value is None else f"{format_time(value):>10}  {_versus(plan, value)}")
+            + ("breaks a limit" if value is None else f"{format_time(value):>10}  {_versus(plan, value)}")
         )
-    if not plan.wins:
-        better = min((v, k) for k, v in plan.baselines.items() if v is not None)[1]
-        lines.append(f"A baseline is better than this plan: {better}.")
+    lines += [sentence] if (sentence := better_baseline(plan)) else []
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ def check_feasible(problem: Problem) -> Problem:
     """Return the problem, or raise `InfeasibleError` with what stands in the way."""
     _check_devices(problem)
     _check_single_sets(problem)
+    _check_activations(problem)
     _check_total(problem)
     return problem
 
@@ -65,6 +66,35 @@ def _check_single_sets(problem: Problem) -> None:
         raise InfeasibleError(
             f"{names} need {format_bytes(int(need[short[0]]))} of weights on one device",
             conflicts=(f"the largest device that can run them holds {format_bytes(int(room[short[0]]))}",),
+            proved=True,
+        )
+
+
+def _check_activations(problem: Problem) -> None:
+    """While an op runs, its weights, inputs, outputs and workspace are all on its device."""
+    if problem.rules.memory == "static":
+        return
+    arrays = problem.graph.arrays
+    need = arrays.weight_bytes + arrays.workspace_bytes
+    readers = np.repeat(np.arange(len(arrays.producer)), np.diff(arrays.consumer_ptr))
+    np.add.at(need, arrays.consumer_of, arrays.tensor_bytes[readers])
+    made = arrays.producer >= 0
+    np.add.at(need, arrays.producer[made], arrays.tensor_bytes[made])
+    # An op that takes no time holds nothing; a stage of a pipeline counts every op.
+    instant = (
+        problem.cost.time == 0 if problem.rules.objective == "latency" else np.zeros_like(problem.cost.time, np.bool_)
+    )
+    possible = (problem.cost.time != ABSENT) & (instant | (need[:, None] <= problem.capacity))
+    short = np.flatnonzero(~possible.any(axis=1))
+    if len(short):
+        op = int(short[0])
+        raise InfeasibleError(
+            f"op {problem.graph.ops[op].name!r} needs {format_bytes(int(need[op]))} while it runs",
+            conflicts=tuple(
+                f"{device.id} holds {format_bytes(int(capacity))}"
+                for device, capacity, time in zip(problem.devices, problem.capacity, problem.cost.time[op], strict=True)
+                if time != ABSENT
+            )[:8],
             proved=True,
         )
 

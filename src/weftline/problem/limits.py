@@ -85,5 +85,7 @@ def _matches(graph: Graph, pattern: str, what: str) -> list[int]:
     found = [i for i, op in enumerate(graph.ops) if expression.match(op.name)]
     if not found:
         near = ", ".join(repr(op.name) for op in graph.ops[:3])
-        raise InputError(f"{what} {pattern!r} matches no op of {graph.name!r}", hint=f"ops are named like {near}")
+        raise InputError(
+            f"{pattern!r} matches no op of {graph.name!r}", where=f"limits.{what}", hint=f"ops are named like {near}"
+        )
     return found

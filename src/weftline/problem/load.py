@@ -115,7 +115,10 @@ def build_problem(
     """Cost a graph on a cluster (analytic unless a table is given), apply the cluster's limits, check feasibility."""
     cost = cost or analytic_costs(graph, cluster)
     limits = msgspec.structs.replace(cluster.limits, together=()) if "together" in without else cluster.limits
-    cost, together = apply_limits(graph, cluster.index, cost, limits)
+    try:
+        cost, together = apply_limits(graph, cluster.index, cost, limits)
+    except InputError as error:
+        raise error.at(f"cluster {cluster.name!r}") from error
     buses = tuple((cluster.index[k.source], cluster.index[k.target], k.shared) for k in cluster.links if k.shared)
     rules = rules or Rules()
     problem = Problem(graph, cluster.devices, cost, msgspec.structs.replace(rules, stages=0), together, buses)

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from weftline import __version__
+from weftline.plugins import broken_plugins
 
 __all__ = ["Finding", "checkup"]
 
@@ -46,6 +47,8 @@ def checkup() -> list[Finding]:
     findings += [_package(name, True, "reinstall weftline") for name in _NEEDED]
     findings += [_package(name, False, f"pip install 'weftline[{extra}]'") for name, extra in _EXTRAS.items()]
     findings += [_kernels(), _machine()]
+    broken = broken_plugins()
+    findings += [Finding("plugin", False, True, f"{name}: {reason}") for name, reason in broken.items()]
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     findings.append(
         Finding("chromium", chromium is not None, False, chromium or "only the tests of the report need it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weftline.plan import Plan
-from weftline.units import format_bytes, format_time
+from weftline.units import format_bytes, format_name, format_time
 
 __all__ = ["Rows", "comparison_rows", "device_rows", "stage_rows"]
 
@@ -16,7 +16,7 @@ def comparison_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
     rows: Rows = [(f"this plan ({plan.solver})", format_time(plan.value_ns), "1.00x")]
     for name, value in sorted(plan.baselines.items(), key=lambda item: (item[1] is None, item[1] or 0)):
         if value is None:
-            rows.append((name, "does not fit", ""))
+            rows.append((name, "breaks a limit", ""))
         else:
             rows.append((name, format_time(value), f"{value / plan.value_ns:.2f}x" if plan.value_ns else ""))
     share = f"{plan.bound_ns / plan.value_ns:.2f}x" if plan.value_ns else ""
@@ -37,13 +37,25 @@ def device_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
     return ("device", "ops", "load", "busy", "memory", "limit"), rows
 
 
+def _ends(plan: Plan) -> tuple[dict[str, str], dict[str, str]]:
+    """The first and the last op of each device, in the graph's order."""
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
+    for op, device in plan.placement.items():
+        name = format_name(op)
+        first.setdefault(device, name)
+        last[device] = name
+    return first, last
+
+
 def stage_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
     """Every stage of a pipeline, in order."""
+    first, last = _ends(plan)
     rows: Rows = [
         (
             str(number),
             stage.device,
-            str(stage.ops),
+            f"{stage.ops}: {first[stage.device]} .. {last[stage.device]}",
             format_time(stage.compute_ns),
             format_time(stage.in_ns),
             format_time(stage.out_ns),

@@ -20,13 +20,19 @@ _SOURCES = sorted(
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile on first use, keep the machine code on disk, release the interpreter lock."""
-    return cast(Callable[P, R], _stamped(numba.njit(cache=True, nogil=True)(function)))
+    return cast(Callable[P, R], _compile(function))
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """A function that only kernels call: without the wrapper for Python it compiles several times faster."""
-    compiled = numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return cast(Callable[P, R], _stamped(compiled))
+    return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))
+
+
+def _compile(function: Any, **options: bool) -> Any:
+    try:
+        return _stamped(numba.njit(cache=True, nogil=True, **options)(function))
+    except RuntimeError:  # nowhere to keep machine code (a read-only installation and home): compile in every process
+        return numba.njit(nogil=True, **options)(function)
 
 
 def _stamped(dispatcher: Any) -> Any:

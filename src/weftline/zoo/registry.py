@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from weftline.errors import UsageError
+from weftline.plugins import load_plugins
 from weftline.zoo.architecture import Architecture
 from weftline.zoo.builder import Builder
 
@@ -34,8 +34,7 @@ _BUILT_IN = (
 def architectures() -> dict[str, Architecture]:
     """All architectures by name: ours, then those other packages offer as `weftline.architectures` entry points."""
     found = [entry for module in _BUILT_IN for entry in import_module(f"weftline.zoo.{module}").ARCHITECTURES]
-    for point in entry_points(group="weftline.architectures"):
-        found.append(point.load())
+    found += load_plugins("weftline.architectures")
     return {architecture.name: architecture for architecture in found}
 
 

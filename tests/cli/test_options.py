@@ -1,0 +1,47 @@
+"""Tests of the words of the command line: shapes, times, shares, clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from weftline.cli.options import find_cluster, read_gap, read_seconds, read_shapes
+from weftline.errors import InputError, UsageError
+
+
+def test_shapes() -> None:
+    """Tests names with signs in them, scalars, and what is no shape."""
+    assert read_shapes(["input=1x3x224x224", "a=b=2", "s="]) == {"input": (1, 3, 224, 224), "a=b": (2,), "s": ()}
+    for word in ("input", "input=ax3", "input=1x", "=1x2", "x=0x3", "x=-1"):
+        with pytest.raises(UsageError):
+            read_shapes([word])
+
+
+def test_seconds() -> None:
+    """Tests bare numbers, units, and what is no time."""
+    assert (read_seconds("60"), read_seconds("1.5 min"), read_seconds("20ms"), read_seconds(None)) == (
+        60,
+        90,
+        0.02,
+        None,
+    )
+    with pytest.raises(UsageError, match="--time"):
+        read_seconds("soon")
+
+
+def test_gap() -> None:
+    """Tests shares with and without a sign."""
+    assert (read_gap("1%"), read_gap("0.5"), read_gap(None)) == (0.01, 0.5, None)
+    with pytest.raises(UsageError, match="--gap"):
+        read_gap("120%")
+
+
+def test_clusters(tmp_path) -> None:
+    """Tests presets and files, and that the hash follows the text."""
+    preset, digest = find_cluster("edge")
+    path = tmp_path / "mine.toml"
+    path.write_text(preset.to_toml())
+    mine, other = find_cluster(str(path))
+    assert mine.devices == preset.devices
+    assert digest != other
+    with pytest.raises(InputError, match="presets are"):
+        find_cluster("nowhere")
