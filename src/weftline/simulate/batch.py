@@ -10,10 +10,10 @@ from weftline.errors import UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.simulate.jit import kernel
-from weftline.simulate.latency_kernel import INFEASIBLE, Workspace, run_batch, run_order, workspace
+from weftline.simulate.latency_kernel import INFEASIBLE, Workspace, run_order, workspace
 from weftline.simulate.memory import latency_peaks
 from weftline.simulate.order import default_order
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, reordered, tables
 from weftline.simulate.throughput import stage_loads, stage_peaks
 
 __all__ = ["INFEASIBLE", "Evaluation", "evaluate"]
@@ -43,35 +43,47 @@ def evaluate(
     if problem.rules.objective == "throughput":
         _loads_batch(table, placements, values, np.zeros((0, 0), np.int64) if peaks is None else peaks)
         return Evaluation(values, peaks)
-    orders = default_order(problem)[None] if orders is None else np.ascontiguousarray(np.atleast_2d(orders), np.int32)
+    numbers = np.zeros(0, np.int32)
+    if orders is None:
+        numbers, table = _in_default_order(problem)
+        orders = np.arange(n, dtype=np.int32)[None]
+    orders = np.ascontiguousarray(np.atleast_2d(orders), np.int32)
     if orders.shape[1] != n or len(orders) not in (1, len(placements)) or not 0 <= orders.min() <= orders.max() < n:
         raise UsageError("orders are rows of op numbers, one row for all placements or one each")
-    start, end, space = np.zeros(n, np.int64), np.zeros(n, np.int64), workspace(table)
-    if peaks is None:
-        run_batch(table, orders, placements, values, start, end, space)
-    else:
-        _latency_batch(table, orders, placements, values, peaks, start, end, space)
+    room = np.zeros((0, 0), np.int64) if peaks is None else peaks
+    _latency_batch(table, numbers, orders, placements, values, room, workspace(table))
     return Evaluation(values, peaks)
+
+
+def _in_default_order(problem: Problem) -> tuple[Indices, Tables]:
+    """The default order, and the problem's tables in it (cached on the problem)."""
+    found: tuple[Indices, Tables] | None = problem.__dict__.get("_in_default_order")
+    if found is None:
+        order = default_order(problem)
+        found = order, reordered(tables(problem), order)
+        problem.__dict__["_in_default_order"] = found
+    return found
 
 
 @kernel
 def _latency_batch(
-    table: Tables,
-    orders: Indices,
-    placements: Indices,
-    values: Ints,
-    peaks: Ints,
-    start: Ints,
-    end: Ints,
-    space: Workspace,
+    table: Tables, numbers: Indices, orders: Indices, placements: Indices, values: Ints, peaks: Ints, space: Workspace
 ) -> None:
-    sent = np.zeros((len(table.consumer_of) + 1, 6), np.int64)
+    """Fill values (and peaks, if there is room). `numbers`: which op each row of the table is, where renumbered."""
+    n = len(table.time)
+    start, end, renumbered = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(len(numbers), np.int32)
+    sent = np.zeros((len(table.consumer_of) + 1 if len(peaks) else 1, 6), np.int64)
     for row in range(len(placements)):
+        placement = placements[row]
+        if len(numbers):
+            for op in range(n):
+                renumbered[op] = placement[numbers[op]]
+            placement = renumbered
         order = orders[row if len(orders) > 1 else 0]
-        value, count = run_order(table, order, placements[row], start, end, sent, True, space)
+        value, count = run_order(table, order, placement, start, end, sent, len(peaks) > 0, space)
         values[row] = value
-        if value < INFEASIBLE:
-            peaks[row] = latency_peaks(table, placements[row], start, end, sent[:count])
+        if len(peaks) and value < INFEASIBLE:
+            peaks[row] = latency_peaks(table, placement, start, end, sent[:count])
 
 
 @kernel

@@ -14,7 +14,7 @@ from weftline.simulate.jit import kernel, part
 from weftline.simulate.sorting import sort_rows
 from weftline.simulate.tables import Tables
 
-__all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_batch", "run_order", "workspace"]
+__all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_order", "workspace"]
 
 INFEASIBLE = 2**62
 FEW = 24
@@ -156,17 +156,6 @@ def _note(sent: Ints, row: int, tensor: int, origin: int, target: int, consumer:
     sent[row, 3] = consumer
     sent[row, 4] = begin
     sent[row, 5] = begin + length
-
-
-@kernel
-def run_batch(
-    table: Tables, orders: Indices, placements: Indices, values: Ints, start: Ints, end: Ints, space: Workspace
-) -> None:
-    """The value of every placement; `orders` has one row for all or one row each."""
-    nothing = np.zeros((1, 6), np.int64)
-    for row in range(len(placements)):
-        order = orders[row if len(orders) > 1 else 0]
-        values[row] = run_order(table, order, placements[row], start, end, nothing, False, space)[0]
 
 
 @part
