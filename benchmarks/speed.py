@@ -27,6 +27,8 @@ __all__ = ["layered_problem", "measure_growth", "measure_simulator"]
 SEED = 7
 GOAL = 25_000
 """Evaluations per second of 1,000 ops on 4 devices on one idle core."""
+LEAST = 8
+"""Placements in a batch, at least: a search costs many placements of one problem, not one of each in turn."""
 
 
 def layered_problem(ops: int, objective: str = "latency") -> Problem:
@@ -127,7 +129,7 @@ def measure_growth(sizes: tuple[int, ...], *, work: int, repeats: int) -> dict[s
     for ops in sizes:
         problem = layered_problem(ops)
         draw = Draw(problem, np.random.default_rng(SEED))
-        shapes[str(ops)], counts[str(ops)] = _shape(problem), max(1, work // ops)
+        shapes[str(ops)], counts[str(ops)] = _shape(problem), max(LEAST, work // ops)
         actions[str(ops)] = _timed(problem, draw.anywhere, counts[str(ops)])
         evaluate(problem, draw.anywhere(1))
     seconds = interleaved(actions, repeats)
