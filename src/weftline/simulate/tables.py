@@ -116,8 +116,8 @@ def reordered(table: Tables, order: Indices) -> Tables:
     rank = np.zeros(len(table.transfer), np.int32)
     rank[used] = np.arange(len(used), dtype=np.int32)
     return table._replace(
-        time=table.time[order],
-        transfer=table.transfer[used],
+        time=_narrow(table.time[order]),
+        transfer=_narrow(table.transfer[used]),
         transfer_row=rank[row],
         producer=producer[tensors],
         consumer_ptr=consumer_ptr.astype(np.int32),
@@ -134,6 +134,11 @@ def reordered(table: Tables, order: Indices) -> Tables:
         backward=table.backward[order],
         tied_of=place[table.tied_of],
     )
+
+
+def _narrow(times: Ints) -> Ints:
+    """In 32 bits where they fit: half the memory to walk through. (Sums are made in 64 bits all the same.)"""
+    return times.astype(np.int32) if times.max(initial=0) < 2**31 else times
 
 
 def _rows(pointer: NDArray[Any], order: NDArray[Any]) -> tuple[Ints, Ints]:
