@@ -89,11 +89,33 @@ def test_single_device_is_the_baseline() -> None:
     assert _best("auto", problem).placement.tolist() == [1, 1]
 
 
-def test_auto_gives_its_reasons() -> None:
-    """Tests the error when no heuristic finds anything: not a proof."""
+def test_auto_proves_that_there_is_no_pipeline() -> None:
+    """Tests a chain that would have to come back to its first device: a cycle of stages, so infeasible, with proof."""
     problem = _chain([[1, 1]] * 2, weights=[2, 2], capacity=[1, 5], together=())
     assert _best("auto", problem).placement.tolist() == [1, 1]
-    with pytest.raises(InfeasibleError, match="no heuristic found a plan") as caught:
+    with pytest.raises(InfeasibleError, match="no pipeline satisfies the limits") as caught:
         _best("auto", _chain([[1, -1], [-1, 1], [1, -1]]))
-    assert not caught.value.proved
-    assert len(caught.value.conflicts) >= 1
+    assert caught.value.proved
+
+
+def test_pack_finds_the_order_of_devices_that_fits() -> None:
+    """Tests a chain whose large first op fits only the second device: the pipeline must run through it first."""
+    problem = _chain([[1, 1], [1, 1]], weights=[5, 2], capacity=[2, 5])
+    greedy = Search(problem)
+    partition.solvers()["greedy"].solve(greedy)
+    assert greedy.best is None
+    assert _best("auto", problem).placement.tolist() == [1, 0]
+
+
+def test_pack_counts_tied_weights() -> None:
+    """Tests that two cheap ops with a large shared weight are split where the fast device cannot hold all."""
+    shared = _chain([[1, 9]] * 2, weights=[1, 1], capacity=[4, 9], tied=[(3, (0, 1))])
+    assert _best("pack", shared).value == 9
+
+
+def test_pack_leaves_room_for_activations() -> None:
+    """Tests that a tensor too large to stand beside both weights makes it pack again."""
+    problem = problem_of(
+        [[1, 5], [1, 5]], [Wire(0, (1,), 0, bytes=4)], weights=[3, 3], capacity=[9, 20], objective="throughput"
+    )
+    assert _best("pack", problem).value == 5

@@ -1,4 +1,4 @@
-"""The default: every cheap heuristic in turn, the best one wins."""
+"""The default: every cheap heuristic in turn, the best one wins; exact packing where memory defeats them all."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ def _solve(search: Search) -> None:
     from weftline.partition import solvers
 
     reasons = best_of(search, solvers(), HEURISTICS)
+    if search.best is None:
+        solvers()["pack"].solve(search)
     if search.best is None:
         raise InfeasibleError("no heuristic found a plan within the limits", conflicts=(*reasons, *search.refused))
 

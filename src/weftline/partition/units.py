@@ -32,6 +32,8 @@ class Units:
     """(U, K)"""
     weight: Ints
     """(U,): bytes of weights."""
+    edges: tuple[tuple[int, int], ...]
+    """Pairs of units with a forward tensor between them, each once."""
 
 
 def make_units(problem: Problem) -> Units:
@@ -59,10 +61,11 @@ def make_units(problem: Problem) -> Units:
     order = rustworkx.lexicographical_topological_sort(quotient, key=lambda c: f"{first[c]:012d}")
     position = np.zeros(len(components), np.int64)
     position[order] = np.arange(len(components))
-    return _collect(problem, position[component])
+    edges = sorted((int(position[a]), int(position[b])) for a, b in links if a != b)
+    return _collect(problem, position[component], tuple(edges))
 
 
-def _collect(problem: Problem, unit_of_group: Ints) -> Units:
+def _collect(problem: Problem, unit_of_group: Ints, edges: tuple[tuple[int, int], ...]) -> Units:
     count = int(unit_of_group.max()) + 1
     of = unit_of_group[problem.group].astype(np.int32)
     time = np.zeros((count, len(problem.devices)), np.int64)
@@ -71,4 +74,4 @@ def _collect(problem: Problem, unit_of_group: Ints) -> Units:
     np.logical_and.at(allowed, unit_of_group, allowed_devices(problem))
     weight = np.zeros(count, np.int64)
     np.add.at(weight, unit_of_group, least_memory(problem))
-    return Units(of, np.bincount(of, minlength=count), time, allowed, weight)
+    return Units(of, np.bincount(of, minlength=count), time, allowed, weight, edges)

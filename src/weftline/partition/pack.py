@@ -1,0 +1,132 @@
+"""When memory is so tight that the heuristics run into a wall: CP-SAT finds a pipeline that fits, with little compute.
+
+Exact for the memory of weights and for the order of stages; transfers are not in its objective. Where activations
+overflow a device, it packs again with room for them. Proves infeasibility of the first packing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices, Ints
+from weftline.partition.units import Units, make_units
+from weftline.problem import Problem
+from weftline.search import Search, Solver
+from weftline.simulate import simulate_throughput
+
+__all__ = ["SOLVER"]
+
+MAX_CHOICES = 100_000
+ATTEMPTS = 8
+
+
+def _solve(search: Search) -> None:
+    problem = search.problem
+    units = make_units(problem)
+    if units.allowed.sum() > MAX_CHOICES:
+        raise InfeasibleError(f"packing {len(units.size)} units of ops exactly is too large")
+    room = problem.capacity.copy()
+    for attempt in range(ATTEMPTS):
+        placement = _pack(search, units, room, proof=attempt == 0)
+        if placement is None or search.offer(placement) is not None or search.stopped_by:
+            return
+        try:
+            overflow = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
+        except InfeasibleError:
+            return
+        if not overflow.any():
+            return
+        room -= overflow
+
+
+def _pack(search: Search, units: Units, room: Ints, *, proof: bool) -> Indices | None:
+    """A pipeline whose weights fit into `room`; None or, for a `proof`, an error if there is none."""
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
+    model = cp_model.CpModel()
+    chosen = {(u, d): model.new_bool_var("") for u, d in np.argwhere(units.allowed).tolist()}
+    for u in range(len(units.size)):
+        model.add_exactly_one(chosen[u, d] for d in range(len(problem.devices)) if (u, d) in chosen)
+    _order_stages(model, problem, units, chosen)
+    _limit_stages(model, problem, chosen)
+    _fit_memory(model, problem, units, chosen, room)
+    _respect_links(model, problem, units, chosen)
+    longest = model.new_int_var(0, int(units.time.max(axis=1, initial=0).sum()), "")
+    for d in range(len(problem.devices)):
+        model.add(sum(int(units.time[u, d]) * choice for (u, e), choice in chosen.items() if e == d) <= longest)
+    model.minimize(longest)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = search.seed
+    left = 10.0 if search.time_limit is None else max(0.1, search.time_limit - search.seconds)
+    solver.parameters.max_time_in_seconds = left
+    if search.work_limit is not None:
+        solver.parameters.max_deterministic_time = 5.0
+    status = solver.solve(model)
+    if status == cp_model.INFEASIBLE and proof:
+        raise InfeasibleError(
+            "no pipeline satisfies the limits",
+            conflicts=("which devices can run which ops", "memory of the weights", "links", "the order of the stages"),
+            proved=True,
+        )
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    device = np.zeros(len(units.size), np.int32)
+    for (u, d), choice in chosen.items():
+        if solver.boolean_value(choice):
+            device[u] = d
+    return device[units.of]
+
+
+def _order_stages(model: Any, problem: Problem, units: Units, chosen: dict[tuple[int, int], Any]) -> None:
+    """Every contiguous device has an even place of its own, every unit on a host an odd one; edges never go back."""
+    k = len(problem.devices)
+    position = [model.new_int_var(0, k - 1, "") for _ in range(k)]
+    model.add_all_different(position)
+    place = [model.new_int_var(-1, 2 * k - 1, "") for _ in units.size]
+    for (u, d), choice in chosen.items():
+        if not problem.host[d]:
+            model.add(place[u] == 2 * position[d]).only_enforce_if(choice)
+        else:
+            half = model.new_int_var(0, k, "")
+            model.add(place[u] == 2 * half - 1).only_enforce_if(choice)
+    for a, b in units.edges:
+        model.add(place[a] <= place[b])
+
+
+def _limit_stages(model: Any, problem: Problem, chosen: dict[tuple[int, int], Any]) -> None:
+    if problem.stage_limit >= len(problem.devices):
+        return
+    used = [model.new_bool_var("") for _ in problem.devices]
+    for (_, d), choice in chosen.items():
+        model.add_implication(choice, used[d])
+    model.add(sum(used) <= problem.stage_limit)
+
+
+def _fit_memory(model: Any, problem: Problem, units: Units, chosen: dict[tuple[int, int], Any], room: Ints) -> None:
+    for d in (d for d, device in enumerate(problem.devices) if device.capacity is not None):
+        load = [int(units.weight[u]) * choice for (u, e), choice in chosen.items() if e == d and units.weight[u]]
+        for tied in problem.graph.tied:
+            held = model.new_bool_var("")
+            for u in {int(units.of[op]) for op in tied.ops}:
+                if (u, d) in chosen:
+                    model.add_implication(chosen[u, d], held)
+            load.append(tied.bytes * held)
+        model.add(sum(load) <= int(room[d]))
+
+
+def _respect_links(model: Any, problem: Problem, units: Units, chosen: dict[tuple[int, int], Any]) -> None:
+    source, target, tensor = problem.graph.arrays.edges()
+    missing = problem.cost.transfer[problem.cost.transfer_row[tensor]] < 0
+    for e in np.flatnonzero(missing.any(axis=(1, 2))).tolist():
+        a, b = int(units.of[source[e]]), int(units.of[target[e]])
+        for x, y in np.argwhere(missing[e]).tolist():
+            if a != b and (a, x) in chosen and (b, y) in chosen:
+                model.add_bool_or(~chosen[a, x], ~chosen[b, y])
+
+
+SOLVER = Solver("pack", "a pipeline that fits memory (CP-SAT), for when memory is tight", _solve)
