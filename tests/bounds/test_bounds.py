@@ -114,3 +114,13 @@ def test_no_bound_is_above_the_optimum(objective: Objective) -> None:
             assert least is None or bound.value <= least, (seed, bound, least)
             tight[bound.by] += bound.value == least
     assert min(count for method, count in tight.items() if objective == "latency" or method != "path") >= 15, tight
+
+
+def test_load_counts_only_the_devices_that_may_be_used() -> None:
+    """Tests W / k on equal devices, and the best pair of three unequal ones, where only some may be used."""
+    times = [[3, 3, 3, 3]] * 8
+    for stages, value in ((1, 24), (2, 12), (3, 8), (4, 6), (0, 6)):
+        assert load_bound(problem_of(times, objective="throughput", stages=stages)).value == value
+    # Two of the devices with speeds 3 : 2 : 1 do 12 units of work in 12 / (1/2 + 1/3) = 14.4 at best.
+    unequal = problem_of([[2, 3, 6]] * 12, objective="throughput", stages=2)
+    assert load_bound(unequal).value == 15

@@ -1,8 +1,8 @@
 """The load bound: for weights lambda_d >= 0 of sum 1, the largest load >= sum of min over d of lambda_d * time.
 
-The best weights come from a small linear program by cutting planes (each cut is one pass over the table); they are
-rounded to integers, so the witness is exact. For the sequential runtime every op counts fully: the bound is the sum of
-the least times.
+Where a pipeline may use only u of the devices, it is enough that the u largest weights sum to 1. The best weights come
+from a small linear program by cutting planes (each cut is one pass over the table); they are rounded to integers, so
+the witness is exact. For the sequential runtime every op counts fully: the bound is the sum of the least times.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ def load_bound(problem: Problem) -> Bound:
         least = np.where(allowed, total, np.iinfo(np.int64).max).min(axis=1)
         return Bound(int(least.sum()), "load", {"kind": "work"}, perf_counter() - begun)
     times = np.where(allowed, total, -1)
-    weights = _best_weights(times)
-    return Bound(_value(times, weights), "load", {"kind": "load", "weights": weights}, perf_counter() - begun)
+    used = problem.stage_limit if problem.rules.objective == "throughput" else len(problem.devices)
+    weights = _best_weights(times, used)
+    return Bound(_value(times, weights, used), "load", {"kind": "load", "weights": weights}, perf_counter() - begun)
 
 
-def _value(times: Ints, weights: list[int]) -> int:
-    """ceil(sum over groups of min over devices of weight * time / sum of weights), in exact integers."""
+def _value(times: Ints, weights: list[int], used: int) -> int:
+    """ceil(sum over groups of min over devices of weight * time / the `used` largest weights), in exact integers."""
     total = sum(
         min(weight * time for weight, time in zip(weights, row, strict=True) if time >= 0) for row in times.tolist()
     )
-    return int(-(-total // sum(weights)))
+    return int(-(-total // sum(sorted(weights)[-used:])))
 
 
-def _best_weights(times: Ints) -> list[int]:
+def _best_weights(times: Ints, used: int) -> list[int]:
     """Kelley's method: the value is concave and piecewise linear in the weights."""
     devices = times.shape[1]
     cost = np.where(times >= 0, times, -1).astype(np.float64)
-    weights = np.full(devices, 1.0 / devices)
+    weights = np.full(devices, 1.0 / used)
     best, best_weights = -1.0, weights
     cuts: list[Floats] = []
     for _ in range(ROUNDS if devices > 1 else 1):
@@ -57,7 +58,7 @@ def _best_weights(times: Ints) -> list[int]:
         if value > best:
             best, best_weights = value, weights
         cuts.append(slope)
-        upper, proposal = _master(cuts)
+        upper, proposal = _master(cuts, used)
         if upper <= best * (1 + 1e-6):
             break
         weights = proposal if len(cuts) < 4 else 0.5 * (proposal + best_weights)  # stay near what is good
@@ -75,15 +76,20 @@ def _pass(cost: Floats, weights: Floats) -> tuple[float, Floats]:
     )
 
 
-def _master(cuts: list[Floats]) -> tuple[float, Floats]:
-    """max t with t <= cut . weights for every cut, weights in the simplex."""
+def _master(cuts: list[Floats], used: int) -> tuple[float, Floats]:
+    """max t with t <= cut . weights for every cut; the `used` largest weights sum to at most 1."""
     from ortools.math_opt.python import mathopt
 
     scale = max(float(cut.max()) for cut in cuts) or 1.0
     model = mathopt.Model()
     weights = [model.add_variable(lb=0.0, ub=1.0) for _ in cuts[0]]
     top = model.add_variable(lb=0.0)
-    model.add_linear_constraint(sum(weights) == 1.0)
+    # The sum of the largest u weights is the least of u * s + sum of max(0, weight - s) over s.
+    level = model.add_variable(lb=0.0)
+    above = [model.add_variable(lb=0.0) for _ in weights]
+    for weight, excess in zip(weights, above, strict=True):
+        model.add_linear_constraint(weight - level <= excess)
+    model.add_linear_constraint(used * level + sum(above) <= 1.0)
     for cut in cuts:
         model.add_linear_constraint(top <= sum(float(c) / scale * w for c, w in zip(cut, weights, strict=True)))
     model.maximize(top)

@@ -606,7 +606,9 @@ def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
     total = 0
     for group in _groups(problem):
         total += min(w * t for w, t in zip(weights, _group_times(problem, group), strict=True) if t >= 0)
-    return -(-total // sum(weights))
+    # A plan uses at most so many devices, so the weights of those it uses sum to this at most.
+    used = problem.stage_limit if problem.rule("objective", "throughput") else len(weights)
+    return -(-total // sum(sorted(weights)[-used:]))
 
 
 def _work_bound(problem: Problem, witness: dict[str, Any]) -> int:
