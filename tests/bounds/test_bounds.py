@@ -124,3 +124,31 @@ def test_load_counts_only_the_devices_that_may_be_used() -> None:
     # Two of the devices with speeds 3 : 2 : 1 do 12 units of work in 12 / (1/2 + 1/3) = 14.4 at best.
     unequal = problem_of([[2, 3, 6]] * 12, objective="throughput", stages=2)
     assert load_bound(unequal).value == 15
+
+
+def test_scarce_memory_makes_the_load_bound_stronger() -> None:
+    """Tests four ops of which the fast device holds only two: two must run on the slow one, 20 ns or more."""
+    free = problem_of([[1, 10]] * 4, objective="throughput")
+    scarce = problem_of([[1, 10]] * 4, weights=[5] * 4, capacity=[10, None], objective="throughput", memory="static")
+    assert load_bound(free).value < 5
+    bound = load_bound(scarce)
+    assert bound.witness is not None
+    assert bound.witness["prices"][1] == 0
+    assert bound.value == 20 == optimum(scarce)
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_priced_bounds_hold(objective: Objective) -> None:
+    """Tests that prices on memory never take the bound above the optimum of a tight problem."""
+    seen = 0
+    for seed in range(900):
+        problem = random_problem(seed, objective, max_ops=5, max_devices=3, runtime="parallel", memory="static")
+        try:
+            bound = load_bound(check_feasible(problem))
+        except InfeasibleError:
+            continue
+        if "prices" in (bound.witness or {}):
+            least = optimum(problem)
+            assert least is None or bound.value <= least
+            seen += 1
+    assert seen >= 5

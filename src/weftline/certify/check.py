@@ -603,9 +603,16 @@ def _group_times(problem: Problem, group: Iterable[int]) -> list[int]:
 def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
     weights = [whole(weight, "weight") for weight in rows(witness["weights"], "weights")]
     need(len(weights) == len(problem.ids) and sum(weights) > 0, "witness", "one weight per device, not all 0")
-    total = 0
+    # What is on a device fits its memory, so a price on every byte beyond the capacity never adds to a plan's cost.
+    prices = [whole(price, "price") for price in rows(witness.get("prices", [0] * len(weights)), "prices")]
+    limits = zip(prices, problem.capacity, strict=True)
+    need(all(limit is not None or price == 0 for price, limit in limits), "witness", "a price without a memory limit")
+    static = problem.rule("memory", "static")
+    total = -sum(price * (limit or 0) for price, limit in zip(prices, problem.capacity, strict=True))
     for group in _groups(problem):
-        total += min(w * t for w, t in zip(weights, _group_times(problem, group), strict=True) if t >= 0)
+        size = sum(problem.weight[op] + (problem.workspace[op] if static else 0) for op in group)
+        times = _group_times(problem, group)
+        total += min(w * t + p * size for w, p, t in zip(weights, prices, times, strict=True) if t >= 0)
     # A plan uses at most so many devices, so the weights of those it uses sum to this at most.
     used = problem.stage_limit if problem.rule("objective", "throughput") else len(weights)
     return -(-total // sum(sorted(weights)[-used:]))
