@@ -13,6 +13,7 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.partition.units import Units, make_units
+from weftline.place.pack import PACKING_SECONDS, solve_packing
 from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.simulate import simulate_throughput
@@ -28,21 +29,22 @@ def _solve(search: Search) -> None:
     units = make_units(problem)
     if units.allowed.sum() > MAX_CHOICES:
         raise InfeasibleError(f"packing {len(units.size)} units of ops exactly is too large")
-    room = problem.capacity.copy()
+    room, begun = problem.capacity.copy(), search.seconds
     for attempt in range(ATTEMPTS):
-        placement = _pack(search, units, room, proof=attempt == 0)
+        placement = _pack(search, units, room, begun, proof=attempt == 0)
         if placement is None or search.offer(placement) is not None or search.stopped_by:
             return
         try:
             overflow = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
         except InfeasibleError:
             return
-        if not overflow.any():
+        spent = search.work_limit is None and search.seconds > begun + PACKING_SECONDS
+        if spent or not overflow.any():
             return
         room -= overflow
 
 
-def _pack(search: Search, units: Units, room: Ints, *, proof: bool) -> Indices | None:
+def _pack(search: Search, units: Units, room: Ints, begun: float, *, proof: bool) -> Indices | None:
     """A pipeline whose weights fit into `room`; None or, for a `proof`, an error if there is none."""
     from ortools.sat.python import cp_model
 
@@ -59,14 +61,7 @@ def _pack(search: Search, units: Units, room: Ints, *, proof: bool) -> Indices |
     for d in range(len(problem.devices)):
         model.add(sum(int(units.time[u, d]) * choice for (u, e), choice in chosen.items() if e == d) <= longest)
     model.minimize(longest)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = search.seed
-    left = 10.0 if search.time_limit is None else max(0.1, search.time_limit - search.seconds)
-    solver.parameters.max_time_in_seconds = left
-    if search.work_limit is not None:
-        solver.parameters.max_deterministic_time = 5.0
-    status = solver.solve(model)
+    solver, status = solve_packing(search, model, begun)
     if status == cp_model.INFEASIBLE and proof:
         raise InfeasibleError(
             "no pipeline satisfies the limits",

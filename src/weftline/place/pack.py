@@ -6,6 +6,8 @@ packing.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,10 +18,12 @@ from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
 from weftline.simulate import simulate_latency
 
-__all__ = ["SOLVER"]
+__all__ = ["PACKING_SECONDS", "SOLVER", "solve_packing"]
 
-MAX_CHOICES = 400_000
+MAX_CHOICES = 150_000
 ATTEMPTS = 8
+PACKING_SECONDS = 10.0
+"""For all attempts together."""
 
 
 def _solve(search: Search) -> None:
@@ -28,9 +32,9 @@ def _solve(search: Search) -> None:
     times, allowed = group_times(problem)
     if allowed.sum() > MAX_CHOICES:
         raise InfeasibleError(f"packing {len(times)} groups of ops exactly is too large")
-    room = problem.capacity.copy()
+    room, begun = problem.capacity.copy(), search.seconds
     for attempt in range(ATTEMPTS):
-        placement = _pack(search, times, allowed, room, proof=attempt == 0)
+        placement = _pack(search, times, allowed, room, begun, proof=attempt == 0)
         if placement is None or search.offer(placement) is not None or search.stopped_by:
             return
         try:
@@ -38,9 +42,13 @@ def _solve(search: Search) -> None:
         except InfeasibleError:  # a missing link, which more room does not mend
             return
         room -= np.maximum(overflow, 0)
+        if search.work_limit is None and search.seconds > begun + PACKING_SECONDS:
+            return
 
 
-def _pack(search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, *, proof: bool) -> Indices | None:
+def _pack(
+    search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, begun: float, *, proof: bool
+) -> Indices | None:
     """A placement whose weights fit into `room`, with the least total work; None or, for a `proof`, an error."""
     from ortools.sat.python import cp_model
 
@@ -60,14 +68,7 @@ def _pack(search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, *
             load.append(tied.bytes * held)
         model.add(sum(load) <= int(room[d]))
     model.minimize(sum(int(times[g, d]) * choice for (g, d), choice in chosen.items()))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = search.seed
-    left = 20.0 if search.time_limit is None else max(0.1, search.time_limit - search.seconds)
-    solver.parameters.max_time_in_seconds = left
-    if search.work_limit is not None:
-        solver.parameters.max_deterministic_time = 10.0
-    status = solver.solve(model)
+    solver, status = solve_packing(search, model, begun)
     if status == cp_model.INFEASIBLE and proof:
         raise InfeasibleError("the weights cannot be packed into the devices' memory", proved=True)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -77,6 +78,27 @@ def _pack(search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, *
         if solver.boolean_value(choice):
             device[g] = d
     return device[problem.group]
+
+
+def solve_packing(search: Search, model: Any, begun: float) -> tuple[Any, Any]:
+    """One CP-SAT worker with the search's seed, within what is left of the time for packing, which began at `begun`.
+
+    Ctrl-C is left to Python: CP-SAT would stop this one call and swallow it.
+    """
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = search.seed
+    solver.parameters.catch_sigint_signal = False
+    if search.work_limit is not None:
+        solver.parameters.max_deterministic_time = 2.0
+    else:
+        left = begun + PACKING_SECONDS - search.seconds
+        if search.time_limit is not None:
+            left = min(left, search.time_limit - search.seconds)
+        solver.parameters.max_time_in_seconds = max(0.1, left)
+    return solver, solver.solve(model)
 
 
 SOLVER = Solver("pack", "least total work that fits memory (CP-SAT), for when memory is tight", _solve)

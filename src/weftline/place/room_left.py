@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.errors import InfeasibleError
-from weftline.graph.arrays import Indices
+from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 
@@ -15,12 +15,12 @@ __all__ = ["RoomLeft"]
 class RoomLeft:
     """Memory left on each device, counting weights alone, and the device of every group that has one."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, capacity: Ints | None = None) -> None:
         self._problem = problem
         self._allowed = [[d for d, yes in enumerate(row) if yes] for row in allowed_devices(problem).tolist()]
         self._need = least_memory(problem).tolist()
         self._group: list[int] = problem.group.tolist()
-        self._left: list[int] = problem.capacity.tolist()
+        self._left: list[int] = (problem.capacity if capacity is None else capacity).tolist()
         self._device: dict[int, int] = {}
         self._tied: dict[int, list[tuple[int, int]]] = {}
         for number, tied in enumerate(problem.graph.tied):
