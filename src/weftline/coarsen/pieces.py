@@ -47,7 +47,7 @@ class Pieces:
     transfer: Ints
     """(rows, K, K): ns from device to device. Flat tensors of the same maker and readers are added up."""
     ceiling: int | None = None
-    """Plans below it are not lost, so a bound of these pieces holds for the problem up to this value. None = any value."""
+    """Plans below it are not lost, so a bound of these pieces holds for the problem up to it. None = always."""
     exact: bool = True
     """False if merging may have lost good plans: then no bound of these pieces holds for the problem."""
 
