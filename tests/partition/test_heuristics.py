@@ -1,11 +1,11 @@
-"""Tests of units, filling and the simple partition heuristics, on examples worked out by hand."""
+"""Tests of filling and the simple partition heuristics, on examples worked out by hand."""
 
 import pytest
 
 from weftline import partition
+from weftline.coarsen import make_pieces
 from weftline.errors import InfeasibleError
 from weftline.partition.fill import fill_stages, stage_devices
-from weftline.partition.units import make_units
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads
@@ -24,34 +24,6 @@ def _best(name: str, problem: Problem) -> Loads:
     return search.best
 
 
-def test_units_join_sets_and_the_cycles_they_make() -> None:
-    """Tests that ops between two ops of a `together` set belong to its unit."""
-    units = make_units(_chain([[1, 2]] * 5, together=((1, 3),), weights=[1, 2, 4, 8, 16]))
-    assert units.of.tolist() == [0, 1, 1, 1, 2]
-    assert units.size.tolist() == [1, 3, 1]
-    assert units.time.tolist() == [[1, 2], [3, 6], [1, 2]]
-    assert units.weight.tolist() == [1, 14, 16]
-
-
-def test_units_of_a_training_graph_ignore_gradients() -> None:
-    """Tests that a backward op joined to its forward op makes no cycle."""
-    units = make_units(_chain([[1, 1]] * 4, backward=[2, 3], together=((0, 3), (1, 2))))
-    assert units.of.tolist() == [0, 1, 1, 0]
-
-
-def test_units_keep_the_devices_that_can_run_all() -> None:
-    """Tests that one op without a device keeps its whole unit away from it."""
-    units = make_units(_chain([[1, 1], [1, -1], [1, 1]], together=((0, 1),)))
-    assert units.allowed.tolist() == [[True, False], [True, True]]
-
-
-def test_units_are_in_topological_order() -> None:
-    """Tests that a set whose first op comes early but which depends on a later op is placed behind it."""
-    wires = [Wire(1, (2,), 0)]
-    units = make_units(problem_of([[1]] * 3, wires, objective="throughput", together=((0, 2),)))
-    assert units.of.tolist() == [1, 0, 1]
-
-
 def test_stage_devices_are_the_fastest_that_are_no_hosts() -> None:
     """Tests the choice of devices where fewer stages than devices are allowed."""
     problem = _chain([[9, 1, 2, 3]] * 2, hosts=[1], stages=2)
@@ -61,11 +33,11 @@ def test_stage_devices_are_the_fastest_that_are_no_hosts() -> None:
 def test_filling_goes_forward_and_falls_back_to_hosts() -> None:
     """Tests that memory and absent times move on to later devices, then to a host, never back."""
     problem = _chain([[1, 1, 9]] * 4, weights=[2, 2, 2, 2], capacity=[3, 4, None], hosts=[2])
-    chosen = fill_stages(problem, make_units(problem), [0, 1], problem.capacity, lambda stage, unit: False)
+    chosen = fill_stages(problem, make_pieces(problem), [0, 1], problem.capacity, lambda stage, piece: False)
     assert chosen.tolist() == [0, 1, 1, 2]
     blocked = _chain([[1, 1], [-1, 1], [1, -1]])
     with pytest.raises(InfeasibleError):
-        fill_stages(blocked, make_units(blocked), [0, 1], blocked.capacity, lambda stage, unit: False)
+        fill_stages(blocked, make_pieces(blocked), [0, 1], blocked.capacity, lambda stage, piece: False)
 
 
 def test_even_split_by_count() -> None:

@@ -1,4 +1,4 @@
-"""Fill stages one after another along the order of units; what a stage's device cannot run goes to a host device."""
+"""Fill stages one after another along the order of pieces; what a stage's device cannot run goes to a host device."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weftline.coarsen import Pieces
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.partition.units import Units
 from weftline.problem import Problem
 
 __all__ = ["fill_stages", "stage_devices"]
@@ -22,24 +22,24 @@ def stage_devices(problem: Problem) -> list[int]:
 
 
 def fill_stages(
-    problem: Problem, units: Units, devices: Sequence[int], room: Ints, full: Callable[[int, int], bool]
+    problem: Problem, pieces: Pieces, devices: Sequence[int], room: Ints, full: Callable[[int, int], bool]
 ) -> Indices:
-    """Put unit after unit on the current device while weights fit its `room`; `full(stage, unit)`: begin the next?"""
+    """Put pieces on the current device while weights fit its `room`; `full(stage, piece)`: begin the next?"""
     hosts = [d for d in range(len(problem.devices)) if problem.host[d]]
-    chosen = np.zeros(len(units.size), np.int32)
+    chosen = np.zeros(len(pieces.size), np.int32)
     left = room.tolist()
     stage = 0
-    for unit in range(len(units.size)):
-        while stage + 1 < len(devices) and full(stage, unit):
+    for piece in range(len(pieces.size)):
+        while stage + 1 < len(devices) and full(stage, piece):
             stage += 1
-        need = int(units.weight[unit])
+        need = int(pieces.weight[piece])
         ahead = devices[stage:]
-        fitting = [d for d in [*ahead, *hosts] if units.allowed[unit, d] and left[d] >= need]
+        fitting = [d for d in [*ahead, *hosts] if pieces.time[piece, d] >= 0 and left[d] >= need]
         if not fitting:
             raise InfeasibleError("a stage has no device that can run the next ops and hold their weights")
         device = fitting[0]
         if device in ahead:
             stage += ahead.index(device)
         left[device] -= need
-        chosen[unit] = device
-    return chosen[units.of]
+        chosen[piece] = device
+    return pieces.lift(chosen)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weftline.coarsen import Pieces, make_pieces
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.partition.fill import fill_stages, stage_devices
-from weftline.partition.units import Units, make_units
 from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.simulate import simulate_throughput
@@ -27,24 +27,24 @@ ATTEMPTS = 6
 def _solve(search: Search) -> None:
     """Bisect on the target; where activations overflow every answer, leave that much room and begin again."""
     problem = search.problem
-    units, devices = make_units(problem), stage_devices(problem)
+    pieces, devices = make_pieces(problem), stage_devices(problem)
     room = problem.capacity.copy()
     for _ in range(ATTEMPTS):
-        overflow = _bisect(search, units, devices, room)
+        overflow = _bisect(search, pieces, devices, room)
         if overflow is None or not overflow.any() or search.stopped_by:
             return
         room -= overflow
 
 
-def _bisect(search: Search, units: Units, devices: Sequence[int], room: Ints) -> Ints | None:
+def _bisect(search: Search, pieces: Pieces, devices: Sequence[int], room: Ints) -> Ints | None:
     """Offer the pipelines of several targets -> None if one was accepted, else the bytes that the last one lacked."""
     problem = search.problem
-    low, high = 0, int(units.time.max(axis=1, initial=0).sum())
+    low, high = 0, int(pieces.time.max(axis=1, initial=0).sum())
     overflow: Ints | None = np.zeros(len(room), np.int64)
     for _ in range(STEPS):
         target = (low + high) // 2
         try:
-            placement = fill_stages(problem, units, devices, room, _fuller_than(target, units, devices))
+            placement = fill_stages(problem, pieces, devices, room, _fuller_than(target, pieces, devices))
         except InfeasibleError:
             low = target
             continue
@@ -60,12 +60,12 @@ def _bisect(search: Search, units: Units, devices: Sequence[int], room: Ints) ->
     return overflow
 
 
-def _fuller_than(target: int, units: Units, devices: Sequence[int]) -> Callable[[int, int], bool]:
-    """Would a unit take the stage's compute above the target? If not, it counts as put there."""
+def _fuller_than(target: int, pieces: Pieces, devices: Sequence[int]) -> Callable[[int, int], bool]:
+    """Would a piece take the stage's compute above the target? If not, it counts as put there."""
     work = [0] * len(devices)
 
-    def full(stage: int, unit: int) -> bool:
-        time = int(units.time[unit, devices[stage]])
+    def full(stage: int, piece: int) -> bool:
+        time = max(0, int(pieces.time[piece, devices[stage]]))
         if work[stage] + time > target:
             return True
         work[stage] += time
