@@ -25,6 +25,7 @@ FLOW = [
     "simulate",
     "bounds",
     "search",
+    "cp_sat",
     "place",
     "partition",
     "schedule",

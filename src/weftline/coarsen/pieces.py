@@ -103,7 +103,7 @@ class Pieces:
     def equal(self) -> bool:
         """True if all stage devices are the same: times, transfers, memory."""
         stages = list(self.stage_devices)
-        if not stages or not self.flat:
+        if not stages or not self.flat or (self.transfer < 0).any():
             return False
         same_time = (self.time[:, stages] == self.time[:, stages[:1]]).all()
         return bool(same_time and len(set(self.problem.capacity[stages].tolist())) == 1)

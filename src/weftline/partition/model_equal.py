@@ -34,6 +34,19 @@ class EqualModel:
     """(piece, host device) -> true if it stands on that host."""
     stage_of_level: dict[int, int]
 
+    def exclude(self, device: int, held: Indices) -> None:
+        """No stage may hold exactly these pieces, nor that host."""
+        inside = set(held.tolist())
+        if self.pieces.problem.host[device]:
+            mine = {v: literal for (v, d), literal in self.host_of.items() if d == device}
+            self.model.add_bool_or([~literal if v in inside else literal for v, literal in mine.items()])
+            return
+        for level in self.stage_of_level:
+            here = {v: self.at.get((v, level)) for v in range(len(self.pieces.time))}
+            if all(here[v] is not None for v in inside):
+                others = [literal for v, literal in here.items() if literal is not None and v not in inside]
+                self.model.add_bool_or([*(~here[v] for v in inside), *others])
+
     def placement(self, true: Any) -> Indices:
         """Device of each piece in a solution; `true(variable)` gives a variable's value."""
         devices = self.pieces.stage_devices
@@ -45,13 +58,6 @@ class EqualModel:
             if true(here):
                 chosen[piece] = host
         return chosen
-
-    def hint(self, device: Indices, level: Ints) -> None:
-        """Begin at a known solution: device and level of each piece."""
-        for (piece, here), variable in self.at.items():
-            self.model.add_hint(variable, bool(level[piece] == here))
-        for (piece, host), variable in self.host_of.items():
-            self.model.add_hint(variable, bool(device[piece] == host))
 
 
 def build_equal_model(pieces: Pieces, target: int, scale: int, room: Ints) -> EqualModel | None:
@@ -142,22 +148,15 @@ def _hosts(
     if not hosts:
         return found
     on_stage = set(stage_levels)
+    slots: list[list[Any]] = [[] for _ in pieces.time]
+    for (v, level), here in at.items():
+        if level not in on_stage:
+            slots[v].append(here)
     for v in range(len(pieces.time)):
         able = [h for h in hosts if pieces.time[v, h] >= 0]
         found |= {(v, h): model.new_bool_var("") for h in able}
-        slots = [here for (u, level), here in _of(at, v) if level not in on_stage]
-        model.add(sum(found[v, h] for h in able) == sum(slots))
+        model.add(sum(found[v, h] for h in able) == sum(slots[v]))
     return found
-
-
-def _of(at: dict[tuple[int, int], Any], piece: int) -> list[tuple[tuple[int, int], Any]]:
-    levels, level = [], 0
-    while True:
-        if (piece, level) in at:
-            levels.append(((piece, level), at[piece, level]))
-        elif levels or level > 10_000:
-            return levels
-        level += 1
 
 
 def _stage_loads(
@@ -242,11 +241,8 @@ def _memory(
     tied = [(sorted({int(pieces.of[op]) for op in entry.ops}), entry.bytes) for entry in problem.graph.tied]
     everything = int(pieces.weight.sum()) + sum(size for _, size in tied)
     first = pieces.stage_devices[0]
-    groups = [(int(room[first]), {v: at[v, level] for v in range(len(pieces.time)) if (v, level) in at}) for level in stage_levels]
-    groups += [
-        (int(room[h]), {v: here for (v, host), here in host_of.items() if host == h})
-        for h in sorted({host for _, host in host_of})
-    ]
+    groups = [(int(room[first]), _column(at, level)) for level in stage_levels]
+    groups += [(int(room[h]), _column(host_of, h)) for h in sorted({host for _, host in host_of})]
     for limit, here in groups:
         if limit >= everything:
             continue
@@ -272,10 +268,14 @@ def _stage_limit(
     limit = pieces.problem.stage_limit
     if not hosts or limit >= len(stage_levels) + len(hosts):
         return
-    used = {key: model.new_bool_var("") for key in [*(("stage", x) for x in stage_levels), *(("host", h) for h in hosts)]}
-    for (_, level), here in at.items():
-        if ("stage", level) in used:
-            model.add_implication(here, used["stage", level])
-    for (_, host), here in host_of.items():
-        model.add_implication(here, used["host", host])
-    model.add(sum(used.values()) <= limit)
+    used = []
+    for column in [*(_column(at, level) for level in stage_levels), *(_column(host_of, host) for host in hosts)]:
+        used.append(model.new_bool_var(""))
+        for here in column.values():
+            model.add_implication(here, used[-1])
+    model.add(sum(used) <= limit)
+
+
+def _column(choices: dict[tuple[int, int], Any], place: int) -> dict[int, Any]:
+    """Piece -> its variable for one level or host."""
+    return {v: here for (v, where), here in choices.items() if where == place}

@@ -1,0 +1,108 @@
+"""How CP-SAT is called: with the search's seed and limits, in a thread that Ctrl-C and a stop rule can end.
+
+In: a model and a Search. Solutions and bounds are handed over while it runs, always in the caller's thread. Under a
+work limit there is one worker and a limit of deterministic time, so that the same call gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from weftline.search import Search
+
+__all__ = ["Outcome", "run_cp_sat"]
+
+POLL = 0.05
+"""Seconds between looks at a running solver."""
+
+
+class Outcome:
+    """What CP-SAT said in the end."""
+
+    def __init__(self, solver: Any, status: Any) -> None:
+        from ortools.sat.python import cp_model
+
+        self.infeasible = status == cp_model.INFEASIBLE
+        self.optimal = status == cp_model.OPTIMAL
+        self.solved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        self.bound = float(solver.best_objective_bound) if status != cp_model.MODEL_INVALID else 0.0
+
+
+def run_cp_sat(
+    search: Search,
+    model: Any,
+    *,
+    seconds: float | None = None,
+    work: float = 5.0,
+    workers: int = 1,
+    on_solution: Callable[[Callable[[Any], bool]], None],
+    on_bound: Callable[[float], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Solve within `seconds` (or, under a work limit, within `work` units of deterministic time)."""
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.random_seed = search.seed
+    solver.parameters.catch_sigint_signal = False
+    found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+    if search.work_limit is not None:
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = work
+    else:
+        solver.parameters.num_workers = workers
+        left = [value for value in (seconds, _left(search)) if value is not None]
+        if left:
+            solver.parameters.max_time_in_seconds = max(0.05, min(left))
+        solver.best_bound_callback = lambda bound: found.put(("bound", bound))
+
+    watch = cp_model.CpSolverSolutionCallback()
+    watch.on_solution_callback = lambda: found.put(("solution", list(watch.response_proto.solution)))
+
+    outcome: list[Any] = []
+    thread = Thread(target=lambda: outcome.append(solver.solve(model, watch)), daemon=True)
+    thread.start()
+
+    def hand_over() -> None:
+        while True:
+            try:
+                kind, what = found.get_nowait()
+            except Empty:
+                return
+            if search.best is not None and search.stopped_by:
+                continue
+            if kind == "solution":
+                on_solution(_reader(what))
+            elif on_bound is not None:
+                on_bound(what)
+
+    try:
+        while thread.is_alive():
+            thread.join(POLL)
+            if search.work_limit is None:
+                hand_over()
+                if search.stopped_by or (stop is not None and stop()):
+                    solver.stop_search()
+    finally:
+        while thread.is_alive():  # again and again: a call before the solver has begun would be lost
+            solver.stop_search()
+            thread.join(POLL)
+    hand_over()
+    return Outcome(solver, outcome[0])
+
+
+def _left(search: Search) -> float | None:
+    return None if search.time_limit is None else search.time_limit - search.seconds
+
+
+def _reader(values: list[int]) -> Callable[[Any], bool]:
+    """Reads a literal or a constant of the model in a solution."""
+
+    def true(literal: Any) -> bool:
+        index = literal.index
+        return bool(values[index]) if index >= 0 else not values[-index - 1]
+
+    return true
