@@ -1,8 +1,10 @@
 """Pieces: the parts that a pipeline can be cut into, numbered so that every forward edge goes up.
 
 Ops that must share a device are one piece, and so is everything on a cycle once they are joined (forward ops alone
-count: backward ops follow their forward op). Tensors that stay inside a piece are gone. In: a Problem. Out: `Pieces`;
-`merge` makes coarser ones of them.
+count: backward ops follow their forward op). Tensors that stay inside a piece are gone. A set that could stand on a
+host device is an exception, since its ops need not be contiguous there: as one piece it loses such plans (`exact` is
+false); split, its ops are pieces of their own, listed in `same`. In: a Problem. Out: `Pieces`; `merge` makes coarser
+ones of them.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class Pieces:
     """(rows, K, K): ns from device to device. Flat tensors of the same maker and readers are added up."""
     ceiling: int | None = None
     """Plans below it are not lost, so a bound of these pieces holds for the problem up to it. None = always."""
+    same: tuple[tuple[int, ...], ...] = ()
+    """Sets of pieces that must share a device (only where pieces were split)."""
     exact: bool = True
     """False if merging may have lost good plans: then no bound of these pieces holds for the problem."""
 
@@ -117,8 +121,8 @@ class Pieces:
         return time
 
 
-def make_pieces(problem: Problem) -> Pieces:
-    """Contract `together` sets, then cycles, and sort near the graph's own order."""
+def make_pieces(problem: Problem, *, split: bool = False) -> Pieces:
+    """Contract `together` sets (`split`: but for those that hosts can run), then cycles; sort near the graph's."""
     arrays, cost = problem.graph.arrays, problem.cost
     n = len(problem.graph.ops)
     source, target, _ = arrays.edges()
@@ -128,7 +132,23 @@ def make_pieces(problem: Problem) -> Pieces:
     readers, counts = _rows_at(arrays.consumer_ptr, arrays.consumer_of, made)
     ops = _Parts(cost.time, np.ones(n, np.int64), weight, source[forward], target[forward])
     tensors = _Tensors(arrays.producer[made], np.repeat(np.arange(len(made)), counts), readers, cost.transfer_row[made])
-    return _join(problem, np.arange(n), problem.group, ops, tensors, cost.transfer, (None, True))
+    group, same = problem.group.astype(np.int64), _able_on_host(problem)
+    if split:
+        for members in same:  # backward ops stay with the first
+            group[list(members[1:])] = int(group.max()) + 1 + np.arange(len(members) - 1)
+    keeps = _Keeps(None, split or not same, same if split else ())
+    return _join(problem, np.arange(n), group, ops, tensors, cost.transfer, keeps)
+
+
+def _able_on_host(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """The forward ops of every `together` set that has several and could stand on a host device."""
+    able, backward = problem.cost.time[:, problem.host] >= 0, problem.graph.arrays.backward
+    found = []
+    for members in problem.together:
+        forward = tuple(op for op in members if not backward[op])
+        if len(forward) > 1 and able[list(members)].all(axis=0).any():
+            found.append(forward)
+    return tuple(found)
 
 
 def merge(pieces: Pieces, group: Indices | Ints, *, ceiling: int | None = None, exact: bool = True) -> Pieces:
@@ -138,7 +158,7 @@ def merge(pieces: Pieces, group: Indices | Ints, *, ceiling: int | None = None, 
     tensor = np.repeat(np.arange(len(pieces.maker)), np.diff(pieces.reader_ptr))
     tensors = _Tensors(pieces.maker, tensor, pieces.reader_of, pieces.row)
     ceilings = [value for value in (pieces.ceiling, ceiling) if value is not None]
-    keeps = (min(ceilings, default=None), pieces.exact and exact)
+    keeps = _Keeps(min(ceilings, default=None), pieces.exact and exact, pieces.same)
     return _join(pieces.problem, pieces.of, np.asarray(group, np.int64), parts, tensors, pieces.transfer, keeps)
 
 
@@ -151,6 +171,15 @@ class _Parts:
     weight: Ints
     source: Indices
     target: Indices
+
+
+@dataclass(frozen=True)
+class _Keeps:
+    """What joining does to bounds, and which parts must share a device."""
+
+    ceiling: int | None
+    exact: bool
+    same: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +198,7 @@ def _join(
     parts: _Parts,
     tensors: _Tensors,
     transfer: Ints,
-    keeps: tuple[int | None, bool],
+    keeps: _Keeps,
 ) -> Pieces:
     number, count = _sorted_components(group, parts.source, parts.target)
     time = np.zeros((count, parts.time.shape[1]), np.int64)
@@ -179,6 +208,7 @@ def _join(
     key = np.unique(number[parts.source] * count + number[parts.target])
     key = key[key // count != key % count]
     next_ptr, next_of = _compressed(key // count, key % count, count)
+    joined = [tuple(sorted(set(number[list(members)].tolist()))) for members in keeps.same]
     maker, reader_ptr, reader_of, row, transfer = _tensors_between(number, tensors, transfer)
     return Pieces(
         problem=problem,
@@ -193,8 +223,9 @@ def _join(
         reader_of=reader_of,
         row=row,
         transfer=transfer,
-        ceiling=keeps[0],
-        exact=keeps[1],
+        ceiling=keeps.ceiling,
+        exact=keeps.exact,
+        same=tuple(members for members in joined if len(members) > 1),
     )
 
 

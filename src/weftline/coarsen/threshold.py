@@ -53,6 +53,9 @@ def _uncuttable(pieces: Pieces, target: int) -> NDArray[np.bool_]:
         left = first + out if added else np.maximum(first, out)
         right = second + into if added else np.maximum(second, into)
         apart |= able & (left < target) & (right < target)
+    for host in np.flatnonzero(problem.host).tolist():  # together on a host they would still be two nodes of the order
+        first, second = pieces.time[maker, host], pieces.time[pieces.reader_of, host]
+        apart |= (first >= 0) & (second >= 0) & (first + second < target)
     together: NDArray[np.bool_] = ~apart
     return together
 

@@ -10,7 +10,7 @@ from weftline.search import Solver, load_solvers
 
 __all__ = ["solvers"]
 
-_BUILT_IN = ("auto", "single_device", "even_split", "greedy", "exact", "pack")
+_BUILT_IN = ("auto", "single_device", "even_split", "greedy", "ideals", "exact", "pack")
 
 
 @cache

@@ -53,6 +53,8 @@ def fits_model(pieces: Pieces) -> bool:
 def prove(search: Search, pieces: Pieces, *, seconds: float | None = None, workers: int = 1, work: float = 5.0) -> None:
     """Search below the best known value until a stop rule fires, the time is over, or nothing better exists."""
     begun = search.seconds
+    if not pieces.exact:
+        pieces = make_pieces(search.problem, split=True)
     excluded: list[tuple[int, Indices]] = []
     while True:
         target = _worst(pieces) + 1 if search.best is None else search.best.value

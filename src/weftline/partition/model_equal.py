@@ -83,6 +83,11 @@ def build_equal_model(pieces: Pieces, target: int, scale: int, room: Ints) -> Eq
             for level in stage_levels:
                 if (v, level) in at:
                     model.add(at[v, level] == 0)
+    for first, *others in pieces.same:
+        for v in others:
+            for choices, places in ((at, stage_levels), (host_of, hosts)):
+                for place in places:
+                    model.add(choices.get((first, place), 0) == choices.get((v, place), 0))
     work = np.maximum(pieces.time[:, device], 0) // scale
     _stage_loads(model, pieces, at, stage_levels, work, scale, longest)
     _prefix_loads(model, pieces, up_to, work, low, high, stages, bool(hosts), longest)

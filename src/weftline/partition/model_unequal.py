@@ -55,6 +55,10 @@ def build_unequal_model(pieces: Pieces, target: int, scale: int, room: Ints) -> 
     chosen: Choices = {(v, d): model.new_bool_var("") for v, d in np.argwhere(able).tolist()}
     for v in range(len(pieces.time)):
         model.add_exactly_one(chosen[v, d] for d in np.flatnonzero(able[v]).tolist())
+    for first, *others in pieces.same:
+        for v in others:
+            for d in range(pieces.time.shape[1]):
+                model.add(chosen.get((first, d), 0) == chosen.get((v, d), 0))
     longest = model.new_int_var(0, max(0, (target - 1) // scale), "")
     _order_devices(model, pieces, chosen)
     _limit_stages(model, pieces, chosen)

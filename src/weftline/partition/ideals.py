@@ -1,0 +1,236 @@
+"""Exact by dynamic programming over ideals (sets of pieces that hold all their predecessors), where they are few.
+
+A pipeline of equal devices is a chain of ideals; the stage between two of them costs its work and what crosses its
+border. For every ideal and number of stages the best value so far is kept; stages that reach the best known value are
+never looked at. Only for equal devices without hosts, and where memory cannot bind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.bounds import Bound
+from weftline.coarsen import Pieces, contract_uncuttable, make_pieces, reduce_exactly
+from weftline.coarsen.reduce import memory_may_bind
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices, Ints
+from weftline.search import Search, Solver, best_of
+from weftline.simulate.jit import kernel, part
+
+__all__ = ["SOLVER", "search_ideals"]
+
+MOST_IDEALS = 20_000
+MOST_STEPS = 200_000_000
+"""Pairs of ideals that are looked at before giving up."""
+NEVER = 2**62
+
+
+def _solve(search: Search) -> None:
+    from weftline.partition import solvers
+
+    best_of(search, solvers(), ("single-device", "greedy", "even-split"))
+    if search.stopped_by and search.best is not None:
+        return
+    reason = search_ideals(search, reduce_exactly(make_pieces(search.problem)), np.zeros(1, np.int64))
+    if reason:
+        raise InfeasibleError(reason)
+
+
+def search_ideals(search: Search, pieces: Pieces, stop: Ints) -> str:
+    """Offer the best pipeline below the best known value, or the bound that there is none -> why not, or nothing."""
+    problem = search.problem
+    if not pieces.equal or problem.host.any() or not pieces.exact:
+        return "ideals are for equal devices without hosts"
+    if memory_may_bind(problem) or problem.rules.communication == "overlapped":
+        return "ideals know neither memory nor overlapped communication"
+    if search.best is None:
+        return "ideals need a first pipeline"
+    target = search.best.value
+    contracted = contract_uncuttable(pieces, target)
+    lattice = list_ideals(contracted)
+    if lattice is None:
+        return f"the pieces have more than {MOST_IDEALS} ideals"
+    value, device = _best_chain(contracted, lattice, target, stop)
+    if value < 0:
+        return "too many pairs of ideals"
+    if value < NEVER:
+        search.offer(contracted.lift(device))
+    bound = contracted.lift_bound(min(value, target))
+    search.offer_bound(Bound(bound, "ideals", seconds=search.seconds))
+    return ""
+
+
+def list_ideals(pieces: Pieces) -> tuple[Indices, Indices, Indices] | None:
+    """All ideals by size: compressed rows ideal -> (piece to add, ideal with it). None if there are too many."""
+    count = len(pieces.time)
+    pointer, before = pieces.before
+    needs = [sum(1 << int(u) for u in before[pointer[v] : pointer[v + 1]]) for v in range(count)]
+    later = [pieces.next_of[pieces.next_ptr[v] : pieces.next_ptr[v + 1]].tolist() for v in range(count)]
+    ready = [frozenset(v for v in range(count) if needs[v] == 0)]
+    number, sets = {0: 0}, [0]
+    rows: list[list[tuple[int, int]]] = []
+    index = 0
+    while index < len(sets):
+        here, free = sets[index], ready[index]
+        row = []
+        for v in sorted(free):
+            grown = here | 1 << v
+            if grown not in number:
+                if len(sets) > MOST_IDEALS:
+                    return None
+                number[grown] = len(sets)
+                sets.append(grown)
+                ready.append(free - {v} | {x for x in later[v] if needs[x] & ~grown == 0})
+            row.append((v, number[grown]))
+        rows.append(row)
+        ready[index] = frozenset()
+        index += 1
+    ptr = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=ptr[1:])
+    flat = np.array([pair for row in rows for pair in row], np.int32).reshape(-1, 2)
+    return ptr, flat[:, 0].copy(), flat[:, 1].copy()
+
+
+def _best_chain(
+    pieces: Pieces, lattice: tuple[Indices, Indices, Indices], target: int, stop: Ints
+) -> tuple[int, Indices]:
+    """The best value below `target` (NEVER if there is none, -1 if it took too long) and its devices."""
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    ideals = len(lattice[0]) - 1
+    best = np.full((ideals, stages + 1), NEVER, np.int64)
+    origin = np.full((ideals, stages + 1), -1, np.int32)
+    work = np.ascontiguousarray(pieces.time[:, pieces.stage_devices[0]])
+    readers = np.diff(pieces.reader_ptr).astype(np.int32)
+    inner = (*lattice, *pieces.reads, *pieces.makes, readers, work, pieces.transfer_time)
+    if not _fill(*inner, target, best, origin, stop, MOST_STEPS):
+        return -1, np.zeros(0, np.int32)
+    last = ideals - 1
+    stage = int(best[last].argmin())
+    value = int(best[last, stage])
+    if value >= NEVER:
+        return NEVER, np.zeros(0, np.int32)
+    level = np.zeros(len(work), np.int32)
+    while last > 0:
+        first = int(origin[last, stage])
+        stage -= 1
+        level[_held(lattice, last, len(work)) & ~_held(lattice, first, len(work))] = stage
+        last = first
+    return value, np.array(pieces.stage_devices, np.int32)[level]
+
+
+def _held(lattice: tuple[Indices, Indices, Indices], ideal: int, count: int) -> NDArray[np.bool_]:
+    """The pieces of an ideal, by walking down to the empty one."""
+    ptr, added, grown = lattice
+    held = np.zeros(count, np.bool_)
+    while ideal > 0:
+        edge = int(np.flatnonzero(grown == ideal)[0])
+        held[added[edge]] = True
+        ideal = int(np.searchsorted(ptr, edge, side="right")) - 1
+    return held
+
+
+@kernel
+def _fill(
+    ptr: Indices,
+    added: Indices,
+    grown: Indices,
+    read_ptr: Indices,
+    read_of: Indices,
+    made_ptr: Indices,
+    made_of: Indices,
+    readers: Indices,
+    work: Ints,
+    cost: Ints,
+    target: int,
+    best: Ints,
+    origin: Indices,
+    stop: Ints,
+    limit: int,
+) -> bool:
+    """best[J, j + 1] = the least over ideals I inside J of max(best[I, j], cost of stage J - I), if below target."""
+    ideals, stages = len(ptr) - 1, best.shape[1] - 1
+    best[0, 0] = 0
+    seen = np.full(ideals, -1, np.int64)
+    count = np.zeros(len(readers), np.int32)
+    maker_in = np.zeros(len(readers), np.bool_)
+    path = np.zeros(len(work) + 1, np.int64)  # ideals on the way down
+    edge = np.zeros(len(work) + 1, np.int64)  # next edge to try at each
+    steps = 0
+    for start in range(ideals):
+        least = NEVER
+        for j in range(stages):
+            least = min(least, best[start, j])
+        if least >= target:
+            continue
+        if stop[0] != 0 or steps > limit:
+            return False
+        depth, load, total = 0, 0, 0
+        path[0], edge[0] = start, ptr[start]
+        while depth >= 0:
+            here = path[depth]
+            if edge[depth] < ptr[here + 1]:
+                e = edge[depth]
+                edge[depth] += 1
+                v, there = added[e], grown[e]
+                if seen[there] == start or load + work[v] >= target:
+                    continue
+                seen[there] = start
+                steps += 1
+                load += work[v]
+                total += work[v] + _toggle(
+                    v, True, read_ptr, read_of, made_ptr, made_of, readers, cost, count, maker_in
+                )
+                if total < target:
+                    for j in range(stages):
+                        value = max(best[start, j], total)
+                        if value < best[there, j + 1]:
+                            best[there, j + 1] = value
+                            origin[there, j + 1] = start
+                depth += 1
+                path[depth], edge[depth] = there, ptr[there]
+            else:
+                if depth > 0:
+                    v = added[edge[depth - 1] - 1]
+                    load -= work[v]
+                    total -= work[v]
+                    total += _toggle(v, False, read_ptr, read_of, made_ptr, made_of, readers, cost, count, maker_in)
+                depth -= 1
+    return True
+
+
+@part
+def _toggle(
+    v: int,
+    enters: bool,
+    read_ptr: Indices,
+    read_of: Indices,
+    made_ptr: Indices,
+    made_of: Indices,
+    readers: Indices,
+    cost: Ints,
+    count: Indices,
+    maker_in: NDArray[np.bool_],
+) -> int:
+    """Put a piece into the stage or take it out -> how the transfers change."""
+    change = 0
+    for i in range(read_ptr[v], read_ptr[v + 1]):
+        t = read_of[i]
+        change -= _crossing(t, readers, cost, count, maker_in)
+        count[t] += 1 if enters else -1
+        change += _crossing(t, readers, cost, count, maker_in)
+    for i in range(made_ptr[v], made_ptr[v + 1]):
+        t = made_of[i]
+        change -= _crossing(t, readers, cost, count, maker_in)
+        maker_in[t] = enters
+        change += _crossing(t, readers, cost, count, maker_in)
+    return change
+
+
+@part
+def _crossing(t: int, readers: Indices, cost: Ints, count: Indices, maker_in: NDArray[np.bool_]) -> int:
+    crosses = count[t] < readers[t] if maker_in[t] else count[t] > 0
+    return cost[t] if crosses else 0
+
+
+SOLVER = Solver("ideals", "exact by dynamic programming over ideals, for equal devices and narrow graphs", _solve)
