@@ -1,7 +1,7 @@
 """Throughput: where is the pipeline cut, so that many inputs flow fast?
 
 In: a Search on a Problem with objective throughput. Out: candidates, costed by the simulator; the search keeps the
-best. Simplified: the solvers here cut one topological order; their bounds come from the bounds room.
+best. Simplified: the memory of live activations is known to the simulator alone; solvers leave room for it.
 """
 
 from functools import cache
@@ -10,7 +10,19 @@ from weftline.search import Solver, load_solvers
 
 __all__ = ["solvers"]
 
-_BUILT_IN = ("auto", "single_device", "even_split", "greedy", "ideals", "exact", "pack")
+_BUILT_IN = (
+    "auto",
+    "single_device",
+    "even_split",
+    "greedy",
+    "slice",
+    "brkga",
+    "brkga_long",
+    "anneal",
+    "ideals",
+    "exact",
+    "pack",
+)
 
 
 @cache

@@ -1,23 +1,155 @@
-"""The default: every cheap heuristic in turn, the best one wins; exact packing where memory defeats them all."""
+"""The default, an anytime loop: slices, annealing, exact search, bounds; each better plan helps every later bound.
+
+With a time limit, the annealer works in one thread and the proofs in another, until a stop rule fires. With a work
+limit everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.bounds import Bound
+from weftline.bounds.convex_graph import MOST_PIECES
+from weftline.bounds.convex_set import convex_set_bound
+from weftline.coarsen import Pieces, contract_uncuttable, make_pieces, reduce_exactly
 from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Ints
+from weftline.partition.crew import Crew
+from weftline.partition.exact import fits_model, prove
+from weftline.partition.ideals import Chain, over_ideals, take
+from weftline.partition.patience import is_over
 from weftline.search import Search, Solver, best_of
 
 __all__ = ["SOLVER"]
 
-HEURISTICS = ("single-device", "greedy", "even-split")
+FIRST = ("single-device", "greedy", "even-split", "slice")
+LONGEST = 60.0
+"""Seconds where no limit at all is given."""
+WARM_UP = 0.03
+"""Shares of the time limit: annealing alone at first, the first exact search, the convex-set bound."""
+FIRST_EXACT = 0.12
+CONVEX = 0.75
+CONVEX_WORK = 20_000
+EXACT_WORK = 3.0
 
 
 def _solve(search: Search) -> None:
     from weftline.partition import solvers
 
-    reasons = best_of(search, solvers(), HEURISTICS)
+    reasons = best_of(search, solvers(), FIRST)
+    if is_over(search):
+        return
+    pieces = reduce_exactly(make_pieces(search.problem))
+    if search.work_limit is None:
+        _at_once(search, pieces)
+    else:
+        _in_turn(search, pieces)
+    if search.best is None and not is_over(search):
+        search.run(solvers()["pack"])
     if search.best is None:
-        solvers()["pack"].solve(search)
-    if search.best is None:
-        raise InfeasibleError("no heuristic found a plan within the limits", conflicts=(*reasons, *search.refused))
+        raise InfeasibleError("no pipeline was found within the limits", conflicts=(*reasons, *search.refused))
 
 
-SOLVER = Solver("auto", "the best of all heuristics (default)", _solve)
+def _in_turn(search: Search, pieces: Pieces) -> None:
+    """Everything once, with fixed amounts of work."""
+    from weftline.partition import solvers
+
+    search.run(solvers()["anneal"])
+    never = np.zeros(1, np.int64)
+    if not is_over(search):
+        chain = over_ideals(pieces, search.best, never)
+        if not isinstance(chain, str):
+            take(search, chain)
+    if not is_over(search) and fits_model(pieces):
+        prove(search, pieces, work=EXACT_WORK)
+    if not is_over(search) and _bounded_by_sets(pieces) and search.best is not None:
+        found: list[Bound] = []
+        _convex(search, pieces, never, found.append, work=CONVEX_WORK)
+        for bound in found:
+            search.offer_bound(bound)
+
+
+def _at_once(search: Search, pieces: Pieces) -> None:
+    """Annealing in the background, proofs beside it, until a stop rule fires."""
+    limit = search.time_limit if search.time_limit is not None else LONGEST
+
+    def until(share: float) -> float:
+        return max(0.1, begun + share * (limit - begun) - search.seconds)
+
+    begun = search.seconds
+    with _crew(search, pieces) as crew:
+        warm = search.seconds + until(WARM_UP)
+        crew.wait(lambda: search.seconds >= warm)
+        if not is_over(search):
+            chains: list[Chain | str] = []
+            crew.attend(lambda stop, _: chains.append(over_ideals(pieces, search.best, stop)))
+            for chain in chains:
+                if not isinstance(chain, str) and not is_over(search):
+                    take(search, chain)
+        if not is_over(search) and fits_model(pieces):
+            wide = _bounded_by_sets(pieces)
+            prove(search, pieces, seconds=until(FIRST_EXACT if wide else 1.0), poll=crew.poll)
+        if not is_over(search) and _bounded_by_sets(pieces) and search.best is not None:
+            crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)))
+        if not is_over(search) and fits_model(pieces):
+            prove(search, pieces, seconds=until(1.0), poll=crew.poll)
+        if search.best is not None:
+            crew.wait(lambda: search.seconds >= limit)
+
+
+@contextmanager
+def _crew(search: Search, pieces: Pieces) -> Iterator[Crew]:
+    crew = Crew(search, pieces)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+def _bounded_by_sets(pieces: Pieces) -> bool:
+    """The convex-set bound is for equal devices, added communication, and not too many pieces."""
+    problem = pieces.problem
+    alike = pieces.equal and not problem.host.any() and problem.rules.communication == "added"
+    return alike and len(pieces.time) <= MOST_PIECES
+
+
+def _convex(
+    search: Search,
+    pieces: Pieces,
+    stop: Ints,
+    tell: Callable[[Bound], None],
+    *,
+    seconds: float | None = None,
+    work: int | None = None,
+) -> None:
+    assert search.best is not None
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    contracted = contract_uncuttable(pieces, search.best.value)
+    device = contracted.lower(search.best.placement)
+    blocks: list[NDArray[np.bool_]] = [device == d for d in np.unique(device)]
+
+    def upper() -> int:
+        assert search.best is not None
+        return search.best.value
+
+    def on_bound(value: int, witness: dict[str, object]) -> None:
+        tell(Bound(contracted.lift_bound(value), "convex-set", seconds=search.seconds))
+
+    convex_set_bound(
+        contracted,
+        stages,
+        upper,
+        start_blocks=blocks,
+        stop=stop,
+        work=work,
+        seconds=seconds,
+        seed=search.seed,
+        on_bound=on_bound,
+    )
+
+
+SOLVER = Solver("auto", "slices, annealing, exact search and bounds until good enough (default)", _solve)

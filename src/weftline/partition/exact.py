@@ -7,6 +7,7 @@ pipeline that the simulator refuses for it is excluded, and the search goes on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices
 from weftline.partition.model_equal import EqualModel, build_equal_model
 from weftline.partition.model_unequal import UnequalModel, build_unequal_model
+from weftline.partition.patience import is_over
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import simulate_throughput
 
@@ -28,7 +30,8 @@ PRECISION = 2**24
 """Costs are rounded down to about this share of the best known value."""
 MOST_ENTRIES = 150_000
 """(piece, stage) and (tensor, stage) pairs that CP-SAT is asked to look at."""
-STARTS = ("single-device", "greedy", "even-split")
+BEGIN_AGAIN = 0.995
+STARTS = ("single-device", "greedy", "even-split", "slice")
 
 
 def _solve(search: Search) -> None:
@@ -50,7 +53,14 @@ def fits_model(pieces: Pieces) -> bool:
     return (len(pieces.time) + len(pieces.reader_of)) * pairs <= MOST_ENTRIES
 
 
-def prove(search: Search, pieces: Pieces, *, seconds: float | None = None, workers: int = 1, work: float = 5.0) -> None:
+def prove(
+    search: Search,
+    pieces: Pieces,
+    *,
+    seconds: float | None = None,
+    work: float = 5.0,
+    poll: Callable[[], bool] = lambda: False,
+) -> None:
     """Search below the best known value until a stop rule fires, the time is over, or nothing better exists."""
     begun = search.seconds
     if not pieces.exact:
@@ -75,7 +85,7 @@ def prove(search: Search, pieces: Pieces, *, seconds: float | None = None, worke
             model.model,
             seconds=left,
             work=work,
-            workers=workers,
+            poll=partial(_much_better, search, target, poll),
             on_solution=partial(_offer, search, model, last),
             on_bound=partial(_claim, search, model),
         )
@@ -83,14 +93,21 @@ def prove(search: Search, pieces: Pieces, *, seconds: float | None = None, worke
             _nothing_below(search, contracted, target)
             return
         _claim(search, model, outcome.bound)
-        if not outcome.optimal or (search.stopped_by and search.best is not None):
+        if is_over(search) or (left is not None and left <= 0.1):
+            return
+        if not outcome.optimal:
+            if search.best is not None and search.best.value < BEGIN_AGAIN * target:
+                continue
             return
         overflow = _overflows(search, last[-1]) if last else []
         if not overflow:
             return
         excluded += overflow
-        if left is not None and left <= 0:
-            return
+
+
+def _much_better(search: Search, target: int, poll: Callable[[], bool]) -> bool:
+    """Look after others meanwhile; begin again if they have found something much better than the target."""
+    return poll() or (search.best is not None and search.best.value < BEGIN_AGAIN * target)
 
 
 def _offer(search: Search, model: EqualModel | UnequalModel, last: list[Indices], true: Any) -> None:

@@ -7,6 +7,8 @@ never looked at. Only for equal devices without hosts, and where memory cannot b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,9 +18,10 @@ from weftline.coarsen.reduce import memory_may_bind
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.search import Search, Solver, best_of
+from weftline.simulate import Loads, Timeline
 from weftline.simulate.jit import kernel, part
 
-__all__ = ["SOLVER", "search_ideals"]
+__all__ = ["SOLVER", "Chain", "over_ideals", "take"]
 
 MOST_IDEALS = 20_000
 MOST_STEPS = 200_000_000
@@ -29,36 +32,48 @@ NEVER = 2**62
 def _solve(search: Search) -> None:
     from weftline.partition import solvers
 
-    best_of(search, solvers(), ("single-device", "greedy", "even-split"))
+    best_of(search, solvers(), ("single-device", "greedy", "even-split", "slice"))
     if search.stopped_by and search.best is not None:
         return
-    reason = search_ideals(search, reduce_exactly(make_pieces(search.problem)), np.zeros(1, np.int64))
-    if reason:
-        raise InfeasibleError(reason)
+    found = over_ideals(reduce_exactly(make_pieces(search.problem)), search.best, np.zeros(1, np.int64))
+    if isinstance(found, str):
+        raise InfeasibleError(found)
+    take(search, found)
 
 
-def search_ideals(search: Search, pieces: Pieces, stop: Ints) -> str:
-    """Offer the best pipeline below the best known value, or the bound that there is none -> why not, or nothing."""
-    problem = search.problem
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """What the program found: a pipeline, if one is better, and a lower bound."""
+
+    placement: Indices | None
+    bound: int
+
+
+def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> Chain | str:
+    """The best pipeline below the best known one and a bound; or why this method does not apply."""
+    problem = pieces.problem
     if not pieces.equal or problem.host.any() or not pieces.exact:
         return "ideals are for equal devices without hosts"
     if memory_may_bind(problem) or problem.rules.communication == "overlapped":
         return "ideals know neither memory nor overlapped communication"
-    if search.best is None:
+    if best is None:
         return "ideals need a first pipeline"
-    target = search.best.value
-    contracted = contract_uncuttable(pieces, target)
+    contracted = contract_uncuttable(pieces, best.value)
     lattice = list_ideals(contracted)
     if lattice is None:
         return f"the pieces have more than {MOST_IDEALS} ideals"
-    value, device = _best_chain(contracted, lattice, target, stop)
+    value, device = _best_chain(contracted, lattice, best.value, stop)
     if value < 0:
         return "too many pairs of ideals"
-    if value < NEVER:
-        search.offer(contracted.lift(device))
-    bound = contracted.lift_bound(min(value, target))
-    search.offer_bound(Bound(bound, "ideals", seconds=search.seconds))
-    return ""
+    placement = contracted.lift(device) if value < NEVER else None
+    return Chain(placement, contracted.lift_bound(min(value, best.value)))
+
+
+def take(search: Search, chain: Chain) -> None:
+    """Offer what was found."""
+    if chain.placement is not None:
+        search.offer(chain.placement)
+    search.offer_bound(Bound(chain.bound, "ideals", seconds=search.seconds))
 
 
 def list_ideals(pieces: Pieces) -> tuple[Indices, Indices, Indices] | None:

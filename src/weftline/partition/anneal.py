@@ -1,0 +1,53 @@
+"""`anneal`: slices of several orders, then annealing with restarts until a stop rule fires.
+
+Without a time limit it does a number of steps that depends on the size of the graph alone, so that the answer does not
+depend on the machine.
+"""
+
+from __future__ import annotations
+
+from weftline.coarsen import make_pieces, reduce_exactly
+from weftline.graph.arrays import Ints
+from weftline.partition.annealer import Annealer
+from weftline.partition.patience import alarm, is_over, overflow_of
+from weftline.search import Search, Solver
+
+__all__ = ["SOLVER"]
+
+PORTION = 250_000
+MOST = 40_000_000
+PER_PAIR = 500
+"""Steps without a time limit: so many per pair of pieces, up to MOST."""
+
+
+def _solve(search: Search) -> None:
+    pieces = reduce_exactly(make_pieces(search.problem))
+    floor = 0 if search.bound is None else search.bound.value
+    with alarm(search) as stop:
+        annealer = Annealer(pieces, seed=search.seed, floor=floor, stop=stop)
+        left = min(MOST, PER_PAIR * len(pieces.time) ** 2 + 5000)
+        shown = _show(search, annealer, None)
+        while not is_over(search) and not stop[0] and (search.time_limit is not None or left > 0):
+            if shown is not None and shown <= floor:
+                return
+            annealer.run(PORTION if search.time_limit is not None else min(PORTION, left), stop)
+            left -= PORTION
+            shown = _show(search, annealer, shown)
+            if annealer.best is None and not annealer.alive:
+                return
+
+
+def _show(search: Search, annealer: Annealer, shown: int | None) -> int | None:
+    """Offer the annealer's best if it is new -> its value; where activations overflow, the annealer leaves room."""
+    best = annealer.best
+    if best is None or (shown is not None and best[1] >= shown) or is_over(search):
+        return shown
+    placement = annealer.pieces.lift(best[0])
+    if search.offer(placement) is None:
+        overflow: Ints = overflow_of(search.problem, placement)
+        annealer.shrink(overflow)
+        return shown
+    return best[1]
+
+
+SOLVER = Solver("anneal", "annealing on moves between stages, from slices of several orders", _solve)

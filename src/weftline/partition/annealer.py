@@ -1,0 +1,152 @@
+"""Annealer: the annealing kernel in portions, with starts, restarts and polish.
+
+In: Pieces, a seed, perhaps a device per piece to start from. Out: the best device per piece so far and its value, which
+is the simulator's (activation memory aside, which only the simulator knows; `shrink` leaves room for it). Every cycle
+cools from hot to cold and begins at the best, at the last state, or at another start; a new best is sliced again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.coarsen import Pieces
+from weftline.graph.arrays import Indices, Ints
+from weftline.partition.anneal_kernel import anneal
+from weftline.partition.anneal_state import load_state, make_state, state_value
+from weftline.partition.board import make_board
+from weftline.partition.dice import make_dice
+from weftline.partition.slice import slice_again, slice_starts
+from weftline.partition.slice_kernel import NEVER
+from weftline.partition.slicer import RUNNING, Slicer
+
+__all__ = ["Annealer"]
+
+HOT = 3.0
+COLD = 0.03
+CYCLE = 2000
+"""Steps of a cycle per piece and stage, within limits."""
+SHORTEST, LONGEST = 20_000, 4_000_000
+STARTS = 4
+
+
+class Annealer:
+    """One search; `run` may be called in a thread of its own."""
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        *,
+        seed: int = 0,
+        start: Indices | None = None,
+        room: Ints | None = None,
+        floor: int = 0,
+        stop: Ints = RUNNING,
+    ) -> None:
+        self.pieces, self.board, self.floor = pieces, make_board(pieces), floor
+        self._seed, self._cycles, self._done, self._length = seed, 0, 0, 0
+        self._stages = np.array(pieces.stage_devices, np.int32)
+        room = pieces.problem.capacity if room is None else room
+        dice = make_dice(seed, 1)
+        self._state = make_state(self.board, self._stages, dice, room, unequal=not pieces.equal)
+        self._slicer = Slicer(pieces, self._state.room)
+        self._best = np.zeros(len(pieces.time), np.int32)
+        self._value = np.full(1, NEVER, np.int64)
+        self._loaded = False
+        self._starts: list[Indices] = []
+        if start is not None:
+            self.give(start)
+        if not self._loaded:
+            self._find_starts(stop)
+
+    @property
+    def best(self) -> tuple[Indices, int] | None:
+        """Device per piece and its value, or None if nothing is within the limits so far."""
+        return None if self._value[0] >= NEVER else (self._best.copy(), int(self._value[0]))
+
+    @property
+    def alive(self) -> bool:
+        """False if there is no state to begin at; `give` may bring one."""
+        return self._loaded
+
+    def give(self, device: Indices) -> bool:
+        """Begin the next cycle here -> False if it is no pipeline. It becomes the best if it is better."""
+        kept = np.array(device, np.int32)
+        if not load_state(self.board, self._state, kept, self._stages):
+            self._reload()
+            return False
+        self._loaded, self._done, self._length = True, 0, 0
+        self._starts.insert(0, kept)
+        value = state_value(self.board, self._state)
+        if 0 <= value < self._value[0]:
+            self._best[:], self._value[0] = kept, value
+        return True
+
+    def shrink(self, overflow: Ints) -> None:
+        """Leave room on some devices, because the best overflowed them; it is forgotten."""
+        self._state.room[:] -= overflow
+        self._slicer = Slicer(self.pieces, self._state.room)
+        self._value[0] = NEVER
+        for device in self._starts:
+            self.give(device)
+            del self._starts[0]
+        found = slice_starts(self._slicer, self._seed, 0)
+        for _, device in found[:1]:
+            self.give(device)
+
+    def run(self, steps: int, stop: Ints = RUNNING) -> tuple[Indices, int] | None:
+        """Do so many steps (fewer if the flag rises) -> the best so far."""
+        while steps > 0 and self._loaded and not stop[0] and self._value[0] > self.floor:
+            if self._done >= self._length:
+                self._begin_cycle()
+            part = min(steps, self._length - self._done)
+            hot, cold = (self._temperature(done) for done in (self._done, self._done + part))
+            before = int(self._value[0])
+            anneal(
+                self.board, self._state, self._stages, self._best, self._value, part, hot, cold, self.floor, stop
+            )
+            steps -= part
+            self._done += part
+            if self._value[0] < before and self._done >= self._length:
+                self._polish(stop)
+        return self.best
+
+    def _temperature(self, done: int) -> float:
+        return float(HOT * (COLD / HOT) ** (done / self._length))
+
+    def _begin_cycle(self) -> None:
+        """Cycles grow longer; they begin at the best, go on where the last one ended, or begin at another start."""
+        count, stages = len(self.pieces.time), max(1, len(self._state.at))
+        length = min(LONGEST, max(SHORTEST, CYCLE * count * stages))
+        turn = self._cycles
+        self._done, self._length = 0, length
+        self._cycles += 1
+        if turn == 0:
+            return
+        if turn % 3 == 1:
+            self._reload()
+        elif turn % 3 == 2 and len(self._starts) > 1:
+            load_state(self.board, self._state, self._starts[turn // 3 % len(self._starts)], self._stages)
+
+    def _reload(self) -> None:
+        if self._value[0] < NEVER:
+            load_state(self.board, self._state, self._best, self._stages)
+
+    def _polish(self, stop: Ints) -> None:
+        """Slice the best again; the answer counts if it is better by the exact cost."""
+        device, value = slice_again(self._slicer, self._best, int(self._value[0]), self._cycles, stop)
+        if value < self._value[0] and load_state(self.board, self._state, device, self._stages):
+            exact = state_value(self.board, self._state)
+            if 0 <= exact < self._value[0]:
+                self._best[:], self._value[0] = device, exact
+
+    def _find_starts(self, stop: Ints) -> None:
+        found = [device for _, device in slice_starts(self._slicer, self._seed, STARTS, stop)]
+        if not found:
+            found = self._single()
+        for device in found[:STARTS][::-1]:
+            self.give(device)
+
+    def _single(self) -> list[Indices]:
+        """Everything on one device, where no slice exists; its memory may overflow at first."""
+        able = np.flatnonzero((self.pieces.time >= 0).all(axis=0))
+        return [np.full(len(self.pieces.time), d, np.int32) for d in able.tolist()]

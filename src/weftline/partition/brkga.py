@@ -1,0 +1,87 @@
+"""`brkga-100` and `brkga-10000`: the biased random-key genetic algorithm of Archer et al. (Algorithm 2), a baseline.
+
+An individual is one key per piece. Of all ready pieces the one with the smallest key comes next; the order is sliced
+exactly. Each generation keeps the elite, adds fresh random individuals, and fills up with children of one elite and one
+other parent, which take a key from the elite parent more often than not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from weftline.coarsen import make_pieces, reduce_exactly
+from weftline.graph.arrays import Ints
+from weftline.partition.orders import Keys, keyed_order
+from weftline.partition.patience import alarm, is_over, overflow_of
+from weftline.partition.slice_kernel import NEVER
+from weftline.partition.slicer import Slicer
+from weftline.search import Search, Solver
+
+__all__ = ["SOLVER", "SOLVER_LONG"]
+
+ELITE, FRESH, BIAS = 0.2, 0.1, 0.7
+"""Parts of a population that are kept and that are new; chance that a child's key comes from its elite parent."""
+ATTEMPTS = 6
+
+
+def _solve(search: Search, size: int, generations: int) -> None:
+    with alarm(search) as stop:
+        room = search.problem.capacity.copy()
+        for _ in range(ATTEMPTS):
+            overflow = _evolve(search, size, generations, room, stop)
+            if not overflow.any() or is_over(search):
+                return
+            room = room - overflow
+
+
+def _evolve(search: Search, size: int, generations: int, room: Ints, stop: Ints) -> Ints:
+    """Offer every new best -> bytes that its activations overflowed each device (then there is no better one)."""
+    pieces = reduce_exactly(make_pieces(search.problem))
+    slicer = Slicer(pieces, room)
+    overflow = np.zeros(len(room), np.int64)
+    best = NEVER
+    value = np.full(size, NEVER, np.int64)
+    for keys, fresh in _populations(len(pieces.time), size, generations, value, search.seed):
+        for i in fresh:
+            if is_over(search):
+                return overflow
+            found = slicer.cut(keyed_order(slicer.board, keys[i]), stop=stop)
+            value[i] = NEVER if found is None else found[1]
+            if found is None or found[1] >= best or is_over(search):
+                continue
+            if search.offer(pieces.lift(found[0])) is not None:
+                best, overflow[:] = found[1], 0
+            elif best == NEVER:
+                overflow = overflow_of(search.problem, pieces.lift(found[0]))
+    return overflow
+
+
+def _populations(count: int, size: int, generations: int, value: Ints, seed: int) -> Iterator[tuple[Keys, range]]:
+    """Each generation and which of its individuals are new; their values are written before the next is made."""
+    dice = np.random.default_rng(seed)
+    elite, fresh = max(1, round(ELITE * size)), max(1, round(FRESH * size))
+    keys = dice.random((size, count))
+    yield keys, range(size)
+    for _ in range(generations - 1):
+        rank = np.argsort(value, kind="stable")
+        keys, value[:] = keys[rank], value[rank]
+        children = size - elite - fresh
+        first = dice.integers(0, elite, children)
+        second = dice.integers(elite, size, children)
+        mixed = np.where(dice.random((children, count)) < BIAS, keys[first], keys[second])
+        keys = np.concatenate([keys[:elite], dice.random((fresh, count)), mixed])
+        yield keys, range(elite, size)
+
+
+SOLVER = Solver(
+    "brkga-100",
+    "biased random-key genetic algorithm over orders, 10 x 10 slices (Archer et al., Algorithm 2)",
+    lambda search: _solve(search, 10, 10),
+)
+SOLVER_LONG = Solver(
+    "brkga-10000",
+    "biased random-key genetic algorithm over orders, 100 x 100 slices (Archer et al., Algorithm 2)",
+    lambda search: _solve(search, 100, 100),
+)

@@ -1,0 +1,180 @@
+"""Topological orders of pieces: the lines along which a pipeline is sliced.
+
+In: a Board, keys or a seed. Out: a permutation of the pieces in which every forward edge goes up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.partition.board import Board
+from weftline.simulate.jit import kernel, part
+
+__all__ = ["keyed_order", "several_orders", "sort_by_keys"]
+
+BY_KEY, FIRST_READY, LAST_READY = 0, 1, 2
+WINDOW = 256
+
+Keys = NDArray[np.float64]
+
+
+def several_orders(board: Board, seed: int, random: int) -> list[Indices]:
+    """Different ones first: as given, depth first and breadth first from both ends, by paths, by live tensors."""
+    count = len(board.time)
+    none = np.zeros(count)
+    time = np.where(board.time >= 0, board.time, 0).max(axis=1)
+    forward = (board.next_ptr, board.next_of, board.before_ptr, board.before_of)
+    backward = forward[2:] + forward[:2]
+    tail = _longest(board.next_ptr, board.next_of, time, np.arange(count - 1, -1, -1))
+    head = _longest(board.before_ptr, board.before_of, time, np.arange(count))
+    dice = np.random.default_rng(seed)
+    orders = [
+        np.arange(count, dtype=np.int32),
+        sort_by_keys(*forward, none, LAST_READY),
+        sort_by_keys(*backward, none, LAST_READY)[::-1],
+        sort_by_keys(*forward, none, FIRST_READY),
+        sort_by_keys(*backward, none, FIRST_READY)[::-1],
+        keyed_order(board, -tail.astype(np.float64)),
+        keyed_order(board, head.astype(np.float64)),
+        least_live(board),
+        *(keyed_order(board, dice.random(count)) for _ in range(random)),
+    ]
+    seen: dict[bytes, Indices] = {}
+    for order in orders:
+        order = np.ascontiguousarray(order)
+        seen.setdefault(order.tobytes(), order)
+    return list(seen.values())
+
+
+def keyed_order(board: Board, keys: Keys) -> Indices:
+    """Of all ready pieces the one with the smallest key comes next."""
+    return sort_by_keys(board.next_ptr, board.next_of, board.before_ptr, board.before_of, keys, BY_KEY)
+
+
+@kernel
+def sort_by_keys(
+    next_ptr: Indices, next_of: Indices, before_ptr: Indices, before_of: Indices, keys: Keys, rule: int
+) -> Indices:
+    """Kahn's algorithm with a heap; the rule says whether keys, the first or the last ready piece decide."""
+    count = len(next_ptr) - 1
+    waiting = np.empty(count, np.int32)
+    heap_key = np.empty(count + 1, np.float64)
+    heap = np.empty(count + 1, np.int32)
+    order = np.empty(count, np.int32)
+    size = 0
+    turn = 0
+    for p in range(count):
+        waiting[p] = before_ptr[p + 1] - before_ptr[p]
+        if waiting[p] == 0:
+            key = keys[p] if rule == BY_KEY else (turn if rule == FIRST_READY else -turn)
+            size = _push(heap_key, heap, size, key, p)
+            turn += 1
+    for place in range(count):
+        p = heap[0]
+        order[place] = p
+        size = _pop(heap_key, heap, size)
+        for e in range(next_ptr[p], next_ptr[p + 1]):
+            q = next_of[e]
+            waiting[q] -= 1
+            if waiting[q] == 0:
+                key = keys[q] if rule == BY_KEY else (turn if rule == FIRST_READY else -turn)
+                size = _push(heap_key, heap, size, key, q)
+                turn += 1
+    return order
+
+
+@part
+def _push(heap_key: Keys, heap: Indices, size: int, key: float, item: int) -> int:
+    spot = size
+    while spot > 0:
+        parent = (spot - 1) >> 1
+        if heap_key[parent] <= key:
+            break
+        heap_key[spot] = heap_key[parent]
+        heap[spot] = heap[parent]
+        spot = parent
+    heap_key[spot] = key
+    heap[spot] = item
+    return size + 1
+
+
+@part
+def _pop(heap_key: Keys, heap: Indices, size: int) -> int:
+    size -= 1
+    key = heap_key[size]
+    item = heap[size]
+    spot = 0
+    while True:
+        child = 2 * spot + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap_key[child + 1] < heap_key[child]:
+            child += 1
+        if heap_key[child] >= key:
+            break
+        heap_key[spot] = heap_key[child]
+        heap[spot] = heap[child]
+        spot = child
+    heap_key[spot] = key
+    heap[spot] = item
+    return size
+
+
+@kernel
+def _longest(pointer: Indices, row_of: Indices, time: Ints, order: Ints) -> Ints:
+    """Longest path that begins at each piece, its own time included."""
+    length = np.zeros(len(time), np.int64)
+    for p in order:
+        for e in range(pointer[p], pointer[p + 1]):
+            length[p] = max(length[p], length[row_of[e]])
+        length[p] += time[p]
+    return length
+
+
+@kernel
+def least_live(board: Board) -> Indices:
+    """Next is the ready piece that adds least to the tensors still to be read; of equals the one ready last."""
+    count, m = len(board.weight), len(board.maker)
+    dear = np.empty(m, np.int64)
+    left = np.empty(m, np.int32)
+    for t in range(m):
+        dear[t] = board.wire[t] if board.flat else board.transfer[board.row[t]].max()
+        left[t] = board.reader_ptr[t + 1] - board.reader_ptr[t]
+    waiting = np.empty(count, np.int32)
+    ready = np.empty(count, np.int32)
+    order = np.empty(count, np.int32)
+    size = 0
+    for p in range(count - 1, -1, -1):
+        waiting[p] = board.before_ptr[p + 1] - board.before_ptr[p]
+        if waiting[p] == 0:
+            ready[size] = p
+            size += 1
+    for place in range(count):
+        best, least = size - 1, np.int64(2**62)
+        for spot in range(size - 1, max(-1, size - 1 - WINDOW), -1):
+            p = ready[spot]
+            change = np.int64(0)
+            for e in range(board.makes_ptr[p], board.makes_ptr[p + 1]):
+                change += dear[board.makes_of[e]]
+            for e in range(board.reads_ptr[p], board.reads_ptr[p + 1]):
+                t = board.reads_of[e]
+                if left[t] == 1:
+                    change -= dear[t]
+            if change < least:
+                best, least = spot, change
+        p = ready[best]
+        for spot in range(best, size - 1):
+            ready[spot] = ready[spot + 1]
+        size -= 1
+        order[place] = p
+        for e in range(board.reads_ptr[p], board.reads_ptr[p + 1]):
+            left[board.reads_of[e]] -= 1
+        for e in range(board.next_ptr[p], board.next_ptr[p + 1]):
+            q = board.next_of[e]
+            waiting[q] -= 1
+            if waiting[q] == 0:
+                ready[size] = q
+                size += 1
+    return order

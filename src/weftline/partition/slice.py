@@ -1,0 +1,117 @@
+"""`slice`: several topological orders, each cut into stages by the exact program of Archer et al. (Algorithm 1).
+
+The best cut is sliced again along orders that follow its own stages, until that brings nothing. Where activations
+overflow a device (only the simulator knows them), the cut is repeated with that much less room. Graphs beyond a few
+thousand pieces are first cut at the few best places, which gives the value that prunes the full program.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.coarsen import Pieces, make_pieces, reduce_exactly
+from weftline.graph.arrays import Indices, Ints
+from weftline.partition.levels import following_order
+from weftline.partition.orders import several_orders
+from weftline.partition.patience import alarm, is_over, overflow_of
+from weftline.partition.slice_kernel import NEVER
+from weftline.partition.slicer import RUNNING, SMALL, Slicer
+from weftline.search import Search, Solver
+
+__all__ = ["SOLVER", "slice_again", "slice_order", "slice_starts"]
+
+RANDOM = 8
+ATTEMPTS = 6
+AGAIN = 4
+WINDOWS = 512
+FULL = 300_000_000
+"""Pairs of places that the full program may look at for one order of a big graph."""
+
+
+def slice_order(
+    pieces: Pieces, order: Indices, *, upper: int | None = None, room: Ints | None = None, stop: Ints = RUNNING
+) -> Indices | None:
+    """The best cut of one order with all stages below `upper`: device of each piece. None if there is none."""
+    found = _cut(Slicer(pieces, room), order, NEVER if upper is None else upper, stop)
+    return None if found is None else found[0]
+
+
+def slice_again(slicer: Slicer, device: Indices, value: int, seed: int, stop: Ints = RUNNING) -> tuple[Indices, int]:
+    """Slice along orders that follow the stages of a partition while that makes it better."""
+    tries = 0
+    while tries < AGAIN and not stop[0]:
+        order = following_order(slicer.board, device, seed + tries)
+        if order is None:
+            break
+        found = _cut(slicer, order, value, stop)
+        tries += 1
+        if found is not None and found[1] < value:  # a busy host may keep the value where it was
+            (device, value), tries = found, 0
+    return device, value
+
+
+def slice_starts(slicer: Slicer, seed: int, random: int, stop: Ints = RUNNING) -> list[tuple[int, Indices]]:
+    """(value, device per piece) of several orders, the best first; values are the program's own."""
+    found = []
+    for order in several_orders(slicer.board, seed, random):
+        if stop[0]:
+            break
+        cut = _cut(slicer, order, NEVER, stop)
+        if cut is not None:
+            found.append((cut[1], cut[0]))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _cut(slicer: Slicer, order: Indices, upper: int, stop: Ints) -> tuple[Indices, int] | None:
+    """The full program, or for big graphs first a coarse one whose value prunes it."""
+    count = len(order)
+    if count <= SMALL:
+        return slicer.cut(order, upper, stop=stop)
+    best = None
+    for windows in (WINDOWS, 8 * WINDOWS, 0):
+        if windows > count // 2 or (windows == 0 and count * (count // max(1, slicer.limit)) > FULL):
+            continue
+        found = slicer.cut(order, upper, windows=windows, stop=stop)
+        if found is not None:
+            best, upper = found, found[1]
+        if stop[0]:
+            break
+    return best
+
+
+def _solve(search: Search) -> None:
+    pieces = reduce_exactly(make_pieces(search.problem))
+    room = search.problem.capacity.copy()
+    with alarm(search) as stop:
+        for _ in range(ATTEMPTS):
+            overflow = _slice_all(search, pieces, room, stop)
+            if overflow is None or not overflow.any() or is_over(search):
+                return
+            room = room - overflow
+
+
+def _slice_all(search: Search, pieces: Pieces, room: Ints, stop: Ints) -> Ints | None:
+    """Offer the cuts of all orders -> None if one was accepted, else the bytes that the last one lacked."""
+    slicer = Slicer(pieces, room)
+    overflow: Ints | None = np.zeros(len(room), np.int64)
+    upper = NEVER
+    for order in several_orders(slicer.board, search.seed, RANDOM):
+        found = _cut(slicer, order, upper, stop)
+        if found is None:
+            continue
+        if is_over(search):
+            return overflow
+        value = search.offer(pieces.lift(found[0]))
+        if value is None:
+            overflow = overflow_of(search.problem, pieces.lift(found[0])) if overflow is not None else None
+        else:
+            overflow, upper = None, found[1]
+            device, again = slice_again(slicer, found[0], found[1], 0, stop)
+            if again < upper and not is_over(search) and search.offer(pieces.lift(device)) is not None:
+                upper = again
+        if is_over(search):
+            return overflow
+    return overflow
+
+
+SOLVER = Solver("slice", "exact cuts of several topological orders (Archer et al., Algorithm 1)", _solve)
