@@ -15,6 +15,8 @@ from weftline.units import (
     MAX_QUANTITY,
     format_bytes,
     format_count,
+    format_name,
+    format_names,
     format_time,
     parse_bandwidth,
     parse_bytes,
@@ -157,6 +159,20 @@ def test_formatted_values_parse_back_closely(value: int) -> None:
 def test_format(format_value: Callable[[int], str], value: int, text: str) -> None:
     """Tests that readers see the unit they expect, never an exponent."""
     assert format_value(value) == text
+
+
+def test_names_for_human_eyes() -> None:
+    """Tests that what a terminal would obey is shown as text, and that line breaks are kept only where asked."""
+    assert format_name("a\x1b[2J\n") == "a\\x1b[2J\\n"
+    assert format_name("a\x1b\nb", keep="\n") == "a\\x1b\nb"
+    assert format_name("plain é") == "plain é"
+
+
+def test_several_names() -> None:
+    """Tests names in a sentence: quoted, joined by commas, the rest counted."""
+    assert format_names(["a"]) == "'a'"
+    assert format_names(["a", "b\n"]) == "'a', 'b\\n'"
+    assert format_names(list("abcdefgh"), 2) == "'a', 'b' and 6 more"
 
 
 def test_public_names() -> None:

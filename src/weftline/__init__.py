@@ -11,7 +11,7 @@ Everything public is here; rooms load when they are first used.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weftline.certify import Verdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
-    from weftline.plan import Difference, Plan
+    from weftline.plan import Difference, Plan, Sweep
     from weftline.problem import Problem
     from weftline.search import Event
     from weftline.simulate import Loads, Timeline
@@ -56,6 +56,7 @@ __all__ = [
     "load_problem",
     "plan",
     "simulate",
+    "sweep",
     "verify",
 ]
 
@@ -109,7 +110,7 @@ def plan(
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
     solver: str = "auto",
-    gap: float = 0.0,
+    gap: float | None = None,
     time_limit: float | None = None,
     work_limit: int | None = None,
     seed: int = 0,
@@ -118,10 +119,10 @@ def plan(
     """Decide where everything runs, and how far that can be from the best possible plan.
 
     A Graph needs a cluster; a Problem has its own devices. What is not given keeps the problem's rules or the defaults
-    (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds.
+    (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds. A throughput search stops within 0.01 %
+    of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
     """
     from weftline.plan import make_plan
-    from weftline.problem import Problem, asked_rules, build_problem
 
     rules = {
         "objective": objective,
@@ -131,22 +132,67 @@ def plan(
         "memory": memory,
         "stages": stages,
     }
+    problem = _problem(model, cluster, rules)
+    return make_plan(
+        problem, solver=solver, gap=gap, time_limit=time_limit, work_limit=work_limit, seed=seed, on_event=on_event
+    )
+
+
+def sweep(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | None = None,
+    *,
+    stages: str | Sequence[int] = "auto",
+    communication: Literal["added", "overlapped"] | None = None,
+    memory: Literal["dynamic", "static"] | None = None,
+    solver: str = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    on_event: Callable[[Event], None] | None = None,
+) -> Sweep:
+    """Plan the pipeline for several numbers of stages: which is best, and what would one more device bring?
+
+    `stages` is "auto", "1..8", "1,2,4,8" or the numbers. A path is read as by the command line: in a problem file with
+    accelerators, the number of stages replaces their number. The limits are for the whole sweep.
+    """
+    from weftline.plan import stage_problems, sweep_stages
+
+    def load(number: int | None) -> Problem:
+        rules: dict[str, object] = {"objective": "throughput", "communication": communication, "memory": memory}
+        if isinstance(model, Path | str):
+            from weftline.problem import load_problem
+
+            return load_problem(model, cluster=cluster, rules={**rules, "stages": number})[0]
+        return _problem(model, cluster, {**rules, "stages": number})
+
+    return sweep_stages(
+        stage_problems(load, stages),
+        solver=solver,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        on_event=on_event,
+    )
+
+
+def _problem(model: Graph | Problem, cluster: Cluster | None, rules: Mapping[str, object]) -> Problem:
+    """A Graph on a cluster, or a Problem, under the rules that are asked."""
     from weftline.cluster import Cluster
     from weftline.graph import Graph
+    from weftline.problem import Problem, asked_rules, build_problem
 
     if not isinstance(model, Graph | Problem) or not isinstance(cluster, Cluster | None):
         raise UsageError("plan takes a Graph or Problem (wl.load) and a Cluster (wl.Cluster.load or .preset)")
     if isinstance(model, Problem):
         if cluster is not None:
             raise UsageError("a Problem has its own devices; leave the cluster out")
-        problem = model.with_rules(asked_rules(rules, model.rules))
-    elif cluster is None:
+        return model.with_rules(asked_rules(rules, model.rules))
+    if cluster is None:
         raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
-    else:
-        problem = build_problem(model, cluster, rules=asked_rules(rules))
-    return make_plan(
-        problem, solver=solver, gap=gap, time_limit=time_limit, work_limit=work_limit, seed=seed, on_event=on_event
-    )
+    return build_problem(model, cluster, rules=asked_rules(rules))
 
 
 def simulate(plan: Plan) -> Timeline | Loads:

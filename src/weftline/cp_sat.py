@@ -1,7 +1,7 @@
 """How CP-SAT is called: with the search's seed and limits, in a thread that Ctrl-C and a stop rule can end.
 
-In: a model and a Search. Solutions and bounds are handed over while it runs, always in the caller's thread. Under a
-work limit there is one worker and a limit of deterministic time, so that the same call gives the same answer.
+In: a model and a Search. Solutions and bounds are handed over while it runs, always in the caller's thread. There is
+one worker; under a work limit its time is deterministic, so that the same call gives the same answer.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ def run_cp_sat(
     *,
     seconds: float | None = None,
     work: float = 5.0,
-    workers: int = 1,
     on_solution: Callable[[Callable[[Any], bool]], None],
     on_bound: Callable[[float], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    poll: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Solve within `seconds` (or, under a work limit, within `work` units of deterministic time)."""
+    """Solve within `seconds` (or, under a work limit, within `work` units of deterministic time).
+
+    `poll` is called at every look at the running solver; if it says so, the solver is stopped.
+    """
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
     solver.parameters.random_seed = search.seed
     solver.parameters.catch_sigint_signal = False
     found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     if search.work_limit is not None:
-        solver.parameters.num_workers = 1
         solver.parameters.max_deterministic_time = work
     else:
-        solver.parameters.num_workers = workers
         left = [value for value in (seconds, _left(search)) if value is not None]
         if left:
             solver.parameters.max_time_in_seconds = max(0.05, min(left))
@@ -84,7 +85,7 @@ def run_cp_sat(
             thread.join(POLL)
             if search.work_limit is None:
                 hand_over()
-                if search.stopped_by or (stop is not None and stop()):
+                if poll() or (search.stopped_by and search.best is not None):
                     solver.stop_search()
     finally:
         while thread.is_alive():  # again and again: a call before the solver has begun would be lost

@@ -7,6 +7,7 @@ Arithmetic is rational, so "0.1 us" is 100 ns and never 99; what is smaller than
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, floor
 
@@ -17,6 +18,7 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_name",
+    "format_names",
     "format_time",
     "parse_bandwidth",
     "parse_bytes",
@@ -93,11 +95,17 @@ def parse_ratio(text: str) -> float:
     return value
 
 
-def format_name(name: str) -> str:
-    """A name from a file for human eyes: what is not printable (line breaks too) is written as an escape."""
+def format_name(name: str, *, keep: str = "") -> str:
+    """A name from a file for human eyes: what is not printable (line breaks too, unless kept) becomes an escape."""
     if name.isprintable():
         return name
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in name)
+
+
+def format_names(names: Sequence[str], most: int = 6) -> str:
+    """Several names in a sentence: 'a', 'b', 'c' and 4 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"'{format_name(name)}'" for name in names[:most]) + more
 
 
 def format_time(nanoseconds: int) -> str:

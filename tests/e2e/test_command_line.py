@@ -80,6 +80,65 @@ def test_explain_and_diff(work) -> None:
     assert "different problems" in run("diff", "latency.json", "pipeline.json", cwd=work).stdout
 
 
+def test_stages_auto_and_sweep(work) -> None:
+    """Tests that a sweep prints a table, a curve and words, writes the best plan, and has one JSON object."""
+    words = ("plan", "unet.onnx", "-c", "two-gpus", "--objective", "throughput", "--solver", "greedy")
+    done = run(*words, "--stages", "auto", "-o", "best.json", cwd=work)
+    assert done.stderr == ""
+    for word in ("Numbers of stages", "Speed-up against 1 stage", "best here", "device"):
+        assert word in done.stdout
+    run("verify", "best.json", cwd=work)
+    answer = json.loads(run(*words, "--sweep-stages", "1..3", "--json", cwd=work).stdout)
+    assert [row["stages"] for row in answer["sweep"]] == [1, 2, 3]
+    values = [row["value_ns"] for row in answer["sweep"]]
+    assert values == sorted(values, reverse=True)
+    assert answer["plan"]["value_ns"] == values[answer["best_stages"] - 1]
+    assert json.loads((work / "best.json").read_text())["value_ns"] == answer["plan"]["value_ns"]
+    assert set(answer["plan"]["provenance"]["inputs"]) == {"model", "cluster"}
+    assert len(json.loads(run(*words, "--stages", "2", "--json", cwd=work).stdout)["stages"]) <= 2
+
+
+def test_stages_of_a_file_with_accelerators(tmp_path) -> None:
+    """Tests that a sweep may ask for more accelerators than a problem file has."""
+    run("zoo", "build", "erdos_renyi", "--ops", "30", "-o", "random.pbtxt", cwd=tmp_path)
+    words = ("plan", "random.pbtxt", "--objective", "throughput", "--solver", "greedy", "--json")
+    answer = json.loads(run(*words, "--sweep-stages", "1,2,5", cwd=tmp_path).stdout)
+    assert [row["stages"] for row in answer["sweep"]] == [1, 2, 5]
+    assert answer["one_more"]["stages"] == answer["best_stages"] + 1
+    assert len(json.loads(run(*words, "--stages", "auto", cwd=tmp_path).stdout)["sweep"]) == 2
+
+
+@pytest.mark.parametrize("words", [("--stages", "auto"), ("--objective", "throughput", "--sweep-stages", "1..9")])
+def test_stages_that_make_no_sense(words: tuple[str, ...], work) -> None:
+    """Tests that a sweep for latency, or over more devices than there are, is a usage error and writes nothing."""
+    run("plan", "unet.onnx", "-c", "laptop", *words, "-o", "none.json", cwd=work, code=2)
+    assert not (work / "none.json").exists()
+
+
+def test_a_default_gap_is_no_promise(work) -> None:
+    """Tests that only a gap that was asked for changes the exit code."""
+    plan = json.loads((work / "pipeline.json").read_text())
+    assert (plan["provenance"]["gap"], plan["provenance"]["time_limit"]) == (0.0001, 60.0)
+    words = ("plan", "unet.onnx", "-c", "two-gpus", "--objective", "throughput", "--solver", "even-split")
+    run(*words, cwd=work)
+    run(*words, "--gap", "0.01%", cwd=work, code=5)
+
+
+def test_explain_a_pipeline_and_a_placement(work) -> None:
+    """Tests that the slowest stage is named with its ops, and that the whole placement can be listed."""
+    told = json.loads(run("explain", "pipeline.json", "--json", cwd=work).stdout)
+    assert told["slowest_stage"]["load_ns"] == told["value_ns"]
+    text = run("explain", "pipeline.json", cwd=work).stdout
+    assert "The slowest stage is" in text
+    assert told["slowest_stage"]["ops"][0]["op"] in text
+    for name in ("latency.json", "pipeline.json"):
+        plan = json.loads((work / name).read_text())
+        rows = json.loads(run("explain", name, "--placement", "--json", cwd=work).stdout)["placement"]
+        assert {row["op"]: row["device"] for row in rows} == plan["placement"]
+        assert rows[0]["op"] in run("explain", name, "--placement", cwd=work).stdout
+    run("explain", "latency.json", "--placement", "--op", "x", cwd=work, code=2)
+
+
 def test_exit_codes(work) -> None:
     """Tests usage (2), bad input (3), infeasible (4), gap missed (5), verification failed (6); errors go to stderr."""
     run("plan", "unet.onnx", cwd=work, code=2)

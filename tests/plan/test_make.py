@@ -15,10 +15,10 @@ from weftline.certify import check_plan
 from weftline.errors import InfeasibleError, UsageError, VerificationError
 from weftline.plan import Plan, make_plan, plan_result
 from weftline.plan.files import plan_to_json
-from weftline.plan.make import solvers_for
+from weftline.plan.make import DEFAULT_GAP, DEFAULT_SECONDS, solvers_for
 from weftline.problem import Problem, problem_hash
 from weftline.problem.json_form import problem_to_file
-from weftline.search import Event, Search
+from weftline.search import Event, Search, Solver
 from weftline.testing import random_problem
 
 
@@ -195,6 +195,34 @@ def test_options_that_make_no_sense(options: dict[str, float]) -> None:
     """Tests that impossible options are usage errors."""
     with pytest.raises(UsageError, match=r"at least|between"):
         make_plan(_problem(), **options)  # type: ignore[arg-type]
+
+
+def test_default_stop_rules() -> None:
+    """Tests that a throughput search without limits has a time limit and a gap, recorded; latency has neither."""
+    used = make_plan(_problem("throughput"), solver="greedy").provenance
+    assert (used.time_limit, used.work_limit, used.gap) == (DEFAULT_SECONDS, None, DEFAULT_GAP)
+    used = make_plan(_problem("throughput"), solver="greedy", work_limit=5, gap=0.0).provenance
+    assert (used.time_limit, used.work_limit, used.gap) == (None, 5, 0.0)
+    used = make_plan(_problem("throughput"), solver="greedy", time_limit=7).provenance
+    assert (used.time_limit, used.gap) == (7, DEFAULT_GAP)
+    used = make_plan(_problem()).provenance
+    assert (used.time_limit, used.work_limit, used.gap) == (None, None, 0.0)
+
+
+def test_a_start_is_offered_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that the plan is no worse than the start, and that a start that breaks a limit is no harm."""
+    problem = _problem("throughput")
+    good = make_plan(problem, solver="greedy")
+    placement = np.array([problem.device_index[device] for device in good.placement.values()], np.int32)
+
+    def nothing(search: Search) -> None:
+        raise InfeasibleError("nothing found")
+
+    monkeypatch.setitem(solvers_for("throughput"), "idle", Solver("idle", "finds nothing", nothing))
+    plan = make_plan(problem, solver="idle", work_limit=100, start=placement)
+    assert (plan.value_ns, plan.placement) == (good.value_ns, good.placement)
+    torn = np.array([0, 1, 2, 0, 1, 2], np.int32)
+    assert make_plan(problem, solver="greedy", start=torn).value_ns == good.value_ns
 
 
 def test_an_unknown_solver() -> None:

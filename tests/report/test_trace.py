@@ -8,9 +8,11 @@ import json
 import pytest
 
 from weftline.plan import make_plan, plan_result
+from weftline.problem import asked_rules
 from weftline.report import trace_json
 from weftline.simulate import Timeline, memory_over_time
 from weftline.testing import random_problem
+from weftline.testing.by_hand import Wire, problem_of
 
 
 def _spans(trace: bytes) -> list[dict[str, object]]:
@@ -54,3 +56,34 @@ def test_pipeline_spans_come_one_period_apart() -> None:
     for before, after in itertools.pairwise(starts):
         assert after - before == pytest.approx(plan.value_ns / 1000)
     assert {span["dur"] for span in spans} == {plan.stages[0].compute_ns / 1000}
+
+
+def test_a_transfer_of_a_pipeline_has_two_ends() -> None:
+    """Tests that each end is named, that ends fill the loads, and that the trace says that it is schematic."""
+    wires = [Wire(0, (1, 2), 3), Wire(1, (2,), 5)]
+    for communication in ("added", "overlapped"):
+        problem = problem_of([[10, -1, -1], [-1, 20, -1], [-1, -1, 30]], wires, objective="throughput")
+        rules = asked_rules({"communication": communication}, problem.rules)
+        plan = make_plan(problem.with_rules(rules), solver="greedy")
+        trace = trace_json(plan)
+        about = json.loads(trace)["otherData"]
+        assert about["note"].startswith("schematic")
+        spans = [span for span in _spans(trace) if span["args"]["input"] == 0]  # type: ignore[index]
+        assert sorted((span["name"], span["tid"], span["dur"]) for span in spans) == [
+            ("compute 0", 0, 0.01),
+            ("compute 0", 1, 0.02),
+            ("compute 0", 2, 0.03),
+            ("receive t0", 1, 0.003),
+            ("receive t0", 2, 0.003),
+            ("receive t1", 2, 0.005),
+            ("send t0", 0, 0.003),
+            ("send t1", 1, 0.005),
+        ]
+        assert {span["pid"] for span in spans if str(span["name"]).startswith("send")} == {2}
+        assert {span["pid"] for span in spans if str(span["name"]).startswith("receive")} == {3}
+
+
+def test_a_latency_trace_is_not_schematic() -> None:
+    """Tests that a timeline is drawn as it is."""
+    plan = make_plan(random_problem(2, "latency", limits=False))
+    assert "note" not in json.loads(trace_json(plan))["otherData"]

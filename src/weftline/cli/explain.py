@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from weftline.cli.output import JsonFlag, print_json, show
+from weftline.errors import UsageError
 
 __all__ = ["explain"]
 
@@ -15,26 +16,41 @@ __all__ = ["explain"]
 def explain(
     plan: Annotated[Path, typer.Argument(help="A plan file.")],
     op: Annotated[str | None, typer.Option(help="Tell the story of one op instead.")] = None,
+    placement: Annotated[bool, typer.Option("--placement", help="List every op with its device and time.")] = False,
     most: Annotated[int, typer.Option(min=1, help="Show at most so many links of the chain.")] = 40,
     json: JsonFlag = False,
 ) -> None:
     """Show what decides the value of a plan.
 
-    The chain of ops and transfers that ends last, or the parts of the slowest stage; with --op the story of one op.
+    The chain of ops and transfers that ends last, or the slowest stage with its dearest ops and tensors; with --op the
+    story of one op, with --placement the whole placement.
     """
     from dataclasses import asdict
 
-    from weftline.plan import explain_op, explain_plan, load_plan
+    from weftline.plan import explain_op, explain_plan, explain_stage, load_plan, placed_ops
     from weftline.plan.summary import guarantee
+    from weftline.report import placement_table
 
+    if op is not None and placement:
+        raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
     answer = load_plan(plan)
+    if placement:
+        if json:
+            print_json({"placement": [asdict(row) for row in placed_ops(answer)]})
+        else:
+            show(placement_table(answer))
+        return
     if op is not None:
         lines = explain_op(answer, op)
         print_json({"op": op, "lines": lines}) if json else show(*lines)
         return
-    reasons = explain_plan(answer)
+    reasons, slowest = explain_plan(answer), explain_stage(answer)
     if json:
-        print_json({"value_ns": answer.value_ns, "chain": [asdict(reason) for reason in reasons]})
+        told = {"value_ns": answer.value_ns, "chain": [asdict(reason) for reason in reasons]}
+        print_json(told if slowest is None else {**told, "slowest_stage": asdict(slowest)})
+        return
+    if slowest is not None:
+        show(guarantee(answer), *slowest.lines())
         return
     show(guarantee(answer), "What decides the value, in order of time:")
     shown = reasons if len(reasons) <= most else reasons[: most // 2] + reasons[-(most - most // 2) :]

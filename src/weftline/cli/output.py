@@ -7,16 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from weftline.search import Event
 
-__all__ = ["JsonFlag", "console", "print_json", "progress", "show"]
+__all__ = ["JsonFlag", "console", "print_json", "progress", "progress_text", "show"]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 
@@ -50,27 +52,53 @@ def _columns() -> int:
 
 def show(*parts: RenderableType) -> None:
     """Text and tables on stdout."""
-    from weftline.report.text import printable
+    from weftline.units import format_name
 
     out = console()
     for part in parts:
-        out.print(printable(part) if isinstance(part, str) else part)
+        out.print(format_name(part, keep="\n") if isinstance(part, str) else part)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[Event], None]]:
-    """A live line on stderr with the best value and bound; silent where stderr is not a terminal."""
-    from weftline.units import format_time
-
+    """A live line on stderr with the best value, bound and gap; silent where stderr is not a terminal."""
     out = console(stderr=True)
     if not out.is_terminal:
         yield lambda event: None
         return
-    with out.status(title) as status:
+    line = ProgressLine(title)
+    with out.status(line):
+        yield line.tell
 
-        def tell(event: Event) -> None:
-            value = "no plan yet" if event.value is None else f"value {format_time(event.value)}"
-            bound = "" if event.bound is None else f", bound {format_time(event.bound)}"
-            status.update(f"{title}: {value}{bound} ({event.seconds:.1f} s) {event.message}")
 
-        yield tell
+class ProgressLine:
+    """What is known so far in one line; its seconds go on between two events."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._begun = title, monotonic()
+        self._event: Event | None = None
+
+    def tell(self, event: Event) -> None:
+        """Something is known better, or a solver has something to say."""
+        self._event = event
+
+    def __rich__(self) -> Text:
+        """Drawn several times a second."""
+        from rich.text import Text
+
+        return Text(progress_text(self._title, self._event, monotonic() - self._begun), no_wrap=True)
+
+
+def progress_text(title: str, event: Event | None, seconds: float) -> str:
+    """`planning bert: value 2.18 ms, bound 1.755 ms, gap 19.50% (3.2 s) 4 stages`."""
+    from weftline.units import format_name, format_time
+
+    known = []
+    if event is not None:
+        known.append("no plan yet" if event.value is None else f"value {format_time(event.value)}")
+        if event.bound is not None:
+            known.append(f"bound {format_time(event.bound)}")
+            if event.value:
+                known.append(f"gap {(event.value - event.bound) / event.value:.2%}")
+    said = event.message if event is not None else ""
+    return format_name(f"{title}: {', '.join(known) or 'beginning'} ({seconds:.1f} s) {said}".rstrip())

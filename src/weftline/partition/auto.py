@@ -29,7 +29,7 @@ __all__ = ["SOLVER"]
 FIRST = ("single-device", "greedy", "even-split", "slice")
 LONGEST = 60.0
 """Seconds where no limit at all is given."""
-WARM_UP = 0.03
+WARM_UP = 0.01
 """Shares of the time limit: annealing alone at first, the first exact search, the convex-set bound."""
 FIRST_EXACT = 0.12
 CONVEX = 0.75

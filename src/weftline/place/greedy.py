@@ -21,7 +21,7 @@ def _solve(search: Search) -> None:
     for _ in range(ATTEMPTS):
         room = RoomLeft(problem, capacity)
         for op in range(len(problem.graph.ops)):
-            room.put(op, min(room.choices(op), key=lambda device, op=op: (time[op][device], device)))  # type: ignore[misc]
+            room.put(op, min(room.choices(op), key=time[op].__getitem__))  # the first of equals
         if search.offer(room.placement()) is not None or search.stopped_by:
             return
         try:

@@ -14,7 +14,7 @@ from weftline.plan.model import Plan
 from weftline.plan.result import plan_result
 from weftline.problem import Problem
 from weftline.simulate import Timeline
-from weftline.units import format_bytes, format_name, format_time
+from weftline.units import format_bytes, format_name, format_names, format_time
 
 __all__ = ["Reason", "explain_op", "explain_plan"]
 
@@ -125,7 +125,8 @@ def explain_op(plan: Plan, name: str) -> list[str]:
     if name not in problem.graph.index:
         near = [op for op in problem.graph.index if name.lower() in op.lower()][:5]
         raise InputError(
-            f"there is no op {name!r} in this plan", hint=f"did you mean {near}?" if near else "see plan.json"
+            f"there is no op {name!r} in this plan",
+            hint=f"did you mean {format_names(near)}?" if near else "see plan.json",
         )
     i = problem.graph.index[name]
     op, device = problem.graph.ops[i], int(result.placement[i])

@@ -14,6 +14,7 @@ from weftline import __version__, partition, place
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.graph.arrays import Indices
 from weftline.plan.baselines import baseline_values
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
@@ -21,8 +22,13 @@ from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_fil
 from weftline.search import Event, Search, Solver, find_solver
 from weftline.simulate import Loads, Timeline
 
-__all__ = ["make_plan", "solvers_for"]
+__all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "solvers_for", "stop_rules"]
 
+DEFAULT_SECONDS = 60.0
+"""Time limit of a throughput search for which neither time nor work was limited."""
+DEFAULT_GAP = 0.0001
+"""What is close enough for a throughput search that was not asked for a gap: models for integer solvers are rounded,
+so the last thousandths of a percent may never close."""
 SELF_CHECKED = 20_000
 """Larger plans are not checked whole at once, which would take longer than a short time limit; `verify` does it."""
 MAX_SEED = 2**31 - 1
@@ -33,23 +39,41 @@ def solvers_for(objective: str) -> dict[str, Solver]:
     return partition.solvers() if objective == "throughput" else place.solvers()
 
 
+def stop_rules(
+    objective: str, gap: float | None, time_limit: float | None, work_limit: int | None
+) -> tuple[float, float | None]:
+    """The gap and the time limit that hold, given what was asked; `UsageError` if it makes no sense."""
+    if (time_limit is not None and not time_limit >= 0) or (work_limit is not None and work_limit < 1):
+        raise UsageError("a time limit is at least 0 s, a work limit at least 1")
+    if gap is not None and not 0 <= gap <= 1:
+        raise UsageError("a gap lies between 0 and 1")
+    if objective == "throughput":
+        gap = DEFAULT_GAP if gap is None else gap
+        if time_limit is None and work_limit is None:
+            time_limit = DEFAULT_SECONDS
+    return gap or 0.0, time_limit
+
+
 def make_plan(
     problem: Problem,
     *,
     solver: str = "auto",
-    gap: float = 0.0,
+    gap: float | None = None,
     time_limit: float | None = None,
     work_limit: int | None = None,
     seed: int = 0,
+    start: Indices | None = None,
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
-    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none."""
-    if (time_limit is not None and not time_limit >= 0) or (work_limit is not None and work_limit < 1):
-        raise UsageError("a time limit is at least 0 s, a work limit at least 1")
-    if not 0 <= gap <= 1 or not 0 <= seed <= MAX_SEED:
-        raise UsageError(f"a gap lies between 0 and 1, a seed between 0 and {MAX_SEED}")
+    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
+
+    `start` is a placement that the search is offered before its solver begins, so the plan is no worse.
+    """
+    gap, time_limit = stop_rules(problem.rules.objective, gap, time_limit, work_limit)
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
@@ -59,9 +83,15 @@ def make_plan(
     try:
         bounds += lower_bounds(problem)
         search.offer_bound(bounds[0])
-        search.run(chosen)
+        if start is not None:
+            search.offer(start)
+        if search.best is None or not search.stopped_by:
+            search.run(chosen)
     except KeyboardInterrupt:
         interrupted = True
+    except InfeasibleError:
+        if search.best is None:
+            raise
     if search.best is None:
         if interrupted:
             raise KeyboardInterrupt
@@ -123,7 +153,7 @@ def _assemble(
     provenance: dict[str, object],
 ) -> Plan:
     file = problem_to_file(problem)
-    entries = _check_bounds(file, bounds)
+    entries = checked_bounds(file, bounds)
     best = entries[0]
     value = result.value
     plan = Plan(
@@ -158,7 +188,7 @@ def _assemble(
     return plan
 
 
-def _check_bounds(file: ProblemFile, bounds: list[Bound]) -> list[BoundEntry]:
+def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntry]:
     """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
     problem = check.Problem(msgspec.to_builtins(file))
     entries = [

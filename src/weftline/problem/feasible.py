@@ -11,7 +11,7 @@ from weftline.cost import ABSENT
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.problem.model import Problem
-from weftline.units import format_bytes
+from weftline.units import format_bytes, format_names
 
 __all__ = ["allowed_devices", "check_feasible", "least_memory"]
 
@@ -52,7 +52,9 @@ def _check_devices(problem: Problem) -> None:
             names = [problem.graph.ops[op].name for op in members]
             reasons = tuple(f"{name!r} runs on {_ids(problem, problem.graph.index[name])}" for name in names[:6])
             raise InfeasibleError(
-                f"the ops {names[:6]} must share a device, but none can run them all", conflicts=reasons, proved=True
+                f"the ops {format_names(names)} must share a device, but none can run them all",
+                conflicts=reasons,
+                proved=True,
             )
 
 
@@ -62,9 +64,10 @@ def _check_single_sets(problem: Problem) -> None:
     short = np.flatnonzero(need > room)
     if len(short):
         ops = np.flatnonzero(problem.group == short[0])
-        names = [problem.graph.ops[int(op)].name for op in ops[:4]]
+        names = [problem.graph.ops[int(op)].name for op in ops]
+        verb = "needs" if len(names) == 1 else "need"
         raise InfeasibleError(
-            f"{names} need {format_bytes(int(need[short[0]]))} of weights on one device",
+            f"{format_names(names, 4)} {verb} {format_bytes(int(need[short[0]]))} of weights on one device",
             conflicts=(f"the largest device that can run them holds {format_bytes(int(room[short[0]]))}",),
             proved=True,
         )

@@ -5,7 +5,18 @@ steady state.
 """
 
 from weftline.report.markdown import plan_markdown
-from weftline.report.tables import comparison_table, device_table, stage_table
+from weftline.report.sweep import sweep_curve, sweep_table, sweep_words
+from weftline.report.tables import comparison_table, device_table, placement_table, stage_table
 from weftline.report.trace import trace_json
 
-__all__ = ["comparison_table", "device_table", "plan_markdown", "stage_table", "trace_json"]
+__all__ = [
+    "comparison_table",
+    "device_table",
+    "placement_table",
+    "plan_markdown",
+    "stage_table",
+    "sweep_curve",
+    "sweep_table",
+    "sweep_words",
+    "trace_json",
+]

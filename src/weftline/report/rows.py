@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weftline.plan import Plan
+from weftline.plan import Plan, placed_ops
 from weftline.units import format_bytes, format_name, format_time
 
-__all__ = ["Rows", "comparison_rows", "device_rows", "stage_rows"]
+__all__ = ["Rows", "comparison_rows", "device_rows", "placement_rows", "stage_rows"]
 
 Rows = list[tuple[str, ...]]
 
@@ -64,3 +64,9 @@ def stage_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
         for number, stage in enumerate(plan.stages)
     ]
     return ("stage", "device", "ops", "compute", "enters", "leaves", "load"), rows
+
+
+def placement_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
+    """Every op in the graph's order."""
+    rows: Rows = [(format_name(op.op), op.device, format_time(op.time_ns)) for op in placed_ops(plan)]
+    return ("op", "device", "time"), rows

@@ -1,4 +1,7 @@
-"""Chrome trace events (Perfetto, chrome://tracing): one track per device, one per port, memory as counters."""
+"""Chrome trace events (Perfetto, chrome://tracing): one track per device, one per port, memory as counters.
+
+The trace of a pipeline is schematic: a few inputs one period apart, and each transfer at both of its ends.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ from typing import Any
 import msgspec
 
 from weftline.plan import Plan, plan_result
+from weftline.plan.placed import Crossing, crossings
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, memory_over_time
 
 __all__ = ["trace_json"]
 
 INPUTS_SHOWN = 6
-COMPUTE, TRANSFERS = 1, 2
-"""Process numbers of the two groups of tracks."""
+COMPUTE, TRANSFERS, RECEIVES = 1, 2, 3
+"""Process numbers of the groups of tracks."""
+SCHEMATIC = (
+    "schematic: a few inputs pass the stages one period apart; a transfer is drawn twice, as `send X` at the stage it "
+    "leaves and as `receive X` at each stage it enters"
+)
 
 Events = list[dict[str, Any]]
 
@@ -22,17 +30,27 @@ Events = list[dict[str, Any]]
 def trace_json(plan: Plan) -> bytes:
     """The trace of a plan as JSON bytes. Names are plain JSON strings, so nothing in them can break the file."""
     problem, result = plan_result(plan)
-    events = _tracks(problem)
-    events += _latency_events(problem, result) if isinstance(result, Timeline) else _pipeline_events(problem, result)
-    about = {"tool": "weftline", "objective": plan.objective, "value_ns": plan.value_ns, "bound_ns": plan.bound_ns}
+    about: dict[str, object] = {
+        "tool": "weftline",
+        "objective": plan.objective,
+        "value_ns": plan.value_ns,
+        "bound_ns": plan.bound_ns,
+    }
+    if isinstance(result, Timeline):
+        events = _tracks(problem, {COMPUTE: "devices", TRANSFERS: "transfers (by sender)"})
+        events += _latency_events(problem, result)
+    else:
+        events = _tracks(problem, {COMPUTE: "devices", TRANSFERS: "sends", RECEIVES: "receives"})
+        events += _pipeline_events(problem, result)
+        about["note"] = SCHEMATIC
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about})
 
 
-def _tracks(problem: Problem) -> Events:
-    names = [(COMPUTE, "devices"), (TRANSFERS, "transfers (by sender)")]
-    events: Events = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in names]
+def _tracks(problem: Problem, names: dict[int, str]) -> Events:
+    groups = names.items()
+    events: Events = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in groups]
     for number, device in enumerate(problem.devices):
-        for pid, _ in names:
+        for pid in names:
             events.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": number, "args": {"name": device.id}})
     return events
 
@@ -67,17 +85,32 @@ def _latency_events(problem: Problem, timeline: Timeline) -> Events:
 
 
 def _pipeline_events(problem: Problem, loads: Loads) -> Events:
-    """A few inputs flowing through the stages, one period apart."""
+    """A few inputs flowing through the stages, one period apart: receive, compute, send (at once if overlapped)."""
     events: Events = []
     overlapped = problem.rules.communication == "overlapped"
+    ends = crossings(problem, loads.placement)
     for place, device in enumerate(loads.stages):
-        parts = (("receive", loads.entering), ("compute", loads.compute), ("send", loads.leaving))
+        receives = [end for end in ends if end.device == device and end.enters]
+        sends = [end for end in ends if end.device == device and not end.enters]
         for number in range(INPUTS_SHOWN):
-            at = (place + number) * loads.value
-            for what, amount in parts:
-                length = int(amount[device])
-                if length:
-                    pid = COMPUTE if what == "compute" else TRANSFERS
-                    events.append(_span(f"{what} {number}", pid, device, at, at + length, stage=place))
-                at += 0 if overlapped else length
+            about = {"stage": place, "input": number}
+            at = begin = (place + number) * loads.value
+            at = _transfers(events, problem, receives, RECEIVES, at, about)
+            at = begin if overlapped else at
+            length = int(loads.compute[device])
+            if length:
+                events.append(_span(f"compute {number}", COMPUTE, device, at, at + length, **about))
+            _transfers(events, problem, sends, TRANSFERS, begin if overlapped else at + length, about)
     return events
+
+
+def _transfers(events: Events, problem: Problem, ends: list[Crossing], pid: int, at: int, about: dict[str, int]) -> int:
+    """One end of several transfers, one after another -> when the last is over."""
+    verb, side = ("receive", "from") if pid == RECEIVES else ("send", "to")
+    for end in ends:
+        tensor = problem.graph.tensors[end.tensor]
+        told = {**about, side: ", ".join(problem.devices[d].id for d in end.others), "bytes": tensor.bytes}
+        if end.time_ns:
+            events.append(_span(f"{verb} {tensor.name}", pid, end.device, at, at + end.time_ns, **told))
+        at += end.time_ns
+    return at

@@ -1,0 +1,175 @@
+"""Heuristic pricing: annealing over convex sets for sets of much weight that cost less than the target.
+
+In: `Graph`, weights, target, sets to start from. Out: distinct sets with f < target and pi >= wanted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.bounds.convex_graph import Bits, Graph, has, lowest
+from weftline.graph.arrays import Ints
+from weftline.simulate.jit import kernel, part
+
+__all__ = ["draw_sets"]
+
+PENALTY = 6.0
+"""Of a cost above the target, in units of the wanted weight."""
+
+
+@part
+def _change(graph: Graph, block: Bits, inside: Ints, piece: int) -> int:
+    """How f changes when the piece changes sides; `inside` counts the readers of each tensor that are in."""
+    touch_ptr, touch_of, maker, reader_ptr = graph.touch_ptr, graph.touch_of, graph.maker, graph.reader_ptr
+    enter, leave = graph.enter, graph.leave
+    sign = -1 if has(block, piece) else 1
+    total = sign * graph.work[piece]
+    for t in range(touch_ptr[piece], touch_ptr[piece + 1]):
+        tensor = touch_of[t]
+        readers = reader_ptr[tensor + 1] - reader_ptr[tensor]
+        made = has(block, maker[tensor])
+        count = inside[tensor]
+        for now in range(2):
+            price = 0
+            if made:
+                price = leave[tensor] if count < readers else 0
+            elif count > 0:
+                price = enter[tensor]
+            total += price if now else -price
+            if maker[tensor] == piece:
+                made = not made
+            else:
+                count += sign
+    return total
+
+
+@part
+def _toggle(graph: Graph, block: Bits, inside: Ints, below: Bits, above: Bits, piece: int) -> None:
+    """Change sides, and update what lies after and before members."""
+    touch_ptr, touch_of, maker = graph.touch_ptr, graph.touch_of, graph.maker
+    before, after = graph.before, graph.after
+    words = len(block)
+    joins = not has(block, piece)
+    block[piece >> 6] ^= np.uint64(1) << np.uint64(piece & 63)
+    for t in range(touch_ptr[piece], touch_ptr[piece + 1]):
+        tensor = touch_of[t]
+        if maker[tensor] != piece:
+            inside[tensor] += 1 if joins else -1
+    if joins:
+        for j in range(words):
+            below[j] |= after[piece, j]
+            above[j] |= before[piece, j]
+        return
+    for j in range(words):
+        below[j] = np.uint64(0)
+        above[j] = np.uint64(0)
+    for i in range(words):
+        rest = block[i]
+        while rest != np.uint64(0):
+            member = i * 64 + lowest(rest)
+            rest &= rest - np.uint64(1)
+            for j in range(words):
+                below[j] |= after[member, j]
+                above[j] |= before[member, j]
+
+
+@part
+def _keeps_convex(graph: Graph, block: Bits, below: Bits, above: Bits, piece: int) -> bool:
+    words, before, after = len(block), graph.before, graph.after
+    if has(block, piece):
+        early, late = False, False
+        for j in range(words):
+            early |= (before[piece, j] & block[j]) != np.uint64(0)
+            late |= (after[piece, j] & block[j]) != np.uint64(0)
+        return not (early and late)
+    for j in range(words):
+        between = (below[j] & before[piece, j]) | (above[j] & after[piece, j])
+        if between & ~block[j] != np.uint64(0):
+            return False
+    return True
+
+
+@part
+def _proposal(graph: Graph, block: Bits) -> int:
+    """A random piece; more often a neighbour of a member."""
+    n = len(graph.work)
+    piece = np.random.randint(n)
+    if np.random.random() < 0.4:
+        return piece
+    for _ in range(20):
+        if has(block, piece):
+            break
+        piece = np.random.randint(n)
+    if not has(block, piece) or np.random.random() < 0.3 or graph.touch_ptr[piece] == graph.touch_ptr[piece + 1]:
+        return piece
+    tensor = graph.touch_of[np.random.randint(graph.touch_ptr[piece], graph.touch_ptr[piece + 1])]
+    place = np.random.randint(graph.reader_ptr[tensor], graph.reader_ptr[tensor + 1] + 1)
+    if place == graph.reader_ptr[tensor + 1]:
+        return graph.maker[tensor]
+    return graph.reader_of[place]
+
+
+@kernel
+def draw_sets(
+    graph: Graph,
+    pi: Ints,
+    target: int,
+    wanted: int,
+    starts: Bits,
+    restarts: int,
+    steps: int,
+    seed: int,
+    found: Bits,
+    stop: Ints,
+) -> int:
+    """Anneal from the starts (and from single pieces) in turn -> number of sets found."""
+    np.random.seed(seed)
+    n, words, count = len(graph.work), len(found[0]), 0
+    block, below, above = np.zeros(words, np.uint64), np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    begin, keep = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    inside = np.zeros(len(graph.maker), np.int64)
+    for run in range(restarts):
+        if stop[0] != 0 or count >= len(found):
+            break
+        begin[:] = np.uint64(0)
+        if len(starts) and run % 4 != 3:
+            begin[:] = starts[np.random.randint(len(starts))]
+        else:
+            piece = np.random.randint(n)
+            begin[piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
+        block[:] = np.uint64(0)
+        below[:] = np.uint64(0)
+        above[:] = np.uint64(0)
+        inside[:] = 0
+        cost, weight = 0, 0
+        for piece in range(n):
+            if has(begin, piece):
+                cost += _change(graph, block, inside, piece)
+                weight += pi[piece]
+                _toggle(graph, block, inside, below, above, piece)
+        best = wanted - 1
+        for step in range(steps):
+            temperature = 0.12 * (1.0 - step / steps) + 0.002
+            piece = _proposal(graph, block)
+            if not _keeps_convex(graph, block, below, above, piece):
+                continue
+            more = _change(graph, block, inside, piece)
+            heavier = -pi[piece] if has(block, piece) else pi[piece]
+            over = max(0.0, (cost + more) / target - 1.0) - max(0.0, cost / target - 1.0)
+            worse = PENALTY * over - heavier / wanted
+            if worse > 0 and np.random.random() >= np.exp(-worse / temperature):
+                continue
+            _toggle(graph, block, inside, below, above, piece)
+            cost += more
+            weight += heavier
+            if cost < target and weight > best:
+                best = weight
+                keep[:] = block
+        if best >= wanted:
+            known = False
+            for i in range(count):
+                known = known or (found[i] == keep).all()
+            if not known:
+                found[count] = keep
+                count += 1
+    return count

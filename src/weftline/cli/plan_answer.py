@@ -1,0 +1,58 @@
+"""The answers of `weftline plan` for a reader: one plan, a sweep over numbers of stages, the list of solvers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weftline.cli.output import console, print_json, show
+
+if TYPE_CHECKING:
+    from weftline.plan import Plan, Sweep
+
+__all__ = ["list_solvers", "show_plan", "show_sweep"]
+
+
+def show_plan(answer: Plan, output: Path | None) -> None:
+    """Comparison, devices, stages, guarantee."""
+    from weftline.report import comparison_table, device_table
+
+    graph = answer.problem.graph
+    show(f"{graph.name}: {len(graph.ops)} ops, {answer.objective}", "")
+    show(comparison_table(answer), "", device_table(answer), "")
+    _conclude(answer, output)
+
+
+def show_sweep(answer: Sweep, output: Path | None) -> None:
+    """Every number of stages, the curve, what follows; then the stages of the best plan."""
+    from weftline.report import sweep_curve, sweep_table, sweep_words
+
+    graph = answer.plan.problem.graph
+    show(f"{graph.name}: {len(graph.ops)} ops, {answer.plan.objective}", "")
+    show(sweep_table(answer), "", *sweep_curve(answer, ascii_only=console().options.ascii_only), "")
+    show(*sweep_words(answer), "")
+    _conclude(answer.plan, output)
+
+
+def _conclude(answer: Plan, output: Path | None) -> None:
+    from weftline.plan.summary import better_baseline, guarantee
+    from weftline.report import stage_table
+
+    if answer.stages:
+        show(stage_table(answer), "")
+    show(guarantee(answer))
+    if sentence := better_baseline(answer):
+        show(sentence)
+    show(f"written to {output}" if output else "not written; -o plan.json keeps it")
+
+
+def list_solvers(objective: str, as_json: bool) -> None:
+    """Names and descriptions of an objective's family."""
+    from weftline.plan.make import solvers_for
+
+    entries = {name: entry.description for name, entry in solvers_for(objective).items()}
+    if as_json:
+        print_json({"objective": objective, "solvers": entries})
+        return
+    for name, description in entries.items():
+        show(f"{name:<16} {description}")

@@ -1,0 +1,88 @@
+"""The options of `weftline plan`, each with its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = [
+    "Cluster",
+    "Communication",
+    "Gap",
+    "Memory",
+    "Model",
+    "Objective",
+    "Output",
+    "Runtime",
+    "Seed",
+    "Shape",
+    "SolverName",
+    "Stages",
+    "SweepStages",
+    "Time",
+    "Transfers",
+    "Without",
+    "Work",
+]
+
+Model = Annotated[
+    Path | None,
+    typer.Argument(help="ONNX model, weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, or REGAL cost graph."),
+]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset; see: weftline cluster presets.")
+]
+Objective = Annotated[
+    Literal["latency", "throughput"] | None,
+    typer.Option(help="Make one input fast, or let many inputs flow fast.  [default: latency]"),
+]
+Stages = Annotated[
+    str | None,
+    typer.Option(
+        metavar="K|auto",
+        help="Throughput: use at most K devices (problem files: K accelerators); auto: try every number, and say "
+        "which is best.",
+    ),
+]
+SweepStages = Annotated[
+    str | None,
+    typer.Option(metavar="A..B|K,K...", help="Throughput: like --stages auto, for these numbers: 1..8 or 1,2,4,8."),
+]
+SolverName = Annotated[str, typer.Option(help="Name of a solver; `--solver help` lists them.")]
+Gap = Annotated[
+    str | None,
+    typer.Option(
+        help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.  "
+        "[default: 0; throughput: 0.01%, without an exit code]"
+    ),
+]
+Time = Annotated[
+    str | None, typer.Option(help="Time limit, e.g. 60s.  [default: none; throughput without --work: 60s]")
+]
+Work = Annotated[
+    int | None, typer.Option(min=1, help="Limit of candidates costed: with it the same call gives the same bytes.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")]
+Shape = Annotated[
+    list[str] | None, typer.Option(help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated.")
+]
+Runtime = Annotated[
+    Literal["parallel", "sequential"] | None,
+    typer.Option(help="Latency: devices at the same time, or one after another.  [default: parallel]"),
+]
+Transfers = Annotated[
+    Literal["per-tensor", "per-edge"] | None,
+    typer.Option(help="Send a tensor once per device, or once per consumer.  [default: the file's rule]"),
+]
+Communication = Annotated[
+    Literal["added", "overlapped"] | None,
+    typer.Option(help="Throughput: transfers add to compute, or hide behind it.  [default: added]"),
+]
+Memory = Annotated[
+    Literal["dynamic", "static"] | None,
+    typer.Option(help="Live activations over time, or the plain sum.  [default: the file's rule]"),
+]
+Without = Annotated[str, typer.Option(help="Limits to drop, comma-separated: cpus, memory, together.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan here.")]

@@ -1,0 +1,72 @@
+"""What `weftline plan` is asked about: the words of the call -> the problem, for any number of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from weftline.cli.options import find_cluster, read_shapes
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from weftline.cluster import Cluster
+    from weftline.problem import Problem
+
+__all__ = ["Question", "read_stages"]
+
+
+class Question:
+    """A model, a cluster where the model needs one, and rules."""
+
+    def __init__(
+        self, model: Path, cluster: str | None, rules: Mapping[str, object], without: str, shapes: list[str]
+    ) -> None:
+        from weftline.cluster.rules import unlinked
+
+        self._model, self._rules = model, rules
+        self._without = tuple(word for word in without.split(",") if word)
+        self._shapes = read_shapes(shapes)
+        self._cluster: Cluster | None = None
+        self._digests: dict[str, str] = {}
+        if cluster:
+            self._cluster, self._digests["cluster"] = find_cluster(cluster)
+        if self._cluster is not None and (missing := unlinked(self._cluster)):
+            typer.echo(f"warning: no link between {', '.join(missing[:8])}, so no tensor can pass there", err=True)
+
+    def problem(self, stages: int | None) -> Problem:
+        """The problem with so many stages asked for."""
+        from weftline.importers import ImportOptions
+        from weftline.problem import load_problem
+
+        problem, digest = load_problem(
+            self._model,
+            cluster=self._cluster,
+            rules={**self._rules, "stages": stages},
+            without=self._without,
+            options=ImportOptions(shapes=self._shapes),
+        )
+        self._digests["model"] = digest
+        return problem
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Role -> sha256 of every file that was read."""
+        return {role: self._digests[role] for role in ("model", "cluster") if role in self._digests}
+
+
+def read_stages(stages: str | None, sweep: str | None) -> tuple[int | None, str]:
+    """`--stages` and `--sweep-stages` -> one number of stages, or the words for a sweep over several."""
+    if stages is not None and sweep is not None:
+        raise UsageError("--stages asks for one number of stages, --sweep-stages for several; leave one out")
+    if sweep == "":
+        raise UsageError("--sweep-stages needs numbers of stages, like 1..8 or 1,2,4,8")
+    if stages is None or stages == "auto":
+        return None, sweep or stages or ""
+    if not (stages.isascii() and stages.isdigit() and 1 <= len(stages) <= 9 and int(stages) >= 1):
+        raise UsageError(
+            f"--stages {stages[:40]!r} is neither a number of stages nor auto; for several: --sweep-stages"
+        )
+    return int(stages), ""

@@ -1,0 +1,120 @@
+"""A stage sweep for a terminal: a table, a curve of the speed-up, and what follows from it in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weftline.plan.sweep import GOOD_ENOUGH, Sweep, SweepRow
+from weftline.report.rows import Rows
+from weftline.report.tables import text_table
+from weftline.units import format_time
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["sweep_curve", "sweep_rows", "sweep_table", "sweep_words"]
+
+WIDTH = 48
+"""Columns of the longest bar."""
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """One line for each number of stages."""
+    return text_table("Numbers of stages", *sweep_rows(sweep))
+
+
+def sweep_rows(sweep: Sweep) -> tuple[tuple[str, ...], Rows]:
+    """Period, bound, gap, speed-up and efficiency of each number of stages."""
+    rows = [_row(sweep, row) for row in sweep.rows]
+    return ("stages", "period", "bound", "gap", "speed-up", "efficiency", "proof", ""), rows
+
+
+def _row(sweep: Sweep, row: SweepRow) -> tuple[str, ...]:
+    bound = format_time(row.bound_ns) if row.bound_ns else ""
+    proof = f"{row.proof} by {row.bound_by}" if row.bound_ns else row.proof
+    if row.value_ns is None:
+        return (str(row.stages), row.stopped_by, bound, "", "", "", proof, "")
+    faster, efficiency = sweep.speed_up(row.value_ns), sweep.efficiency(row)
+    return (
+        str(row.stages),
+        format_time(row.value_ns),
+        bound,
+        f"{row.gap:.2%}" if row.gap is not None and row.bound_ns else "",
+        "" if faster is None else f"{faster:.2f}x",
+        "" if efficiency is None else f"{efficiency:.0%}",
+        proof,
+        "best" if row.stages == sweep.best_stages else "",
+    )
+
+
+def sweep_curve(sweep: Sweep, *, ascii_only: bool = False) -> list[str]:
+    """A bar for each number of stages: the speed-up that was found, then lighter what the bound still allows."""
+    bars = [(row.stages, sweep.speed_up(row.value_ns), sweep.speed_up(row.bound_ns)) for row in sweep.rows]
+    reached = [found for _, found, _ in bars if found is not None]
+    if not reached:
+        return []
+    # A weak bound may allow anything; it must not squeeze what was found.
+    longest = min(2 * max(reached), max([*reached, *(allowed for _, _, allowed in bars if allowed is not None)]))
+    digits = len(str(bars[-1][0]))
+    lines = [f"Speed-up against {_stages(sweep.base.stages)}; lighter: not ruled out by the bound"]
+    for stages, found, allowed in bars:
+        if found is None:
+            lines.append(f"{stages:>{digits}} no plan")
+            continue
+        bar = _bar(found / longest, min((allowed or longest) / longest, 1.0), ascii_only)
+        lines.append(f"{stages:>{digits}} {bar} {found:.2f}x")
+    return lines
+
+
+def _bar(found: float, allowed: float, ascii_only: bool) -> str:
+    solid, light, eighths = ("#", ".", " ") if ascii_only else ("█", "░", _EIGHTHS)
+    whole, part = divmod(round(found * WIDTH * len(eighths)), len(eighths))
+    bar = solid * whole + (eighths[part] if part else "")
+    return bar + light * (round(allowed * WIDTH) - len(bar))
+
+
+def sweep_words(sweep: Sweep) -> list[str]:
+    """Which number of stages is best, and what one more device would bring."""
+    best = sweep.best_stages
+    verb = "is" if best == 1 else "are"
+    why = f"the fewest whose period is within {GOOD_ENOUGH:.0%} of the shortest one found"
+    return [f"{_stages(best)} {verb} best here: {why}.", _one_more(sweep)]
+
+
+def _one_more(sweep: Sweep) -> str:
+    more, value = sweep.one_more, sweep.plan.value_ns
+    ordinal = _ordinal(sweep.best_stages + 1)
+    device = f"{_article(ordinal)} {ordinal} device"
+    if more is None:
+        return f"There is no {ordinal} device to add."
+    if value == 0:
+        return f"{device} would bring nothing: the period is 0 already."
+    if more.bound_ns == 0:
+        return f"{device}: nothing is known about what it could bring."
+    proof = f"{more.proof} by {more.bound_by}"
+    if more.bound_ns >= value:
+        return f"{device} would bring nothing ({proof})."
+    at_most = f"{device} would bring at most {value / more.bound_ns - 1:.1%} more throughput ({proof})"
+    return f"{at_most}; {_reached(value, more.value_ns)}."
+
+
+def _reached(value: int, with_it: int | None) -> str:
+    if with_it is None:
+        return "no plan with it was looked for"
+    return "no plan found with it is better" if with_it == value else f"the plan found brings {value / with_it - 1:.1%}"
+
+
+def _stages(number: int) -> str:
+    return "1 stage" if number == 1 else f"{number} stages"
+
+
+def _article(ordinal: str) -> str:
+    """An 8th, an 11th, an 18th, an 80th; a 5th."""
+    number = ordinal[:-2]
+    return "An" if number.startswith("8") or number in ("11", "18") else "A"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
