@@ -1,113 +1,88 @@
-"""`python -m benchmarks`: measure, write benchmarks/results/latest.json, render docs/benchmarks.md.
+"""`python -m benchmarks`: measure, keep the numbers in benchmarks/results, render docs/benchmarks.md.
 
-`--only SECTION` measures one section, keeps its results in a file of their own and prints the page, so that the page
-in docs/ always comes from one whole run.
+A run of everything takes the quick subset of the long sections; `--only SECTION` measures one section whole (or its
+subset, with `--quick`). What was measured before stays in the results and on the page, with the commit of its run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-from benchmarks.clock import on_one_core
-from benchmarks.environment import environment
-from benchmarks.instances import FAMILIES, instances
-from benchmarks.quality import measure_quality, share_of_budget
+from benchmarks.environment import commit, environment
+from benchmarks.planned import Row
 from benchmarks.render import render
-from benchmarks.speed import measure_growth, measure_simulator
-from benchmarks.speed_of_files import measure_check, measure_files
+from benchmarks.results_file import BestKnown, Collector, ResultsFile
+from benchmarks.sections import SECTIONS, Section
 from weftline.files import write_atomically
 
 __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
-QUALITY_BUDGET = 200.0
-"""Seconds that solvers may search in all, for one seed."""
-FULL: dict[str, dict[str, Any]] = {
-    "simulator": {"ops": 1000, "batch": 1200, "plain": 20, "reference": 1, "repeats": 20},
-    "growth": {"sizes": (1_000, 3_000, 10_000, 30_000, 100_000), "work": 300_000, "repeats": 15},
-    "files": {"graph_ops": 100_000, "onnx_nodes": 10_000, "repeats": 10},
-    "check": {"sizes": (300, 1_000, 3_000, 10_000), "repeats": 5},
-}
-QUICK: dict[str, dict[str, Any]] = {
-    "simulator": {"ops": 100, "batch": 200, "plain": 5, "reference": 1, "repeats": 3},
-    "growth": {"sizes": (200, 400, 800), "work": 4_000, "repeats": 3},
-    "files": {"graph_ops": 1_000, "onnx_nodes": 200, "repeats": 1},
-    "check": {"sizes": (50, 100), "repeats": 1},
-}
 
 
 def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     """Results and page go below `root`. Returns 1 if a solver crashed."""
     words = list(sys.argv[1:] if argv is None else argv)
     asked = _parser().parse_args(words)
-    file = root / "benchmarks" / "results" / (f"only-{asked.only}.json" if asked.only else "latest.json")
+    file = ResultsFile(root / "benchmarks" / "results")
+    crashed = False
     if not asked.render:
-        results = _measure(asked, words)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, (json.dumps(results, indent=1) + "\n").encode())
-    elif not file.is_file():
-        print(f"there is no {file.relative_to(root)} yet; run python -m benchmarks first", file=sys.stderr)
+        for section in SECTIONS.values():
+            if asked.only in (None, section.name):
+                run = _measure(section, asked, words, file)
+                crashed |= any(str(row.get("note", "")).startswith("crashed") for row in run["rows"])
+    sections = file.read()
+    if not sections:
+        print(f"there is no {file.path.relative_to(root)} yet; run python -m benchmarks first", file=sys.stderr)
         return 3
-    results = json.loads(file.read_text(encoding="utf-8"))
-    page = render(results)
-    if asked.only:
-        print(page)
-    else:
-        (root / "docs").mkdir(exist_ok=True)
-        write_atomically(root / "docs" / "benchmarks.md", page.encode())
-    rows = results.get("quality", {}).get("rows", [])
-    return int(any(row["note"].startswith("crashed") for row in rows))
+    (root / "docs").mkdir(exist_ok=True)
+    write_atomically(root / "docs" / "benchmarks.md", render(sections, BestKnown(file.folder)).encode())
+    return int(crashed)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, and write docs/benchmarks.md.")
-    parser.add_argument("--quick", action="store_true", help="small instances and few repeats, to test the harness")
-    parser.add_argument(
-        "--only", choices=(*FAMILIES, "speed"), help="one section; prints the page instead of writing it"
-    )
+    parser.add_argument("--only", choices=SECTIONS, help="one section; the others stay as they were measured before")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="the subset of a long section, as in a run of everything")
+    size.add_argument("--full", action="store_true", help="long sections whole in a run of everything: many hours")
+    size.add_argument("--tiny", action="store_true", help="small instances and few repeats, to test the harness")
+    parser.add_argument("--resume", action="store_true", help="go on with a section that was broken off")
     parser.add_argument("--render", action="store_true", help="make the page again from the results, measure nothing")
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 0..N-1 for every solver that is no baseline")
-    parser.add_argument("--time-limit", type=float, help="seconds for one run of a solver (default: a share of 200 s)")
-    parser.add_argument("--date", default="", help="printed on the page as given")
+    parser.add_argument("--seeds", type=int, default=1, help="quality: seeds 0..N-1 for each solver but the baselines")
+    parser.add_argument("--graphs", type=int, help="regal: how many graphs (default 20)")
+    parser.add_argument("--time-limit", type=float, help="seconds for one search (default: depends on the section)")
+    parser.add_argument("--date", help="printed on the page as given (default: today)")
     return parser
 
 
-def _measure(asked: argparse.Namespace, words: list[str]) -> dict[str, Any]:
-    begun = perf_counter()
-    results: dict[str, Any] = {
-        "format": "weftline-benchmarks",
-        "version": 1,
+def _measure(section: Section, asked: argparse.Namespace, words: list[str], file: ResultsFile) -> Row:
+    """Run one section and keep it."""
+    whole = asked.full or (asked.only is not None and not asked.quick) or not section.long
+    size = "tiny" if asked.tiny else "full" if whole else "quick"
+    settings = section.settings(size, asked)
+    collect = Collector(file.folder / f"partial-{section.name}-{size}.json", settings, resume=asked.resume)
+    stamp = {
+        "commit": commit(),
+        "date": asked.date or datetime.now(UTC).date().isoformat(),
         "command": shlex.join(["python", "-m", "benchmarks", *words]),
-        "date": asked.date,
-        "quick": asked.quick,
-        "seeds": asked.seeds,
+        "size": size,
         "environment": environment(),
     }
-    if asked.only in (None, "speed"):
-        results["speed"] = _speed(QUICK if asked.quick else FULL)
-    if asked.only != "speed":
-        chosen = [one for one in instances(quick=asked.quick) if asked.only in (None, one.family)]
-        limit = asked.time_limit or (0.2 if asked.quick else share_of_budget(chosen, QUALITY_BUDGET))
-        rows = measure_quality(chosen, seeds=asked.seeds, time_limit=limit)
-        results["quality"] = {"time_limit": limit, "only": asked.only, "rows": rows}
-    return {**results, "seconds": round(perf_counter() - begun, 1)}
-
-
-def _speed(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    parts = {"simulator": measure_simulator, "growth": measure_growth, "files": measure_files, "check": measure_check}
-    found: dict[str, Any] = {}
-    with on_one_core() as pinned:
-        for name, measure in parts.items():
-            print(f"speed: {name}", file=sys.stderr, flush=True)
-            found[name] = measure(**settings[name])  # type: ignore[operator]
-    return {"pinned": pinned, **found}
+    earlier, begun = collect.seconds, perf_counter()
+    more = section.measure(settings, collect)
+    seconds = round(earlier + perf_counter() - begun, 1)
+    run = {"stamp": {**stamp, "seconds": seconds}, "settings": settings, "rows": collect.rows, **(more or {})}
+    BestKnown(file.folder).learn(collect.rows, stamp["commit"])
+    file.keep(section.name, "quick" if size == "quick" else "full", run)
+    collect.close()
+    return run
 
 
 if __name__ == "__main__":

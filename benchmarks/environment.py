@@ -1,9 +1,10 @@
-"""The machine, the versions and the call: what a number is worth nothing without."""
+"""The machine, the versions and the commit: what a number is worth nothing without."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import psutil
 
 import weftline
 
-__all__ = ["environment"]
+__all__ = ["commit", "environment"]
 
 PACKAGES = ("numpy", "numba", "onnx", "onnxruntime", "ortools", "rustworkx", "msgspec")
 
@@ -31,6 +32,21 @@ def environment() -> dict[str, Any]:
             **{name: _version(name) for name in PACKAGES},
         },
     }
+
+
+def commit() -> str:
+    """The commit that is measured, with a `+` if files differ from it; empty outside a repository."""
+    root = Path(__file__).resolve().parents[1]
+    try:
+        name = _git(root, "rev-parse", "--short=10", "HEAD").strip()
+        changed = _git(root, "status", "--porcelain", "--", "src", "benchmarks/*.py").strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"{name}+" if changed else name
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout
 
 
 def _version(package: str) -> str:

@@ -17,7 +17,7 @@ from weftline.cost import devices_of_file, expand_file_costs
 from weftline.problem import Problem, Rules, asked_rules, build_problem, load_problem
 from weftline.zoo import regal_costs, synthetic, zoo_graph
 
-__all__ = ["FAMILIES", "Instance", "instances"]
+__all__ = ["FAMILIES", "FIDDLE", "Instance", "data_folder", "instances"]
 
 MOIRAI = {"example-1": 30.0, "GoogLeNet": 1.27811, "yolov5x": 23.745}
 """Seconds: optima of the sample instances published with Moirai, for one transfer per edge and ports."""
@@ -118,10 +118,15 @@ def instances(*, quick: bool = False) -> list[Instance]:
     return found
 
 
+def data_folder() -> Path:
+    """Where files of others are looked for."""
+    default = Path(__file__).resolve().parents[1] / "../shared/data"
+    return Path(os.environ.get("WEFTLINE_DATA") or default)
+
+
 def _files(quick: bool) -> Iterator[Instance]:
     """Problem files of others; the folder is named by WEFTLINE_DATA and may be absent."""
-    default = Path(__file__).resolve().parents[1] / "../shared/data"
-    data = Path(os.environ.get("WEFTLINE_DATA") or default)
+    data = data_folder()
     lists = ("moirai", data / "moirai", MOIRAI, 10**9), ("fiddle", data / "fiddle" / "throughput", FIDDLE, 10**6)
     for family, folder, known, unit in lists:
         for name in list(known)[: 1 if quick else None]:

@@ -1,8 +1,8 @@
 """Instances x solvers x seeds -> rows: value, lower bound, gap, who says so, seconds, ratio to the instance's best.
 
-Every solver gets the same time limit; the value is the simulator's, and the bound is `proved` only where the
-independent checker re-computes it from its witness. Replicas of the whole model are no pipeline: they have a row
-without bound and without ratio.
+Every solver gets the same time limit, only `auto` for throughput has its own; the value is the simulator's, and the
+bound is `proved` only where the independent checker re-computes it from its witness. Replicas of the whole model are no
+pipeline: they have a row without bound and without ratio.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ __all__ = ["REPLICAS", "measure_quality", "share_of_budget"]
 
 REPLICAS = "replicas"
 OBJECTIVES = ("latency", "throughput")
+CLOSE = 0.0001
+"""The gap at which a search may stop, as in `plan`."""
 
 Row = dict[str, Any]
 
@@ -43,8 +45,10 @@ def _objective(instance: Instance) -> str:
     return "latency" if instance.family == "moirai" or instance.family.endswith("-latency") else "throughput"
 
 
-def measure_quality(chosen: Iterable[Instance], *, seeds: int, time_limit: float) -> list[Row]:
-    """All rows, instance by instance."""
+def measure_quality(
+    chosen: Iterable[Instance], *, seeds: int, time_limit: float, auto_limit: float | None = None
+) -> list[Row]:
+    """All rows, instance by instance; `auto_limit` is for `auto` as a pipeline solver, which searches until it ends."""
     rows: list[Row] = []
     warm: set[str] = set()
     for instance in chosen:
@@ -52,14 +56,19 @@ def measure_quality(chosen: Iterable[Instance], *, seeds: int, time_limit: float
         objective = problem.rules.objective
         if objective not in warm:  # compiled kernels load now, not on somebody's clock
             warm.add(objective)
-            _ask(instance, problem, solvers_for(objective), range(1), 0.3)
+            _ask(instance, problem, solvers_for(objective), range(1), 0.3, 0.3)
         print(f"{instance.family}: {instance.name}", file=sys.stderr, flush=True)
-        rows += _ask(instance, problem, solvers_for(objective), range(seeds), time_limit)
+        rows += _ask(instance, problem, solvers_for(objective), range(seeds), time_limit, auto_limit or time_limit)
     return rows
 
 
 def _ask(
-    instance: Instance, problem: Problem, solvers: dict[str, Solver], seeds: range, time_limit: float
+    instance: Instance,
+    problem: Problem,
+    solvers: dict[str, Solver],
+    seeds: range,
+    time_limit: float,
+    auto_limit: float,
 ) -> list[Row]:
     """The rows of one instance."""
     judge = Judge(problem)
@@ -75,10 +84,12 @@ def _ask(
     rows = []
     for solver in solvers.values():
         for seed in seeds[:1] if solver.baseline else seeds:
-            search = Search(problem, time_limit=time_limit, seed=seed, solver=solver.name)
+            longer = solver.name == "auto" and problem.rules.objective == "throughput"
+            limit = auto_limit if longer else time_limit
+            search = Search(problem, time_limit=limit, gap=CLOSE, seed=seed, solver=solver.name)
             search.offer_bound(start)
             note = _solve(solver, search)
-            row = {**shape, "solver": solver.name, "baseline": solver.baseline, "seed": seed}
+            row = {**shape, "solver": solver.name, "baseline": solver.baseline, "seed": seed, "time_limit": limit}
             rows.append({**row, "seconds": round(search.seconds, 4), "note": note, **judge.verdict(search)})
     rows += [{**shape, **row} for row in _replicas(problem)]
     values = [row["value_ns"] for row in rows if row["value_ns"] is not None and row["solver"] != REPLICAS]
@@ -132,7 +143,15 @@ class Judge:
 def _replicas(problem: Problem) -> list[Row]:
     if problem.rules.objective != "throughput":
         return []
-    row = {"solver": REPLICAS, "baseline": True, "seed": 0, "seconds": None, "bound_ns": None, "bound_by": ""}
+    row: Row = {
+        "solver": REPLICAS,
+        "baseline": True,
+        "seed": 0,
+        "time_limit": 0.0,
+        "seconds": None,
+        "bound_ns": None,
+        "bound_by": "",
+    }
     value = baseline_values(problem, {}, 0, {})[REPLICAS]
     note = "" if value is not None else "no device holds the whole model"
     return [{**row, "value_ns": value, "proof": "none", "gap": None, "stopped_by": "done", "note": note}]

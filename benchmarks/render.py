@@ -2,241 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.instances import FAMILIES
-from benchmarks.quality import REPLICAS
+from benchmarks.render_paper import paper_sections
+from benchmarks.render_quality import quality_sections
+from benchmarks.render_references import reference_sections
+from benchmarks.render_regal import regal_sections
+from benchmarks.render_scale import scale_sections
 from benchmarks.render_speed import speed_sections
-from benchmarks.summary import (
-    better_than_baselines,
-    by_family,
-    by_instance,
-    geometric_mean,
-    lost_to_baselines,
-    overruns,
-    replica_rows,
-    solver_rows,
-)
+from benchmarks.render_unequal import unequal_sections
+from benchmarks.results_file import BestKnown
 from benchmarks.table import table
-from weftline.units import format_bytes, format_time
+from weftline.units import format_bytes
 
 __all__ = ["render"]
 
-Row = dict[str, Any]
+Run = dict[str, Any]
+TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
+    "paper": ("Pipelines on equal devices: the paper's experiment", lambda run, _: paper_sections(run)),
+    "fiddle": ("Pipelines with known optima", lambda run, _: reference_sections(run)),
+    "regal": ("Pipelines of random graphs", regal_sections),
+    "unequal": ("Pipelines on unequal devices", lambda run, _: unequal_sections(run)),
+    "scale": ("Pipelines of large graphs", scale_sections),
+    "quality": ("Quality", lambda run, _: quality_sections(run)),
+    "speed": ("Speed", lambda run, _: speed_sections(run["speed"])),
+}
+QUICK = "A subset with less time, at another commit than the whole run above if the stamps differ."
 
 
-def render(results: dict[str, Any]) -> str:
+def render(sections: dict[str, dict[str, Run]], best: BestKnown) -> str:
     """The whole page."""
-    parts = [_head(results)]
-    rows = results.get("quality", {}).get("rows", [])
-    if rows:
-        parts += [_method(results["quality"]), *_families(rows), *_remarks(results["quality"])]
-    if results.get("speed"):
-        parts += speed_sections(results["speed"])
-    if rows:
-        parts += ["## All rows", _ALL_ROWS, *_all_rows(rows)]
+    parts = [_head(sections)]
+    for name, (title, write) in TITLES.items():
+        runs = sections.get(name, {})
+        if runs:
+            parts.append(f"## {title}")
+        for size in ("full", "quick"):
+            if size in runs:
+                parts += ["### Quick subset", QUICK] if size == "quick" and "full" in runs else []
+                parts += [_stamp(runs[size]), *write(runs[size], best)]
     return "\n\n".join(parts) + "\n"
 
 
-def _head(results: dict[str, Any]) -> str:
-    machine = results["environment"]
-    lines = [
-        ("command", f"`{results['command']}`"),
-        ("seeds", ", ".join(str(seed) for seed in range(results["seeds"]))),
-        ("processor", f"{machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}"),
-        ("system", machine["system"]),
-        ("load average before the run", f"{machine['load_before']}"),
-        ("versions", ", ".join(f"{name} {number}" for name, number in machine["versions"].items())),
-        ("seconds for everything", f"{results['seconds']:.0f}"),
-    ]
-    if results["date"]:
-        lines.insert(0, ("date", results["date"]))
+def _head(sections: dict[str, dict[str, Run]]) -> str:
     note = (
-        "Written by `make bench`; do not edit. `python -m benchmarks --render` makes this page again from its results."
+        "Written by `make bench`; do not edit. `python -m benchmarks --render` makes this page again from its results. "
+        "Sections are measured one by one, and each says at which commit (`+` = with changes that were not committed). "
+        "`make bench` takes a subset of the long ones; their last whole run stays here."
     )
-    quick = "\n\n**A quick run: small instances, few repeats. Its numbers only show that the harness works.**"
-    return f"# Benchmarks\n\n{note}{quick if results['quick'] else ''}\n\n{table(('run', ''), lines)}"
+    return f"# Benchmarks\n\n{note}\n\n{_runs(sections)}\n\n{_machines(sections)}"
 
 
-def _method(quality: dict[str, Any]) -> str:
-    absent = [name for name in FAMILIES if name not in {row["family"] for row in quality["rows"]}]
-    left_out = (
-        f" Left out, because the files are not on this machine (WEFTLINE_DATA names their folder): {', '.join(absent)}."
-        if absent and not quality["only"]
-        else ""
-    )
-    return (
-        f"## Quality\n\nEvery solver gets every instance with {quality['time_limit']} s and the same first lower "
-        "bound; solvers that are marked as baselines have nothing random and run once. The value is what the "
-        "simulator says about the plan, never a solver's own objective. A bound is *proved* if the independent "
-        "checker re-computes it from its witness, otherwise *claimed*. Ratio = value / best value that any solver "
-        "found on the instance in this run: 1 means nobody was better, not that nobody could be; the gap says how much "
-        "better may still be possible. Means are over the instances that a solver solved, so compare them only where "
-        "the second column agrees. *Optimal* counts values that equal the solver's own lower bound; a large gap may be "
-        "the bound's fault. `auto` may use every other solver, so it does not lose to them by construction; that it is "
-        "strictly better is no matter of course. Times in the tables are simulated; only the columns in seconds were "
-        f"measured here.{left_out}"
-    )
+def _every(sections: dict[str, dict[str, Run]]) -> Iterator[tuple[str, Run]]:
+    for name in TITLES:
+        for size, run in sections.get(name, {}).items():
+            yield name if size == "full" else f"{name}, quick subset", run["stamp"]
 
 
-def _families(rows: list[Row]) -> Iterable[str]:
-    for family, mine in by_family(rows).items():
-        yield f"### {family}\n\n{FAMILIES[family]}"
-        yield _summary(mine)
-        yield from _against_reference(mine)
-        yield from _baselines_win(mine)
-
-
-def _summary(rows: list[Row]) -> str:
-    header = (
-        "solver",
-        "solved",
-        "geo. mean ratio",
-        "worst ratio",
-        "best or equal",
-        "optimal",
-        "median gap",
-        "median s",
-    )
+def _runs(sections: dict[str, dict[str, Run]]) -> str:
     lines = [
         (
-            f"{line['solver']}{' (baseline)' if line['baseline'] else ''}",
-            f"{line['solved']}/{line['instances']}",
-            _number(line["geometric_mean"]),
-            _worst(line),
-            str(line["wins"]),
-            str(line["optimal"]),
-            _percent(line["median_gap"]),
-            f"{line['median_seconds']:.3f}",
+            name,
+            stamp["commit"] or "-",
+            stamp["date"],
+            f"`{stamp['command']}`",
+            f"{stamp['seconds']:.0f}",
+            f"{stamp['environment']['load_before']}",
         )
-        for line in solver_rows(rows)
+        for name, stamp in _every(sections)
     ]
-    return table(header, lines)
+    return table(("section", "commit", "date", "command", "seconds", "load average before"), lines)
 
 
-def _worst(line: Row) -> str:
-    where = f" ({line['worst_instance']})" if line["worst"] and line["worst"] > 1 else ""
-    return f"{_number(line['worst'])}{where}"
-
-
-def _against_reference(rows: list[Row]) -> Iterable[str]:
-    lines = []
-    for instance, mine in by_instance(rows).items():
-        solved = [row for row in mine if row["value_ns"] is not None and row["solver"] != REPLICAS]
-        if mine[0]["reference_ns"] and solved:
-            best, reference = min(row["value_ns"] for row in solved), mine[0]["reference_ns"]
-            finders = dict.fromkeys(row["solver"] for row in solved if row["value_ns"] == best)
-            known, here, ratio = format_time(reference), format_time(best), f"{best / reference:.4f}"
-            lines.append((instance, known, here, ", ".join(finders), ratio))
-    if lines:
+def _machines(sections: dict[str, dict[str, Run]]) -> str:
+    seen: dict[str, list[str]] = {}
+    for name, stamp in _every(sections):
+        machine = stamp["environment"]
+        versions = ", ".join(f"{package} {number}" for package, number in machine["versions"].items())
         text = (
-            "The optimum known for the file (rounded) beside the best plan of this run. Below 1 is possible for the "
-            "throughput files: their reference is optimal among contiguous partitions with at most one CPU."
+            f"{machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
+            f"{machine['system']}; {versions}"
         )
-        yield f"{table(('instance', 'known optimum', 'best here', 'by', 'ratio'), lines)}\n\n{text}"
+        seen.setdefault(text, []).append(name)
+    if len(seen) == 1:
+        return f"Machine and versions: {next(iter(seen))}."
+    return table(("machine and versions", "sections"), [(text, ", ".join(names)) for text, names in seen.items()])
 
 
-def _baselines_win(rows: list[Row]) -> Iterable[str]:
-    lost = lost_to_baselines(rows)
-    if lost:
-        yield f"**A baseline wins:** {'; '.join(lost)}."
-    better, total = better_than_baselines(rows)
-    if total:
-        yield f"`auto` is strictly better than every baseline on {better} of {total} instances."
-    compared = replica_rows(rows)
-    if compared:
-        yield _replica_text(compared)
-
-
-def _replica_text(compared: list[Row]) -> str:
-    ratios = [line["ratio"] for line in compared if line["ratio"]]
-    beaten = [line for line in compared if line["ratio"] and line["ratio"] < 1]
-    lines = [
-        (
-            line["instance"],
-            format_time(line["best_ns"]),
-            "does not fit" if line["replicas_ns"] is None else format_time(line["replicas_ns"]),
-            _number(line["ratio"]),
-        )
-        for line in compared
-    ]
-    verdict = (
-        f"**Replicas beat the best pipeline on {len(beaten)} of {len(compared)} instances**"
-        if beaten
-        else (f"Replicas beat the best pipeline on none of {len(compared)} instances")
-    )
-    mean = (
-        f" (geometric mean of replicas / pipeline {geometric_mean(ratios):.3f}, below 1 = replicas are faster)"
-        if ratios
-        else ""
-    )
-    text = (
-        f"{verdict}{mean}: the whole model on every device that can hold it, rates added up. Replicas answer another "
-        "question (nothing is split, each device holds all weights, one input is no faster), so they have no ratio in "
-        "the table above."
-    )
-    return f"{text}\n\n{table(('instance', 'best pipeline', 'replicas', 'replicas / pipeline'), lines)}"
-
-
-def _remarks(quality: dict[str, Any]) -> Iterable[str]:
-    late = overruns(quality["rows"], quality["time_limit"])
-    if late:
-        yield f"**Overran the time limit by more than 2 s** (worst case): {'; '.join(late)}."
-    crashed = sorted(
-        {f"{row['solver']} on {row['instance']}" for row in quality["rows"] if row["note"].startswith("crashed")}
-    )
-    if crashed:
-        yield f"**Crashed:** {'; '.join(crashed)}."
-
-
-_ALL_ROWS = (
-    "One row per instance, solver and seed, as measured. *By* names the method of the lower bound; seconds are wall "
-    "time of the search alone, without the common first bound."
-)
-
-
-def _all_rows(rows: list[Row]) -> Iterable[str]:
-    header = (
-        "instance",
-        "ops",
-        "devices",
-        "solver",
-        "seed",
-        "value",
-        "bound",
-        "gap",
-        "by",
-        "proof",
-        "s",
-        "ratio",
-        "stopped by",
-    )
-    for family, mine in by_family(rows).items():
-        yield f"### {family}: rows\n\n{table(header, (_line(row) for row in mine))}"
-
-
-def _line(row: Row) -> Sequence[str]:
-    return (
-        row["instance"],
-        str(row["ops"]),
-        str(row["devices"]),
-        row["solver"],
-        str(row["seed"]),
-        "none" if row["value_ns"] is None else format_time(row["value_ns"]),
-        "-" if row["bound_ns"] is None else format_time(row["bound_ns"]),
-        _percent(row["gap"]),
-        row["bound_by"] or "-",
-        row["proof"],
-        "-" if row["seconds"] is None else f"{row['seconds']:.3f}",
-        _number(row["ratio"]),
-        row["note"] or row["stopped_by"],
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2%}"
+def _stamp(run: Run) -> str:
+    stamp = run["stamp"]
+    tiny = " **A tiny run: its numbers only show that the harness works.**" if stamp["size"] == "tiny" else ""
+    return f"*Measured at commit {stamp['commit'] or '(none)'}, {stamp['date']}.*{tiny}"

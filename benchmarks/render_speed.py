@@ -19,7 +19,7 @@ def speed_sections(speed: dict[str, Any]) -> list[str]:
     """One part per table."""
     pinned = "pinned to one core" if speed["pinned"] else "not pinned to a core (the system does not allow it)"
     method = (
-        f"## Speed\n\nProcessor time of one process, {pinned}; on an idle machine that is wall time. What is compared "
+        f"Processor time of one process, {pinned}; on an idle machine that is wall time. What is compared "
         "takes turns, repeat by repeat; a number is the smallest of the medians of five repeats each. Ratios carry "
         "over to other machines better than the numbers do; other work on the machine makes both worse or noisy."
     )

@@ -116,11 +116,11 @@ def replica_rows(rows: list[Row]) -> list[Row]:
     return found
 
 
-def overruns(rows: list[Row], time_limit: float) -> list[str]:
+def overruns(rows: list[Row]) -> list[str]:
     """Who was still running two seconds after the limit, and how long it took at worst."""
     worst: dict[str, float] = {}
     for row in rows:
-        if row["seconds"] is not None and row["seconds"] > time_limit + GRACE:
+        if row["seconds"] is not None and row["seconds"] > row["time_limit"] + GRACE:
             key = f"{row['solver']} ({row['objective']})"
             worst[key] = max(worst.get(key, 0.0), row["seconds"])
     return [f"{who}: {seconds:.1f} s" for who, seconds in worst.items()]

@@ -29,8 +29,13 @@ class Master:
         self._solver_type = mathopt.SolverType.GLOP
         self._mathopt = mathopt
         self._solver: Any = None
+        no_rest = mathopt.SparseVectorFilter[Any](filtered_items=[])
+        self._answers = mathopt.ModelSolveParameters(
+            variable_values_filter=mathopt.SparseVectorFilter[Any](skip_zero_values=True), reduced_costs_filter=no_rest
+        )
         self._rows = [self._model.add_linear_constraint(lb=1.0, ub=1.0) for _ in range(pieces)]
         self._columns: list[Any] = []
+        self._place: dict[Any, int] = {}
         self.cost: list[int] = []
         self.members: list[Members] = []
         self._known: set[bytes] = set()
@@ -52,6 +57,7 @@ class Master:
         for piece in np.flatnonzero(members).tolist():
             self._rows[piece].set_coefficient(column, 1.0)
         self._objective.set_linear_coefficient(column, 1.0)
+        self._place[column] = len(self._columns)
         self._columns.append(column)
         self.cost.append(cost)
         self.members.append(members.copy())
@@ -68,12 +74,12 @@ class Master:
         """(number of sets, weights of pieces, sets in use), or None if the solver failed."""
         if self._solver is None:
             self._solver = self._mathopt.IncrementalSolver(self._model, self._solver_type)
-        result = self._solver.solve()
+        result = self._solver.solve(model_params=self._answers)
         if not result.has_primal_feasible_solution() or not result.has_dual_feasible_solution():
             return None
         weights = np.array(result.dual_values(self._rows))
-        amounts = result.variable_values(self._columns)
-        used = [i for i, amount in enumerate(amounts) if amount > 1e-6]
+        amounts = result.variable_values()
+        used = [self._place[column] for column, amount in amounts.items() if amount > 1e-6 and column in self._place]
         return float(result.objective_value()), weights, used
 
     def usable(self) -> list[Members]:

@@ -128,6 +128,7 @@ def draw_sets(
     block, below, above = np.zeros(words, np.uint64), np.zeros(words, np.uint64), np.zeros(words, np.uint64)
     begin, keep = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
     inside = np.zeros(len(graph.maker), np.int64)
+    segment = max(1, steps // 3)
     for run in range(restarts):
         if stop[0] != 0 or count >= len(found):
             break
@@ -149,6 +150,11 @@ def draw_sets(
                 _toggle(graph, block, inside, below, above, piece)
         best = wanted - 1
         for step in range(steps):
+            if best >= wanted and step % segment == 0:
+                count += _new(found, count, keep)
+                best = wanted - 1
+                if count >= len(found):
+                    break
             temperature = 0.12 * (1.0 - step / steps) + 0.002
             piece = _proposal(graph, block)
             if not _keeps_convex(graph, block, below, above, piece):
@@ -165,11 +171,21 @@ def draw_sets(
             if cost < target and weight > best:
                 best = weight
                 keep[:] = block
-        if best >= wanted:
-            known = False
-            for i in range(count):
-                known = known or (found[i] == keep).all()
-            if not known:
-                found[count] = keep
-                count += 1
+        if best >= wanted and count < len(found):
+            count += _new(found, count, keep)
     return count
+
+
+@part
+def _new(found: Bits, count: int, keep: Bits) -> int:
+    """Add a set unless it is there -> how many were added."""
+    words = len(keep)
+    for i in range(count):
+        same = True
+        for j in range(words):
+            same = same and found[i, j] == keep[j]
+        if same:
+            return 0
+    for j in range(words):
+        found[count, j] = keep[j]
+    return 1

@@ -19,6 +19,10 @@ __all__ = ["NODES", "OPEN", "TARGET", "find_conflicts", "search"]
 
 TARGET, LEAST, NODES, FOUND, LIMIT, MINIMISE, MORE, OPEN = 0, 1, 2, 3, 4, 5, 6, 7
 """Entries of `box`: see `search`."""
+STEPS = np.array([25, 4])
+"""Multipliers tried at the root and later."""
+SIDES = np.array([IN, OUT])
+"""From an array they are numbers like any other; as literals each would have parts compiled for it."""
 RETUNE = 3
 """Decisions after which the multiplier is chosen anew."""
 
@@ -78,16 +82,19 @@ def _record(graph: Graph, block: Bits, gap: Bits, box: Ints, found: Bits) -> boo
         return False
     if box[MINIMISE]:
         box[TARGET] = cost
-        found[0] = block
+        _keep(found, box[FOUND] - box[FOUND], block)
         box[FOUND] = 1
         return True
     if box[FOUND] < len(found):
-        for i in range(box[FOUND]):
-            if (found[i] == block).all():
-                return True
-        found[box[FOUND]] = block
+        _keep(found, box[FOUND], block)
         box[FOUND] += 1
     return True
+
+
+@part
+def _keep(found: Bits, place: int, block: Bits) -> None:
+    for i in range(len(block)):
+        found[place, i] = block[i]
 
 
 @part
@@ -144,7 +151,7 @@ def _examine(
     while True:
         if since[row] >= RETUNE and box[LEAST] > 0:
             since[row] = 0
-            if not _tune(graph, pi, state, row, spare, 4, box, found, block):
+            if not _tune(graph, pi, state, row, spare, STEPS[1], box, found, block):
                 return -1
         limit = FINE * (box[TARGET] - 1) - state.multiplier[row] * box[LEAST]
         if state.value[row] > limit:
@@ -157,7 +164,8 @@ def _examine(
         is_convex(graph.before, graph.after, block, gap)
         count = _candidates(graph, pi, box, state.bits[row], block, gap, chosen, gain)
         if count == 0:
-            block[:] = state.bits[row, IN]
+            for i in range(words):
+                block[i] = state.bits[row, IN, i]
             inside = 0
             for piece in range(len(pi)):
                 if has(block, piece):
@@ -172,27 +180,21 @@ def _examine(
             piece = chosen[c]
             if has(state.bits[row, IN], piece) or has(state.bits[row, OUT], piece):
                 continue
-            copy_row(state, row, spare)
-            yes = put(graph, conflict, state, spare, piece, IN, limit)
-            more = 1.0 if not yes else (state.value[spare] - here) / span
-            gain[piece] = 0.7 * gain[piece] + 0.3 * more
-            if not yes:
-                if not put(graph, conflict, state, row, piece, OUT, limit):
-                    return -1
-                here = state.value[row]
-                span = max(1.0, float(limit - here))
-                continue
-            copy_row(state, row, spare)
-            no = put(graph, conflict, state, spare, piece, OUT, limit)
-            if not no:
-                if not put(graph, conflict, state, row, piece, IN, limit):
-                    return -1
-                here = state.value[row]
-                span = max(1.0, float(limit - here))
-                continue
-            less = (state.value[spare] - here) / span
-            product = max(more, 1e-3) * max(less, 1e-3)
-            if product > best:
+            product, alive = 1.0, True
+            for side in range(2):
+                copy_row(state, row, spare)
+                alive = put(graph, conflict, state, spare, piece, side, limit)
+                more = (state.value[spare] - here) / span if alive else 1.0
+                if side == IN:
+                    gain[piece] = 0.7 * gain[piece] + 0.3 * more
+                product *= max(more, 1e-3)
+                if not alive:
+                    if not put(graph, conflict, state, row, piece, 1 - side, limit):
+                        return -1
+                    here = state.value[row]
+                    span = max(1.0, float(limit - here))
+                    break
+            if alive and product > best:
                 best, best_piece = product, piece
         undecided = best_piece >= 0 and not (
             has(state.bits[row, IN], best_piece) or has(state.bits[row, OUT], best_piece)
@@ -219,23 +221,24 @@ def search(
     go on, nodes to spend after the first set was found, first multiplier (later: the one used at the root).
     """
     rows = len(state.value) - 1
+    row = rows - rows  # not a literal: one version of each part is enough
     since = np.zeros(rows, np.int64)
     branch = np.zeros(rows, np.int64)
     words = graph.before.shape[1]
     state.bits[0] = np.uint64(0)
-    state.bits[0, IN] = forced
+    for i in range(words):
+        state.bits[0, IN, i] = forced[i]
     for piece in range(len(pi)):
         if has(conflict[piece], piece):
             state.bits[0, OUT, piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
     if not propagate(graph.before, graph.after, conflict, state.bits[0]):
         return 0
-    if not fresh(graph, pi, state, 0, max(1, box[OPEN]) if box[LEAST] > 0 else 0):
+    if not fresh(graph, pi, state, row, max(1, box[OPEN]) if box[LEAST] > 0 else 0):
         return 0
-    if box[LEAST] > 0 and not _tune(graph, pi, state, 0, rows, 25, box, found, np.zeros(words, np.uint64)):
+    if box[LEAST] > 0 and not _tune(graph, pi, state, row, rows, STEPS[0], box, found, np.zeros(words, np.uint64)):
         return 0
     box[OPEN] = state.multiplier[0]
-    row = 0
-    piece = _examine(graph, pi, conflict, state, 0, since, box, found, gain)
+    piece = _examine(graph, pi, conflict, state, row, since, box, found, gain)
     first = -1
     while row >= 0:
         if first < 0 and box[FOUND] > 0:
@@ -255,7 +258,7 @@ def search(
             return 1
         copy_row(state, row, row + 1)
         limit = FINE * (box[TARGET] - 1) - state.multiplier[row] * box[LEAST]
-        if put(graph, conflict, state, row + 1, piece, IN, limit):
+        if put(graph, conflict, state, row + 1, piece, SIDES[IN], limit):
             row += 1
             since[row] = since[row - 1] + 1
             piece = _examine(graph, pi, conflict, state, row, since, box, found, gain)
@@ -280,7 +283,7 @@ def _other(
     """The piece of a node's branch goes out, in the same row: all sets with it have been searched."""
     since[row] += 1
     limit = FINE * (box[TARGET] - 1) - state.multiplier[row] * box[LEAST]
-    if not put(graph, conflict, state, row, piece, OUT, limit):
+    if not put(graph, conflict, state, row, piece, SIDES[OUT], limit):
         return -1
     return _examine(graph, pi, conflict, state, row, since, box, found, gain)
 
@@ -292,6 +295,7 @@ def find_conflicts(graph: Graph, target: int, state: State, conflict: Bits, stop
     False = stopped; what has been marked holds all the same.
     """
     n = len(graph.work)
+    row = n - n
     nothing = np.zeros(n, np.int64)
     limit = FINE * (target - 1)
     for u in range(n):
@@ -299,7 +303,7 @@ def find_conflicts(graph: Graph, target: int, state: State, conflict: Bits, stop
             return False
         state.bits[0] = np.uint64(0)
         state.bits[0, IN, u >> 6] |= np.uint64(1) << np.uint64(u & 63)
-        alive = propagate(graph.before, graph.after, conflict, state.bits[0]) and fresh(graph, nothing, state, 0, 0)
+        alive = propagate(graph.before, graph.after, conflict, state.bits[0]) and fresh(graph, nothing, state, row, row)
         if not alive or state.value[0] > limit:
             conflict[u, u >> 6] |= np.uint64(1) << np.uint64(u & 63)
             continue
@@ -308,8 +312,8 @@ def find_conflicts(graph: Graph, target: int, state: State, conflict: Bits, stop
                 continue
             out = has(state.bits[0, OUT], v)
             if not out:
-                copy_row(state, 0, 1)
-                out = not put(graph, conflict, state, 1, v, IN, limit)
+                copy_row(state, row, row + 1)
+                out = not put(graph, conflict, state, row + 1, v, SIDES[IN], limit)
             if out:
                 conflict[u, v >> 6] |= np.uint64(1) << np.uint64(v & 63)
                 conflict[v, u >> 6] |= np.uint64(1) << np.uint64(u & 63)

@@ -25,6 +25,8 @@ from weftline.graph.arrays import Ints
 
 __all__ = ["OnBound", "convex_set_bound"]
 
+import os
+E = os.environ.get
 OnBound = Callable[[int, dict[str, object]], None]
 WEIGHT = 2**20
 """Weights are scaled so that a stage's share is about this much."""
@@ -117,21 +119,21 @@ class _Driver:
             self._add(np.arange(self.n) == piece)
         low = max(int(self.graph.work.sum()) // self.stages, 1)
         high = self.upper() + 1
-        target = int(self.upper() * (0.96 if self.n < 150 else 0.90))
+        target = (2 * low + 3 * high) // 5
         while self.budget.spent < 1.0:
             high = min(high, self.upper() + 1)
             goal = int(ALMOST * self.upper())
-            if self.proved >= goal or high - max(self.proved, low) <= CLOSE * high:
+            low = max(low, self.proved)
+            if low >= goal or high - low <= CLOSE * high:
                 return
-            target = max(min(target, goal), max(self.proved, low) + 1)
+            target = max(min(target, goal), low + 1)
             outcome = self._try(target)
-            if outcome == "proved":
-                target = min(goal, (target + min(high, goal)) // 2 + 1) if high > target else goal
-            elif outcome == "too high":
+            if outcome == "too high":
                 high = min(high, target)
-                target = (max(self.proved, int(target * 0.94)) + target) // 2
-            elif outcome == "too hard":
-                target = max(int(target * 0.97), (self.proved + target) // 2 if self.proved else 0)
+            # Far below the best known value a target is easy, near it hard: go there in shrinking steps.
+            share = {"proved": 0.5, "too high": 0.6, "too hard": 0.4}.get(outcome, 0.5)
+            top = min(high, target) if outcome == "too hard" else high
+            target = max(low, self.proved) + int(share * (top - max(low, self.proved)))
 
     def _add(self, members: Members) -> bool:
         return self.master.add(members, self._cost(members))
@@ -168,7 +170,8 @@ class _Driver:
 
     def _price(self, weights: NDArray[np.float64], used: list[int], target: int) -> str:
         """Sets that the master lacks: by annealing, then by a short search, then by the search that proves."""
-        trial = weights if self.centre is None else 0.5 * (weights + self.centre)
+        al = float(E('AL','.5'))
+        trial = weights if self.centre is None else (1 - al) * weights + al * self.centre
         total = float(trial.sum()) / self.stages
         if total <= 1 + 1e-9:
             trial, total = weights, float(weights.sum()) / self.stages
@@ -177,11 +180,11 @@ class _Driver:
         least = -(-int(pi.sum()) // self.stages)
         # In units of the master a set of weight 1 is used fully; the proof only needs those of a stage's share.
         wanted = min(least, max(1, int(WEIGHT * (1 + 0.6 * (total - 1)) / total)))
-        if self._draw(pi, target, wanted, used, 60, 4):
+        if self._draw(pi, target, wanted, used, int(E('R','60')), int(E('ST','4'))):
             return "found"
-        if self._prove(pi, least, target, 500) != "too hard":
+        if self._prove(pi, least, target, int(E('L1','2000'))) != "too hard":
             return self.last
-        if self._draw(pi, target, wanted, used, 60, 20):
+        if int(E('T2','0')) and self._draw(pi, target, wanted, used, 60, 20):
             return "found"
         return self._prove(pi, least, target, self.budget.nodes_of(0.25))
 

@@ -23,6 +23,7 @@ IN, OUT, BELOW, ABOVE, DONE_BELOW, DONE_ABOVE = 0, 1, 2, 3, 4, 5
 KNOWN = 6
 """Four more planes: what of IN, OUT, BELOW, ABOVE the network has been told."""
 PLANES = 10
+ALL = np.array([-1])
 
 
 class State(NamedTuple):
@@ -218,7 +219,7 @@ def fresh(graph: Graph, pi: Ints, state: State, row: int, multiplier: int) -> bo
     state.multiplier[row] = multiplier
     state.value[row] = base
     _tell(graph, state, row)
-    return _go_on(graph, state, row, -1, base + INFINITE - 1)
+    return _go_on(graph, state, row, ALL[0], base + INFINITE - 1)
 
 
 @part
@@ -245,7 +246,7 @@ def shift(graph: Graph, pi: Ints, state: State, row: int, multiplier: int) -> bo
             value += room
     state.multiplier[row] = multiplier
     state.value[row] = value
-    return _go_on(graph, state, row, -1, value + INFINITE - 1)
+    return _go_on(graph, state, row, ALL[0], value + INFINITE - 1)
 
 
 @part

@@ -115,7 +115,7 @@ class Annealer:
 
     def _begin_cycle(self) -> None:
         """Cycles grow longer; they begin at the best, go on where the last one ended, or begin at another start."""
-        count, stages = len(self.pieces.time), max(1, len(self._state.at))
+        count, stages = len(self.pieces.time), max(1, self._state.stages)
         length = min(LONGEST, max(SHORTEST, CYCLE * count * stages))
         turn = self._cycles
         self._done, self._length = 0, length

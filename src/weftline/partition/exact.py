@@ -8,6 +8,7 @@ pipeline that the simulator refuses for it is excluded, and the search goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from weftline.cp_sat import run_cp_sat
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices
 from weftline.partition.model_equal import EqualModel, build_equal_model
-from weftline.partition.model_unequal import UnequalModel, build_unequal_model
+from weftline.partition.model_unequal import UnequalModel, build_unequal_model, orders_of_devices
 from weftline.partition.patience import is_over
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import simulate_throughput
@@ -31,6 +32,8 @@ PRECISION = 2**24
 MOST_ENTRIES = 150_000
 """(piece, stage) and (tensor, stage) pairs that CP-SAT is asked to look at."""
 BEGIN_AGAIN = 0.995
+MOST_ORDERS = 100
+ROUNDS = 30
 STARTS = ("single-device", "greedy", "even-split", "slice")
 
 
@@ -61,80 +64,134 @@ def prove(
     work: float = 5.0,
     poll: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Search below the best known value until a stop rule fires, the time is over, or nothing better exists."""
-    begun = search.seconds
+    """Search below the best known value until a stop rule fires, the time is over, or nothing better exists.
+
+    Equal devices are one case; unequal ones are a case for each order along the pipeline, where these are few.
+    """
     if not pieces.exact:
         pieces = make_pieces(search.problem, split=True)
-    excluded: list[tuple[int, Indices]] = []
-    while True:
-        target = _worst(pieces) + 1 if search.best is None else search.best.value
-        contracted = contract_uncuttable(pieces, target)
-        build = build_equal_model if pieces.equal else build_unequal_model
-        model = build(contracted, target, max(1, target // PRECISION), search.problem.capacity)
-        if model is None:
-            _nothing_below(search, contracted, target)
+    orders = None if pieces.equal or search.problem.host.any() else orders_of_devices(pieces, MOST_ORDERS)
+    proof = _Proof(search, pieces, [_Case(order) for order in orders or [()]], poll)
+    until = None if seconds is None else search.seconds + seconds
+    share = (
+        None if seconds is None else seconds if len(proof.cases) == 1 else max(1.0, seconds / 6)
+    )
+    for _ in range(ROUNDS):
+        for case in [case for case in proof.cases if not case.closed]:
+            left = None if until is None else min(share or 0.0, until - search.seconds)
+            if is_over(search) or (left is not None and left < 0.05):
+                return
+            proof.look(case, left, work / len(proof.cases))
+        if all(case.closed for case in proof.cases):
+            break
+        if search.work_limit is not None:
             return
-        for device, ops in excluded:
-            held = np.unique(contracted.of[ops])
-            if len(ops) == contracted.size[held].sum():
-                model.exclude(device, held)
-        last: list[Indices] = []
-        left = None if seconds is None else seconds - (search.seconds - begun)
-        outcome = run_cp_sat(
-            search,
-            model.model,
-            seconds=left,
-            work=work,
-            poll=partial(_much_better, search, target, poll),
-            on_solution=partial(_offer, search, model, last),
-            on_bound=partial(_claim, search, model),
+        share = None if share is None else 2 * share
+    if search.best is None and all(case.closed for case in proof.cases):
+        raise InfeasibleError(
+            "no pipeline satisfies the limits",
+            conflicts=("which devices can run which ops", "memory of the weights", "links", "the order of the stages"),
+            proved=True,
         )
-        if outcome.infeasible:
-            _nothing_below(search, contracted, target)
-            return
-        _claim(search, model, outcome.bound)
-        if is_over(search) or (left is not None and left <= 0.1):
-            return
-        if not outcome.optimal:
-            if search.best is not None and search.best.value < BEGIN_AGAIN * target:
-                continue
-            return
-        overflow = _overflows(search, last[-1]) if last else []
-        if not overflow:
-            return
-        excluded += overflow
 
 
-def _much_better(search: Search, target: int, poll: Callable[[], bool]) -> bool:
-    """Look after others meanwhile; begin again if they have found something much better than the target."""
-    return poll() or (search.best is not None and search.best.value < BEGIN_AGAIN * target)
+@dataclass
+class _Case:
+    """Pipelines along one order of the devices (none: any order)."""
+
+    order: tuple[int, ...]
+    bound: int = 0
+    """No pipeline of this case has a value below it."""
+    closed: bool = False
+
+
+@dataclass
+class _Proof:
+    search: Search
+    pieces: Pieces
+    cases: list[_Case]
+    poll: Callable[[], bool]
+    excluded: list[tuple[int, Indices]] = field(default_factory=list)
+    """(device, ops) that do not fit its memory together with what they hold while they run."""
+
+    def look(self, case: _Case, seconds: float | None, work: float) -> None:
+        """Search one case for a while, beginning again after every pipeline that only the simulator refuses."""
+        search, begun = self.search, self.search.seconds
+        while not is_over(search):
+            target = _worst(self.pieces) + 1 if search.best is None else search.best.value
+            model = self._model(case, target)
+            if model is None:
+                self._close(case, self.pieces.lift_bound(target))
+                return
+            last: list[Indices] = []
+            left = None if seconds is None else max(0.05, seconds - (search.seconds - begun))
+            outcome = run_cp_sat(
+                search,
+                model.model,
+                seconds=left,
+                work=work,
+                poll=partial(self._look_around, target),
+                on_solution=partial(_offer, search, model, last),
+                on_bound=partial(self._raise, case, model),
+            )
+            if outcome.infeasible:
+                self._close(case, model.pieces.lift_bound(target))
+                return
+            self._raise(case, model, outcome.bound)
+            overflow = _overflows(search, last[-1]) if last and outcome.optimal else []
+            self.excluded += overflow
+            if outcome.optimal and not overflow:
+                self._close(case, case.bound)
+                return
+            if not overflow and not (search.best is not None and search.best.value < BEGIN_AGAIN * target):
+                return
+            if seconds is not None and search.seconds - begun >= seconds:
+                return
+
+    def _model(self, case: _Case, target: int) -> EqualModel | UnequalModel | None:
+        contracted, scale, room = (
+            contract_uncuttable(self.pieces, target),
+            max(1, target // PRECISION),
+            self.search.problem.capacity,
+        )
+        model: EqualModel | UnequalModel | None
+        if self.pieces.equal:
+            model = build_equal_model(contracted, target, scale, room)
+        else:
+            model = build_unequal_model(contracted, target, scale, room, case.order)
+        for device, ops in self.excluded if model is not None else ():
+            held = np.unique(contracted.of[ops])
+            if model is not None and len(ops) == contracted.size[held].sum():
+                model.exclude(device, held)
+        return model
+
+    def _look_around(self, target: int) -> bool:
+        """Look after others meanwhile; begin again if they have found something much better than the target."""
+        best = self.search.best
+        return self.poll() or (best is not None and best.value < BEGIN_AGAIN * target)
+
+    def _raise(self, case: _Case, model: EqualModel | UnequalModel, bound: float) -> None:
+        """Whole units of the model, back in ns."""
+        case.bound = max(case.bound, model.pieces.lift_bound(int(np.ceil(bound - 1e-6)) * model.scale))
+        self._claim()
+
+    def _close(self, case: _Case, bound: int) -> None:
+        case.bound, case.closed = max(case.bound, bound), True
+        self._claim()
+
+    def _claim(self) -> None:
+        from ortools import __version__
+
+        least = min(case.bound for case in self.cases)
+        if self.search.best is not None:
+            least = min(least, self.search.best.value)
+        self.search.offer_bound(Bound(least, f"exact (CP-SAT {__version__})", seconds=self.search.seconds))
 
 
 def _offer(search: Search, model: EqualModel | UnequalModel, last: list[Indices], true: Any) -> None:
     placement = model.pieces.lift(model.placement(true))
     last[:] = [placement]
     search.offer(placement)
-
-
-def _claim(search: Search, model: EqualModel | UnequalModel, bound: float) -> None:
-    """Whole units of the model, back in ns."""
-    from ortools import __version__
-
-    value = model.pieces.lift_bound(int(np.ceil(bound - 1e-6)) * model.scale)
-    search.offer_bound(Bound(value, f"exact (CP-SAT {__version__})", seconds=search.seconds))
-
-
-def _nothing_below(search: Search, pieces: Pieces, target: int) -> None:
-    from ortools import __version__
-
-    if search.best is None:
-        raise InfeasibleError(
-            "no pipeline satisfies the limits",
-            conflicts=("which devices can run which ops", "memory of the weights", "links", "the order of the stages"),
-            proved=True,
-        )
-    value = pieces.lift_bound(target)
-    search.offer_bound(Bound(value, f"exact (CP-SAT {__version__})", seconds=search.seconds))
 
 
 def _overflows(search: Search, placement: Indices) -> list[tuple[int, Indices]]:

@@ -18,7 +18,7 @@ from weftline.coarsen import Pieces
 from weftline.graph.arrays import Indices, Ints
 from weftline.partition.windows import work_before
 
-__all__ = ["EqualModel", "build_equal_model"]
+__all__ = ["EqualModel", "build_equal_model", "keep_order", "place_on_levels"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,8 @@ def build_equal_model(pieces: Pieces, target: int, scale: int, room: Ints) -> Eq
         return None
     limit = max(0, (target - 1) // scale)
     longest = model.new_int_var(0, limit, "")
-    at, up_to = _place(model, low, high)
-    _order(model, pieces, up_to, low, high)
+    at, up_to = place_on_levels(model, low, high)
+    keep_order(model, pieces, up_to, low, high)
     host_of = _hosts(model, pieces, at, stage_levels, hosts)
     for v in range(len(pieces.time)):
         if pieces.time[v, device] < 0:
@@ -113,7 +113,7 @@ def _windows(pieces: Pieces, target: int, stages: int, levels: int, hosts: bool)
     return np.maximum(low, 0), np.minimum(high, stages - 1)
 
 
-def _place(model: Any, low: Ints, high: Ints) -> tuple[dict[tuple[int, int], Any], dict[tuple[int, int], Any]]:
+def place_on_levels(model: Any, low: Ints, high: Ints) -> tuple[dict[tuple[int, int], Any], dict[tuple[int, int], Any]]:
     """`at[v, l]` and `up_to[v, l]` for low <= l < high; exactly one level each."""
     at, up_to = {}, {}
     for v, (first, last) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
@@ -133,7 +133,7 @@ def _place(model: Any, low: Ints, high: Ints) -> tuple[dict[tuple[int, int], Any
     return at, up_to
 
 
-def _order(model: Any, pieces: Pieces, up_to: dict[tuple[int, int], Any], low: Ints, high: Ints) -> None:
+def keep_order(model: Any, pieces: Pieces, up_to: dict[tuple[int, int], Any], low: Ints, high: Ints) -> None:
     """An edge never goes to an earlier level."""
     for u, v in zip(*(side.tolist() for side in pieces.edges), strict=True):
         for level in range(int(low[v]), int(high[v])):  # v up to level => u up to level

@@ -8,15 +8,19 @@ that the bound of the model, times `scale`, holds for the problem.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.coarsen import Pieces
 from weftline.graph.arrays import Indices, Ints
+from weftline.partition.model_equal import keep_order, place_on_levels
+from weftline.partition.windows import work_before
 
-__all__ = ["UnequalModel", "build_unequal_model"]
+__all__ = ["UnequalModel", "build_unequal_model", "orders_of_devices"]
 
 Choices = dict[tuple[int, int], Any]
 
@@ -46,26 +50,106 @@ class UnequalModel:
         return device
 
 
-def build_unequal_model(pieces: Pieces, target: int, scale: int, room: Ints) -> UnequalModel:
-    """All pipelines with a value below `target`."""
+def build_unequal_model(
+    pieces: Pieces, target: int, scale: int, room: Ints, order: Sequence[int] = ()
+) -> UnequalModel | None:
+    """All pipelines with a value below `target`, along one order of the stage devices or along any.
+
+    None if some piece has no device left, so that there are none.
+    """
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
+    longest = model.new_int_var(0, max(0, (target - 1) // scale), "")
     able = (pieces.time >= 0) & (pieces.time < target)
-    chosen: Choices = {(v, d): model.new_bool_var("") for v, d in np.argwhere(able).tolist()}
-    for v in range(len(pieces.time)):
-        model.add_exactly_one(chosen[v, d] for d in np.flatnonzero(able[v]).tolist())
+    chosen = _along(model, pieces, able, order, target, scale, longest) if order else _anywhere(model, pieces, able)
+    if chosen is None:
+        return None
     for first, *others in pieces.same:
         for v in others:
             for d in range(pieces.time.shape[1]):
                 model.add(chosen.get((first, d), 0) == chosen.get((v, d), 0))
-    longest = model.new_int_var(0, max(0, (target - 1) // scale), "")
-    _order_devices(model, pieces, chosen)
     _limit_stages(model, pieces, chosen)
     _fit_memory(model, pieces, chosen, room)
     _loads(model, pieces, chosen, scale, longest)
     model.minimize(longest)
     return UnequalModel(model, scale, pieces, chosen)
+
+
+def _anywhere(model: Any, pieces: Pieces, able: NDArray[np.bool_]) -> Choices | None:
+    """A device for every piece, and an order of the devices."""
+    if not able.any(axis=1).all():
+        return None
+    chosen: Choices = {(v, d): model.new_bool_var("") for v, d in np.argwhere(able).tolist()}
+    for v in range(len(pieces.time)):
+        model.add_exactly_one(chosen[v, d] for d in np.flatnonzero(able[v]).tolist())
+    _order_devices(model, pieces, chosen)
+    return chosen
+
+
+def _along(
+    model: Any,
+    pieces: Pieces,
+    able: NDArray[np.bool_],
+    order: Sequence[int],
+    target: int,
+    scale: int,
+    longest: Any,
+) -> Choices | None:
+    """A level for every piece, where the devices stand in a given order."""
+    able = able[:, list(order)]
+    if not able.any(axis=1).all():
+        return None
+    times = np.where(able, pieces.time[:, list(order)], np.iinfo(np.int64).max)
+    least = times.min(axis=1)
+    before, behind = work_before(pieces, least)
+    levels, full = np.arange(len(order)), max(1, target - 1)
+    first, last = -(-(before + least) // full) - 1, len(order) - -(-(behind + least) // full)
+    possible = able & (levels >= first[:, None]) & (levels <= last[:, None])
+    for _ in range(len(order)):  # no piece before what it needs, none behind what needs it
+        low, high = possible.argmax(axis=1), len(order) - 1 - possible[:, ::-1].argmax(axis=1)
+        for u, v in zip(*(side.tolist() for side in pieces.edges), strict=True):
+            low[v] = max(low[v], low[u])
+        for u, v in zip(*(side[::-1].tolist() for side in pieces.edges), strict=True):
+            high[u] = min(high[u], high[v])
+        possible &= (levels >= low[:, None]) & (levels <= high[:, None])
+        if not possible.any(axis=1).all():
+            return None
+    at, up_to = place_on_levels(model, low, high)
+    keep_order(model, pieces, up_to, low, high)
+    chosen: Choices = {}
+    for (v, level), here in at.items():
+        if possible[v, level]:
+            chosen[v, order[level]] = here
+        else:
+            model.add(here == 0)
+    for level in range(len(order) - 1):  # implied: the first stages hold no more than their number times the longest
+        least = times[:, : level + 1].min(axis=1)
+        inside = np.flatnonzero((low <= level) & (high > level) & (least < np.iinfo(np.int64).max))
+        sure = int((least[high <= level] // scale).sum())
+        model.add(
+            sum(int(least[v] // scale) * up_to[v, level] for v in inside.tolist()) + sure <= (level + 1) * longest
+        )
+    return chosen
+
+
+def orders_of_devices(pieces: Pieces, most: int) -> list[tuple[int, ...]] | None:
+    """Every order of the stage devices, only one of those that look the same; None if there are more than `most`."""
+    stages = pieces.stage_devices
+    earlier = {b: [a for a in stages if a < b and _interchangeable(pieces, a, b)] for b in stages}
+    found: list[tuple[int, ...]] = []
+    stack: list[tuple[int, ...]] = [()]
+    while stack:
+        begun = stack.pop()
+        if len(begun) == len(stages):
+            found.append(begun)
+            if len(found) > most:
+                return None
+            continue
+        for d in stages[::-1]:
+            if d not in begun and all(a in begun for a in earlier[d]):
+                stack.append((*begun, d))
+    return found
 
 
 def _order_devices(model: Any, pieces: Pieces, chosen: Choices) -> None:

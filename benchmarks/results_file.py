@@ -1,0 +1,96 @@
+"""benchmarks/results: what was measured, section by section, each with the commit and the command of its run.
+
+`latest.json` has for every section its last whole run and its last quick run; `partial-*.json` is a run that has not
+ended, from which `--resume` goes on; `best.json` has the best value ever seen for each problem, by the problem's hash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.planned import Row
+from weftline.files import write_atomically
+
+__all__ = ["BestKnown", "Collector", "ResultsFile"]
+
+FORMAT, VERSION = "weftline-benchmarks", 2
+Run = dict[str, Any]
+
+
+class ResultsFile:
+    """The sections of latest.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "latest.json"
+
+    def read(self) -> dict[str, dict[str, Run]]:
+        """Section -> {"full": run, "quick": run}, each if there; empty if nothing was ever measured."""
+        if not self.path.is_file():
+            return {}
+        data = json.loads(self.path.read_text(encoding="utf-8"))
+        return data["sections"] if data.get("version") == VERSION else {}
+
+    def keep(self, section: str, size: str, run: Run) -> None:
+        """Put one run into the file; everything else in it stays."""
+        sections = self.read()
+        sections.setdefault(section, {})[size] = run
+        _write(self.path, {"format": FORMAT, "version": VERSION, "sections": dict(sorted(sections.items()))})
+
+
+class BestKnown:
+    """The best value that any run has found for a problem."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "best.json"
+        self.values: dict[str, Row] = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
+
+    def learn(self, rows: list[Row], commit: str) -> None:
+        """Keep what is better than anything before, and write the file."""
+        for row in rows:
+            if row.get("value_ns") is not None and row.get("problem"):
+                before = self.values.get(row["problem"])
+                if before is None or row["value_ns"] < before["value_ns"]:
+                    about = {"instance": row["instance"], "commit": commit, "time_limit": row["time_limit"]}
+                    self.values[row["problem"]] = {"value_ns": row["value_ns"], **about}
+        _write(self.path, dict(sorted(self.values.items())))
+
+    def of(self, row: Row) -> int | None:
+        """The best value known for the row's problem."""
+        found = self.values.get(row.get("problem", ""))
+        return None if found is None else int(found["value_ns"])
+
+
+class Collector:
+    """Rows of a run as they are measured; a run that was broken off goes on where it stood."""
+
+    def __init__(self, path: Path, settings: Row, *, resume: bool) -> None:
+        self.path = path
+        self.settings = settings
+        self.rows: list[Row] = []
+        self.seconds = 0.0
+        if resume and path.is_file():
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["settings"] == json.loads(json.dumps(settings)):
+                self.rows, self.seconds = data["rows"], data["seconds"]
+
+    def measure(self, key: Row, make: Callable[[], Row]) -> None:
+        """Measure the row of `key`, unless the run has it already."""
+        if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
+            return
+        row = {**key, **make()}
+        self.rows.append(row)
+        self.seconds += row.get("seconds") or 0.0
+        _write(self.path, {"settings": self.settings, "seconds": self.seconds, "rows": self.rows})
+
+    def close(self) -> None:
+        """The run is whole; its rows stand in latest.json now."""
+        self.path.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
