@@ -15,7 +15,8 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.environment import commit, environment
-from benchmarks.planned import Row
+from benchmarks.planned import Row, warm_up
+from benchmarks.regal import regal_problem
 from benchmarks.render import render
 from benchmarks.results_file import BestKnown, Collector, ResultsFile
 from benchmarks.sections import SECTIONS, Section
@@ -24,6 +25,7 @@ from weftline.files import write_atomically
 __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
+WARM_OPS = 40
 
 
 def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
@@ -33,6 +35,8 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     file = ResultsFile(root / "benchmarks" / "results")
     crashed = False
     if not asked.render:
+        if not asked.tiny and asked.only not in ("scale", "speed"):
+            warm_up(regal_problem("erdos_renyi", WARM_OPS, 0, 4))
         for section in SECTIONS.values():
             if asked.only in (None, section.name):
                 run = _measure(section, asked, words, file)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.flat import flat_cluster
 from benchmarks.instances import data_folder
-from benchmarks.planned import Row, plan_row, warm_up
+from benchmarks.planned import Row, plan_row
 from benchmarks.results_file import Collector
 from weftline.graph import Graph
 from weftline.importers import read_file
@@ -55,16 +55,12 @@ def paper_instances() -> dict[str, tuple[str, Callable[[int], Problem]]]:
 def measure_paper(settings: Row, collect: Collector) -> None:
     """All rows, k by k."""
     chosen = {n: one for n, one in paper_instances().items() if settings["only"] is None or n in settings["only"]}
-    first = True
     for stages in settings["stages"]:
         for name, (group, make) in chosen.items():
 
             def row(make: Callable[[int], Problem] = make, stages: int = stages) -> Row:
                 return plan_row(make(stages), time_limit=settings["time_limit"])
 
-            if first:
-                first = False
-                warm_up(make(stages))
             print(f"paper: {name}, k = {stages}", file=sys.stderr, flush=True)
             collect.measure({"group": group, "instance": name, "stages": stages}, row)
 

@@ -51,9 +51,9 @@ def plan_row(problem: Problem, *, time_limit: float, gap: float | None = None, s
     return {**row, "seconds": round(perf_counter() - begun, 3)}
 
 
-def warm_up(problem: Problem) -> None:
+def warm_up(problem: Problem, seconds: float = 3.0) -> None:
     """Kernels are compiled or loaded now, not on the clock of the first instance."""
-    plan_row(problem, time_limit=3.0, gap=0.0)
+    plan_row(problem, time_limit=seconds, gap=0.0)
 
 
 def ratio(row: Row) -> float | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.instances import FIDDLE, data_folder
 from benchmarks.paper import SHARED, shared_graph
-from benchmarks.planned import Row, plan_row, warm_up
+from benchmarks.planned import Row, plan_row
 from benchmarks.results_file import Collector
 from weftline.problem import Problem, load_problem
 
@@ -59,7 +59,6 @@ def measure_references(settings: Row, collect: Collector) -> None:
     folder = data_folder() / "fiddle" / "throughput"
     if not folder.is_dir():
         return
-    warm_up(shared_graph(folder / "layer_bert24_inference.json", 2))
     for name in settings["plain"]:
         for stages, known in zip(STAGES, PLAIN[name], strict=True):
             print(f"fiddle: {name}, k = {stages}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from benchmarks.planned import Row, plan_row, warm_up
+from benchmarks.planned import Row, plan_row
 from benchmarks.results_file import Collector
 from weftline.bounds import load_bound
 from weftline.cost import devices_of_file, expand_file_costs
@@ -48,9 +48,7 @@ def regal_problem(family: str, ops: int, seed: int, stages: int) -> Problem:
 
 def measure_regal(settings: Row, collect: Collector) -> None:
     """All rows, graph by graph."""
-    draws = regal_draws(settings["graphs"])
-    warm_up(regal_problem(*draws[0], 4))
-    for family, ops, seed in draws:
+    for family, ops, seed in regal_draws(settings["graphs"]):
         for stages in settings["stages"]:
             key = {"family": family, "instance": f"{family} {ops} seed {seed}", "stages": stages}
             print(f"regal: {key['instance']}, k = {stages}", file=sys.stderr, flush=True)

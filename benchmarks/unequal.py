@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from benchmarks.planned import Row, plan_row, warm_up
+from benchmarks.planned import Row, plan_row
 from benchmarks.results_file import Collector
 from weftline.cluster import Cluster
 from weftline.cluster.presets import preset_names
@@ -44,8 +44,6 @@ def unequal_settings(size: str, time_limit: float | None) -> Row:
 
 def measure_unequal(settings: Row, collect: Collector) -> None:
     """All rows."""
-    rules = asked_rules({"objective": "throughput"})
-    warm_up(build_problem(zoo_graph("resnet50", size="small"), Cluster.preset("laptop"), rules=rules))
     for model, cluster in settings["pairs"]:
         print(f"unequal: {model} on {cluster}", file=sys.stderr, flush=True)
         key = {"model": model, "cluster": cluster, "instance": f"{model} on {cluster}"}

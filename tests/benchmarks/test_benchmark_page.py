@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.render import render
+from benchmarks.results_file import BestKnown
 from benchmarks.summary import (
     better_than_baselines,
     geometric_mean,
@@ -46,6 +48,7 @@ def row(
         "bound_ns": None if solver == "replicas" else 50,
         "bound_by": "load",
         "proof": "proved",
+        "time_limit": 1.0,
         "gap": None if value is None or solver == "replicas" else (value - 50) / value,
         "stopped_by": "done",
         "note": "" if value is not None else "too large",
@@ -67,17 +70,19 @@ ROWS = [
 ]
 
 
-def results(**more: Any) -> dict[str, Any]:
-    return {
-        "command": "python -m benchmarks",
-        "date": "",
-        "quick": False,
-        "seeds": 1,
-        "environment": MACHINE,
-        "seconds": 1.0,
-        "quality": {"time_limit": 1.0, "only": "zoo-throughput", "rows": ROWS},
-        **more,
-    }
+def stamp(**more: Any) -> dict[str, Any]:
+    told = {"commit": "c0ffee", "date": "day one", "command": "python -m benchmarks", "size": "full"}
+    return {**told, "seconds": 1.0, "environment": MACHINE, **more}
+
+
+def sections(rows: list[dict[str, Any]] = ROWS, **more: Any) -> dict[str, Any]:
+    settings = {"time_limit": 1.0, "auto_limit": 6.0, "seeds": 1}
+    return {"quality": {"full": {"stamp": stamp(**more), "settings": settings, "rows": rows}}}
+
+
+@pytest.fixture
+def best(tmp_path: Path) -> BestKnown:
+    return BestKnown(tmp_path)
 
 
 def test_geometric_mean() -> None:
@@ -117,21 +122,21 @@ def test_replica_rows() -> None:
 def test_overruns() -> None:
     """Tests that two seconds over the limit are forgiven and more is not."""
     late = [row("a", "auto", 1, 1, seconds=seconds) for seconds in (1.0, 2.9, 3.5, 7.0)]
-    assert overruns(late[:2], 1.0) == []
-    assert overruns(late, 1.0) == ["auto (throughput): 7.0 s"]
+    assert overruns(late[:2]) == []
+    assert overruns(late) == ["auto (throughput): 7.0 s"]
 
 
-def test_page_is_deterministic() -> None:
+def test_page_is_deterministic(best: BestKnown) -> None:
     """Tests that the same results give the same bytes, and that rendering leaves the results alone."""
-    given = results()
+    given = sections()
     before = copy.deepcopy(given)
-    assert render(given) == render(copy.deepcopy(given))
+    assert render(given, best) == render(copy.deepcopy(given), best)
     assert given == before
 
 
-def test_page_says_who_wins() -> None:
+def test_page_says_who_wins(best: BestKnown) -> None:
     """Tests that defeats by baselines and by replicas stand on the page in plain words."""
-    page = render(results())
+    page = render(sections(), best)
     assert "**A baseline wins:** on b the baseline greedy beats `auto` by a factor of 1.100" in page
     assert "**Replicas beat the best pipeline on 1 of 3 instances**" in page
     assert "`auto` is strictly better than every baseline on 1 of 3 instances." in page
@@ -139,20 +144,33 @@ def test_page_says_who_wins() -> None:
     assert "| c | 3 | 2 | auto | 0 | none | 50 ns | - | load | proved | 0.500 | - | too large |" in page
 
 
-def test_page_shows_the_known_optimum() -> None:
+def test_page_shows_the_known_optimum(best: BestKnown) -> None:
     """Tests that a reference value stands beside the best plan."""
     rows = [{**one, "reference_ns": 80} for one in ROWS[:3]]
-    page = render(results(quality={"time_limit": 1.0, "only": None, "rows": rows}))
+    page = render(sections(rows), best)
     assert "| a | 80 ns | 100 ns | auto | 1.2500 |" in page
     assert "Left out, because the files are not on this machine" in page
 
 
-def test_page_shows_date_and_quick_only_if_given() -> None:
-    """Tests that a date is printed as passed in, and that a quick run is marked as one."""
-    assert "date" not in render(results())
-    page = render(results(date="day one", quick=True))
-    assert "| date | day one |" in page
-    assert "A quick run" in page
+def test_page_shows_the_commit_of_each_run(best: BestKnown) -> None:
+    """Tests that every section says at which commit it was measured, and that a tiny run is marked as one."""
+    page = render(sections(), best)
+    assert "| quality | c0ffee | day one | `python -m benchmarks` | 1 | 0.0 |" in page
+    assert "*Measured at commit c0ffee, day one.*" in page
+    assert "A tiny run" not in page
+    assert "A tiny run" in render(sections(size="tiny"), best)
+
+
+def test_quick_run_stands_below_the_whole_one(best: BestKnown) -> None:
+    """Tests that an older whole run of a section stays on the page beside a newer quick one."""
+    settings = {"time_limit": 1.0}
+    runs = {
+        "full": {"stamp": stamp(commit="old"), "settings": settings, "rows": []},
+        "quick": {"stamp": stamp(commit="new", size="quick"), "settings": settings, "rows": []},
+    }
+    page = render({"unequal": runs}, best)
+    assert page.index("commit old") < page.index("### Quick subset") < page.index("commit new")
+    assert "| unequal, quick subset | new |" in page
 
 
 def test_table_escapes_bars() -> None:

@@ -10,34 +10,46 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.instances import FAMILIES, instances
 from benchmarks.quality import REPLICAS, measure_quality, share_of_budget
+from benchmarks.results_file import ResultsFile
+from benchmarks.sections import SECTIONS
 
-SECTIONS = (
+HEADINGS = (
+    "## Pipelines on equal devices: the paper's experiment",
+    "## Pipelines with known optima",
+    "## Pipelines of random graphs",
+    "## Pipelines on unequal devices",
+    "## Pipelines of large graphs",
     "## Quality",
     "## Speed",
     "### Simulator",
     "### Growth",
     "### Files and start",
     "### Checker",
-    "## All rows",
+    "### All rows",
 )
 
 
-def test_quick_run_writes_results_and_page(tmp_path: Path) -> None:
+def test_tiny_run_writes_results_and_page(tmp_path: Path) -> None:
     """Tests that a whole run gives consistent JSON, and the page with every section, which renders again."""
-    assert main(["--quick"], root=tmp_path) == 0
-    results = json.loads((tmp_path / "benchmarks/results/latest.json").read_text())
+    assert main(["--tiny"], root=tmp_path) == 0
+    sections = json.loads((tmp_path / "benchmarks/results/latest.json").read_text())["sections"]
     page = tmp_path / "docs/benchmarks.md"
     text = page.read_text()
-    check_rows(results["quality"]["rows"])
-    check_speed(results["speed"])
-    assert [section for section in SECTIONS if f"\n{section}\n" not in text] == []
-    assert "`python -m benchmarks --quick`" in text
+    assert set(sections) == set(SECTIONS)
+    check_rows(sections["quality"]["full"]["rows"])
+    check_speed(sections["speed"]["full"]["speed"])
+    assert [heading for heading in HEADINGS if f"\n{heading}\n" not in text] == []
+    assert "`python -m benchmarks --tiny`" in text
     assert str(tmp_path) not in text
-    for row in results["quality"]["rows"]:
+    for row in sections["quality"]["full"]["rows"]:
         assert f"| {row['instance']} | {row['ops']} | {row['devices']} | {row['solver']} |" in text
+    for name in ("paper", "regal", "unequal", "scale"):
+        for row in sections[name]["full"]["rows"]:
+            assert row["simple_ns"] <= row["bound_ns"] <= row["value_ns"]
     page.unlink()
     assert main(["--render"], root=tmp_path) == 0
     assert page.read_text() == text
+    assert {path.name for path in (tmp_path / "benchmarks/results").iterdir()} == {"latest.json", "best.json"}
 
 
 def check_rows(rows: list[dict[str, Any]]) -> None:
@@ -69,20 +81,18 @@ def check_speed(speed: dict[str, Any]) -> None:
     assert all(row["seconds"] > 0 for row in speed["check"]["rows"])
 
 
-def test_one_section_leaves_the_page_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tests that --only prints its section and neither writes the page nor touches the results of a whole run."""
-    assert main(["--quick", "--only", "synthetic-latency", "--seeds", "2"], root=tmp_path) == 0
-    printed = capsys.readouterr().out
-    assert "### synthetic-latency" in printed
-    assert "### zoo-latency" not in printed
-    assert not (tmp_path / "docs").exists()
-    files = list((tmp_path / "benchmarks/results").iterdir())
-    assert [file.name for file in files] == ["only-synthetic-latency.json"]
-    rows = json.loads(files[0].read_text())["quality"]["rows"]
-    seeds = {
-        name: {row["seed"] for row in rows if row["baseline"] == flag} for name, flag in (("no", False), ("yes", True))
-    }
-    assert seeds == {"no": {0, 1}, "yes": {0}}
+def test_one_section_leaves_the_others_alone(tmp_path: Path) -> None:
+    """Tests that --only measures one section and keeps what was measured of the others."""
+    assert main(["--tiny", "--only", "regal"], root=tmp_path) == 0
+    before = ResultsFile(tmp_path / "benchmarks/results").read()
+    assert main(["--tiny", "--only", "unequal", "--time-limit", "0.3"], root=tmp_path) == 0
+    after = ResultsFile(tmp_path / "benchmarks/results").read()
+    assert after["regal"] == before["regal"]
+    assert after["unequal"]["full"]["settings"]["time_limit"] == 0.3
+    page = (tmp_path / "docs/benchmarks.md").read_text()
+    assert "## Pipelines of random graphs" in page
+    assert "## Pipelines on unequal devices" in page
+    assert "## Quality" not in page
 
 
 def test_render_without_results_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ class Master:
             for sign in (1.0, -1.0):
                 extra = self._model.add_variable(lb=0.0)
                 row.set_coefficient(extra, sign)
-                self._objective.set_linear_coefficient(extra, stages + 4.0)
+                self._objective.set_linear_coefficient(extra, stages + 4.0 if sign > 0 else float(__import__('os').environ.get('NEG','0')))
 
     def add(self, members: Members, cost: int) -> bool:
         """A set -> False if it is known."""

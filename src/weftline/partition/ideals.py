@@ -23,8 +23,8 @@ from weftline.simulate.jit import kernel, part
 
 __all__ = ["SOLVER", "Chain", "over_ideals", "take"]
 
-MOST_IDEALS = 20_000
-MOST_STEPS = 200_000_000
+MOST_IDEALS = 200_000
+MOST_STEPS = 1_000_000_000
 """Pairs of ideals that are looked at before giving up."""
 NEVER = 2**62
 
@@ -79,32 +79,93 @@ def take(search: Search, chain: Chain) -> None:
 def list_ideals(pieces: Pieces) -> tuple[Indices, Indices, Indices] | None:
     """All ideals by size: compressed rows ideal -> (piece to add, ideal with it). None if there are too many."""
     count = len(pieces.time)
-    pointer, before = pieces.before
-    needs = [sum(1 << int(u) for u in before[pointer[v] : pointer[v + 1]]) for v in range(count)]
-    later = [pieces.next_of[pieces.next_ptr[v] : pieces.next_ptr[v + 1]].tolist() for v in range(count)]
-    ready = [frozenset(v for v in range(count) if needs[v] == 0)]
-    number, sets = {0: 0}, [0]
-    rows: list[list[tuple[int, int]]] = []
-    index = 0
-    while index < len(sets):
-        here, free = sets[index], ready[index]
-        row = []
-        for v in sorted(free):
-            grown = here | 1 << v
-            if grown not in number:
-                if len(sets) > MOST_IDEALS:
-                    return None
-                number[grown] = len(sets)
-                sets.append(grown)
-                ready.append(free - {v} | {x for x in later[v] if needs[x] & ~grown == 0})
-            row.append((v, number[grown]))
-        rows.append(row)
-        ready[index] = frozenset()
+    words = (count + 63) // 64
+    needs = np.zeros((count, words), np.uint64)
+    source, target = pieces.edges
+    bits = np.left_shift(np.uint64(1), (source % 64).astype(np.uint64))
+    np.bitwise_or.at(needs, (target, source // 64), bits)
+    found = _enumerate(needs, pieces.next_ptr, pieces.next_of, MOST_IDEALS)
+    ideals, links = int(found[3]), int(found[4])
+    if ideals > MOST_IDEALS:
+        return None
+    return found[0][: ideals + 1], found[1][:links], found[2][:links]
+
+
+@kernel
+def _enumerate(
+    needs: NDArray[np.uint64], next_ptr: Indices, next_of: Indices, most: int
+) -> tuple[Indices, Indices, Indices, int, int]:
+    """Breadth first; sets are bit rows, found again by an open hash table."""
+    count, words = needs.shape
+    sets = np.zeros((most + 1, words), np.uint64)
+    ready = np.zeros((most + 1, words), np.uint64)
+    size = 4
+    while size < 3 * most:
+        size *= 2
+    slots = np.full(size, -1, np.int32)
+    pointer = np.zeros(most + 2, np.int32)
+    room = 8 * most + 64
+    added, grown = np.zeros(room, np.int32), np.zeros(room, np.int32)
+    for v in range(count):
+        free = True
+        for word in range(words):
+            free = free and needs[v, word] == 0
+        if free:
+            ready[0, v >> 6] |= np.uint64(1) << np.uint64(v & 63)
+    slots[0] = 0
+    total, links, index = 1, 0, 0
+    here = np.zeros(words, np.uint64)
+    while index < total:
+        for v in range(count):
+            bit = np.uint64(1) << np.uint64(v & 63)
+            if ready[index, v >> 6] & bit == 0:
+                continue
+            for word in range(words):
+                here[word] = sets[index, word]
+            here[v >> 6] |= bit
+            slot = np.int64(_hash(here) & np.uint64(size - 1))
+            while slots[slot] >= 0 and not _same(sets[slots[slot]], here):
+                slot = (slot + 1) & (size - 1)
+            if slots[slot] < 0:
+                if total > most or links >= room:
+                    return pointer, added, grown, most + 1, 0
+                slots[slot] = total
+                for word in range(words):
+                    sets[total, word] = here[word]
+                    ready[total, word] = ready[index, word]
+                ready[total, v >> 6] ^= bit
+                for e in range(next_ptr[v], next_ptr[v + 1]):
+                    x = next_of[e]
+                    free = True
+                    for word in range(words):
+                        free = free and needs[x, word] & ~here[word] == 0
+                    if free:
+                        ready[total, x >> 6] |= np.uint64(1) << np.uint64(x & 63)
+                total += 1
+            if links >= room:
+                return pointer, added, grown, most + 1, 0
+            added[links], grown[links] = v, slots[slot]
+            links += 1
         index += 1
-    ptr = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum([len(row) for row in rows], out=ptr[1:])
-    flat = np.array([pair for row in rows for pair in row], np.int32).reshape(-1, 2)
-    return ptr, flat[:, 0].copy(), flat[:, 1].copy()
+        pointer[index] = links
+    return pointer, added, grown, total, links
+
+
+@part
+def _hash(bits: NDArray[np.uint64]) -> np.uint64:
+    mixed = np.uint64(0)
+    for word in bits:
+        mixed = (mixed ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+@part
+def _same(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> bool:
+    different = np.uint64(0)
+    for word in range(len(first)):
+        different |= first[word] ^ second[word]
+    return bool(different == 0)
 
 
 def _best_chain(
@@ -172,9 +233,15 @@ def _fill(
     path = np.zeros(len(work) + 1, np.int64)  # ideals on the way down
     edge = np.zeros(len(work) + 1, np.int64)  # next edge to try at each
     steps = 0
+    held = np.zeros(ideals, np.int64)  # work of each ideal
     for start in range(ideals):
+        for e in range(ptr[start], ptr[start + 1]):
+            held[grown[e]] = held[start] + work[added[e]]
+    for start in range(ideals):
+        # The rest must fit into the stages that are left.
+        needed = (held[ideals - 1] - held[start] + target - 2) // max(1, target - 1)
         least = NEVER
-        for j in range(stages):
+        for j in range(min(stages, stages - needed + 1)):
             least = min(least, best[start, j])
         if least >= target:
             continue
