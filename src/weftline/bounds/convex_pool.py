@@ -13,6 +13,8 @@ from weftline.simulate.jit import kernel, part
 
 __all__ = ["draw_sets"]
 
+MOST = 8
+"""Pieces that change sides at once."""
 PENALTY = 6.0
 """Of a cost above the target, in units of the wanted weight."""
 
@@ -44,22 +46,21 @@ def _change(graph: Graph, block: Bits, inside: Ints, piece: int) -> int:
 
 
 @part
-def _toggle(graph: Graph, block: Bits, inside: Ints, below: Bits, above: Bits, piece: int) -> None:
-    """Change sides, and update what lies after and before members."""
+def _toggle(graph: Graph, block: Bits, inside: Ints, piece: int) -> None:
+    """Change sides."""
     touch_ptr, touch_of, maker = graph.touch_ptr, graph.touch_of, graph.maker
-    before, after = graph.before, graph.after
-    words = len(block)
-    joins = not has(block, piece)
+    change = -1 if has(block, piece) else 1
     block[piece >> 6] ^= np.uint64(1) << np.uint64(piece & 63)
     for t in range(touch_ptr[piece], touch_ptr[piece + 1]):
         tensor = touch_of[t]
         if maker[tensor] != piece:
-            inside[tensor] += 1 if joins else -1
-    if joins:
-        for j in range(words):
-            below[j] |= after[piece, j]
-            above[j] |= before[piece, j]
-        return
+            inside[tensor] += change
+
+
+@part
+def _around(graph: Graph, block: Bits, below: Bits, above: Bits) -> None:
+    """What lies after and before members."""
+    before, after, words = graph.before, graph.after, len(block)
     for j in range(words):
         below[j] = np.uint64(0)
         above[j] = np.uint64(0)
@@ -74,19 +75,33 @@ def _toggle(graph: Graph, block: Bits, inside: Ints, below: Bits, above: Bits, p
 
 
 @part
-def _keeps_convex(graph: Graph, block: Bits, below: Bits, above: Bits, piece: int) -> bool:
-    words, before, after = len(block), graph.before, graph.after
-    if has(block, piece):
-        early, late = False, False
+def _move(graph: Graph, block: Bits, below: Bits, above: Bits, piece: int, pieces: Ints) -> int:
+    """Pieces that must change sides with this one so that the set stays convex -> how many, 0 = too many."""
+    before, after, words = graph.before, graph.after, len(block)
+    pieces[0] = piece
+    count, joins = 1, not has(block, piece)
+    late = joins or np.random.random() < 0.5
+    if not joins:
+        early_too, late_too = False, False
         for j in range(words):
-            early |= (before[piece, j] & block[j]) != np.uint64(0)
-            late |= (after[piece, j] & block[j]) != np.uint64(0)
-        return not (early and late)
+            early_too |= (before[piece, j] & block[j]) != np.uint64(0)
+            late_too |= (after[piece, j] & block[j]) != np.uint64(0)
+        if not (early_too and late_too):
+            return 1
     for j in range(words):
-        between = (below[j] & before[piece, j]) | (above[j] & after[piece, j])
-        if between & ~block[j] != np.uint64(0):
-            return False
-    return True
+        if joins:
+            rest = ((below[j] & before[piece, j]) | (above[j] & after[piece, j])) & ~block[j]
+        elif late:
+            rest = after[piece, j] & block[j]
+        else:
+            rest = before[piece, j] & block[j]
+        while rest != np.uint64(0):
+            if count >= len(pieces):
+                return 0
+            pieces[count] = j * 64 + lowest(rest)
+            rest &= rest - np.uint64(1)
+            count += 1
+    return count
 
 
 @part
@@ -117,7 +132,7 @@ def draw_sets(
     wanted: int,
     starts: Bits,
     restarts: int,
-    steps: int,
+    shortest: int,
     seed: int,
     found: Bits,
     stop: Ints,
@@ -127,9 +142,10 @@ def draw_sets(
     n, words, count = len(graph.work), len(found[0]), 0
     block, below, above = np.zeros(words, np.uint64), np.zeros(words, np.uint64), np.zeros(words, np.uint64)
     begin, keep = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
-    inside = np.zeros(len(graph.maker), np.int64)
-    segment = max(1, steps // 3)
+    inside, pieces = np.zeros(len(graph.maker), np.int64), np.zeros(MOST, np.int64)
     for run in range(restarts):
+        steps = shortest * n * 3 ** (run % 4)  # short runs find many sets, long ones the heaviest
+        segment = max(1, steps // 3)
         if stop[0] != 0 or count >= len(found):
             break
         begin[:] = np.uint64(0)
@@ -147,7 +163,8 @@ def draw_sets(
             if has(begin, piece):
                 cost += _change(graph, block, inside, piece)
                 weight += pi[piece]
-                _toggle(graph, block, inside, below, above, piece)
+                _toggle(graph, block, inside, piece)
+        _around(graph, block, below, above)
         best = wanted - 1
         for step in range(steps):
             if best >= wanted and step % segment == 0:
@@ -157,15 +174,21 @@ def draw_sets(
                     break
             temperature = 0.12 * (1.0 - step / steps) + 0.002
             piece = _proposal(graph, block)
-            if not _keeps_convex(graph, block, below, above, piece):
+            size = _move(graph, block, below, above, piece, pieces)
+            if size == 0:
                 continue
-            more = _change(graph, block, inside, piece)
-            heavier = -pi[piece] if has(block, piece) else pi[piece]
+            more, heavier = 0, 0
+            for p in range(size):
+                heavier += -pi[pieces[p]] if has(block, pieces[p]) else pi[pieces[p]]
+                more += _change(graph, block, inside, pieces[p])
+                _toggle(graph, block, inside, pieces[p])
             over = max(0.0, (cost + more) / target - 1.0) - max(0.0, cost / target - 1.0)
             worse = PENALTY * over - heavier / wanted
             if worse > 0 and np.random.random() >= np.exp(-worse / temperature):
+                for p in range(size):
+                    _toggle(graph, block, inside, pieces[p])
                 continue
-            _toggle(graph, block, inside, below, above, piece)
+            _around(graph, block, below, above)
             cost += more
             weight += heavier
             if cost < target and weight > best:

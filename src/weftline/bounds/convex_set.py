@@ -180,7 +180,7 @@ class _Driver:
         least = -(-int(pi.sum()) // self.stages)
         # In units of the master a set of weight 1 is used fully; the proof only needs those of a stage's share.
         wanted = min(least, max(1, int(WEIGHT * (1 + 0.6 * (total - 1)) / total)))
-        if self._draw(pi, target, wanted, used, int(E('R','60')), int(E('ST','4'))):
+        if self._draw(pi, target, wanted, used, int(E('R','16')), int(E('ST','4'))):
             return "found"
         if self._prove(pi, least, target, int(E('L1','2000'))) != "too hard":
             return self.last
@@ -190,9 +190,9 @@ class _Driver:
 
     def _draw(self, pi: Ints, target: int, wanted: int, used: list[int], restarts: int, steps: int) -> int:
         starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
-        found = np.zeros((80, self.words), np.uint64)
+        found = np.zeros((int(E('NF','40')), self.words), np.uint64)
         seed = int(self.random.integers(2**31))
-        count = draw_sets(self.graph, pi, target, wanted, starts, restarts, steps * self.n, seed, found, self.stop)
+        count = draw_sets(self.graph, pi, target, wanted, starts, restarts, steps, seed, found, self.stop)
         return sum(self._add(members) for members in self._members(found[:count]))
 
     def _members(self, found: Bits) -> list[Members]:

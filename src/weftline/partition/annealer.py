@@ -21,11 +21,11 @@ from weftline.partition.slicer import RUNNING, Slicer
 
 __all__ = ["Annealer"]
 
-HOT = 3.0
-COLD = 0.03
-CYCLE = 2000
-"""Steps of a cycle per piece and stage, within limits."""
-SHORTEST, LONGEST = 20_000, 4_000_000
+HOT, WARM, COLD = 3.0, 0.6, 0.04
+"""Temperatures: cycles begin hot, or warm where they begin at the best; all end cold."""
+CYCLE = 300
+"""Steps of a first cycle per piece and stage, within limits; every three cycles they double."""
+SHORTEST, FIRST, LONGEST = 20_000, 500_000, 16_000_000
 STARTS = 4
 
 
@@ -43,7 +43,7 @@ class Annealer:
         stop: Ints = RUNNING,
     ) -> None:
         self.pieces, self.board, self.floor = pieces, make_board(pieces), floor
-        self._seed, self._cycles, self._done, self._length = seed, 0, 0, 0
+        self._seed, self._cycles, self._done, self._length, self._hot = seed, 0, 0, 0, HOT
         self._stages = np.array(pieces.stage_devices, np.int32)
         room = pieces.problem.capacity if room is None else room
         dice = make_dice(seed, 1)
@@ -111,14 +111,15 @@ class Annealer:
         return self.best
 
     def _temperature(self, done: int) -> float:
-        return float(HOT * (COLD / HOT) ** (done / self._length))
+        return float(self._hot * (COLD / self._hot) ** (done / self._length))
 
     def _begin_cycle(self) -> None:
         """Cycles grow longer; they begin at the best, go on where the last one ended, or begin at another start."""
         count, stages = len(self.pieces.time), max(1, self._state.stages)
-        length = min(LONGEST, max(SHORTEST, CYCLE * count * stages))
+        first = min(FIRST, max(SHORTEST, CYCLE * count * stages))
         turn = self._cycles
-        self._done, self._length = 0, length
+        self._done, self._length = 0, min(LONGEST, first << min(turn // 3, 20))
+        self._hot = WARM if turn % 3 == 1 else HOT
         self._cycles += 1
         if turn == 0:
             return
