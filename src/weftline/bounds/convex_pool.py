@@ -132,7 +132,7 @@ def draw_sets(
     wanted: int,
     starts: Bits,
     restarts: int,
-    shortest: int,
+    length: int,
     seed: int,
     found: Bits,
     stop: Ints,
@@ -144,7 +144,7 @@ def draw_sets(
     begin, keep = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
     inside, pieces = np.zeros(len(graph.maker), np.int64), np.zeros(MOST, np.int64)
     for run in range(restarts):
-        steps = shortest * n * 3 ** (run % 4)  # short runs find many sets, long ones the heaviest
+        steps = length * (1 + run % 3)
         segment = max(1, steps // 3)
         if stop[0] != 0 or count >= len(found):
             break

@@ -32,6 +32,10 @@ WEIGHT = 2**20
 """Weights are scaled so that a stage's share is about this much."""
 CLOSE = 0.006
 """Stop when what the program can and cannot refute are this close."""
+SHORT, LONG = 1500, 0.25
+"""Nodes of a first search, and the share of the budget for the one that proves."""
+RUNS = 160.0
+"""Annealing runs per round, divided by their length."""
 ALMOST = 0.995
 """Of the best known value: the last target."""
 
@@ -109,6 +113,7 @@ class _Driver:
         self.conflict_target = -1
         self.multiplier = 4096
         self.proved = 0
+        self.length = 4.0
         self.centre: NDArray[np.float64] | None = None
 
     def run(self, start_blocks: Sequence[Members]) -> None:
@@ -180,19 +185,22 @@ class _Driver:
         least = -(-int(pi.sum()) // self.stages)
         # In units of the master a set of weight 1 is used fully; the proof only needs those of a stage's share.
         wanted = min(least, max(1, int(WEIGHT * (1 + 0.6 * (total - 1)) / total)))
-        if self._draw(pi, target, wanted, used, int(E('R','16')), int(E('ST','4'))):
+        if self._draw(pi, target, wanted, used):
+            self.length = max(2.0, 0.85 * self.length)
             return "found"
-        if self._prove(pi, least, target, int(E('L1','2000'))) != "too hard":
-            return self.last
-        if int(E('T2','0')) and self._draw(pi, target, wanted, used, 60, 20):
-            return "found"
-        return self._prove(pi, least, target, self.budget.nodes_of(0.25))
+        outcome = self._prove(pi, least, target, SHORT)
+        if outcome == "too hard":
+            outcome = self._prove(pi, least, target, self.budget.nodes_of(LONG))
+        if outcome == "found":  # annealing should have found it
+            self.length = min(200.0, 1.7 * self.length)
+        return outcome
 
-    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int], restarts: int, steps: int) -> int:
+    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> int:
         starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
-        found = np.zeros((int(E('NF','40')), self.words), np.uint64)
+        found = np.zeros((80, self.words), np.uint64)
         seed = int(self.random.integers(2**31))
-        count = draw_sets(self.graph, pi, target, wanted, starts, restarts, steps, seed, found, self.stop)
+        runs, length = max(8, int(RUNS / self.length)), int(self.length * self.n)
+        count = draw_sets(self.graph, pi, target, wanted, starts, runs, length, seed, found, self.stop)
         return sum(self._add(members) for members in self._members(found[:count]))
 
     def _members(self, found: Bits) -> list[Members]:
@@ -200,10 +208,6 @@ class _Driver:
         return [row[: self.n].astype(np.bool_) for row in bits.reshape(len(found), self.words * 64)]
 
     def _prove(self, pi: Ints, least: int, target: int, limit: int) -> str:
-        self.last = self._prove_(pi, least, target, limit)
-        return self.last
-
-    def _prove_(self, pi: Ints, least: int, target: int, limit: int) -> str:
         box = np.array([target, least, 0, 0, limit, 0, 3000, self.multiplier], np.int64)
         found = np.zeros((30, self.words), np.uint64)
         begun = monotonic()

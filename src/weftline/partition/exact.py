@@ -34,6 +34,8 @@ MOST_ENTRIES = 150_000
 BEGIN_AGAIN = 0.995
 MOST_ORDERS = 100
 ROUNDS = 30
+BUILD = 1e-4
+"""Seconds that building a model takes per entry, at most: it is not begun when the time would be over before its end."""
 STARTS = ("single-device", "greedy", "even-split", "slice")
 
 
@@ -51,9 +53,13 @@ def _solve(search: Search) -> None:
 
 def fits_model(pieces: Pieces) -> bool:
     """False if the model would be too large to build."""
+    return _entries(pieces) <= MOST_ENTRIES
+
+
+def _entries(pieces: Pieces) -> int:
     stages = min(pieces.problem.stage_limit, len(pieces.problem.devices))
     pairs = stages if pieces.equal else len(pieces.problem.devices) ** 2
-    return (len(pieces.time) + len(pieces.reader_of)) * pairs <= MOST_ENTRIES
+    return (len(pieces.time) + len(pieces.reader_of)) * pairs
 
 
 def prove(
@@ -73,13 +79,11 @@ def prove(
     orders = None if pieces.equal or search.problem.host.any() else orders_of_devices(pieces, MOST_ORDERS)
     proof = _Proof(search, pieces, [_Case(order) for order in orders or [()]], poll)
     until = None if seconds is None else search.seconds + seconds
-    share = (
-        None if seconds is None else seconds if len(proof.cases) == 1 else max(1.0, seconds / 6)
-    )
+    share = None if seconds is None else seconds if len(proof.cases) == 1 else max(1.0, seconds / 6)
     for _ in range(ROUNDS):
         for case in [case for case in proof.cases if not case.closed]:
             left = None if until is None else min(share or 0.0, until - search.seconds)
-            if is_over(search) or (left is not None and left < 0.05):
+            if is_over(search) or (left is not None and left < 0.05 + BUILD * _entries(pieces)):
                 return
             proof.look(case, left, work / len(proof.cases))
         if all(case.closed for case in proof.cases):
