@@ -35,7 +35,7 @@ BEGIN_AGAIN = 0.995
 MOST_ORDERS = 100
 ROUNDS = 30
 BUILD = 1e-4
-"""Seconds that building a model takes per entry, at most: it is not begun when the time would be over before its end."""
+"""Seconds that building a model takes per entry, at most: it is not begun when the time is over before its end."""
 STARTS = ("single-device", "greedy", "even-split", "slice")
 
 

@@ -1,0 +1,96 @@
+"""The convex-set bound: never above the optimum, and its witness holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
+from weftline.bounds.bottleneck import bottleneck_bound
+from weftline.bounds.convex_set import convex_set_bound
+from weftline.coarsen import make_pieces, reduce_exactly
+from weftline.coarsen.pieces import Pieces
+from weftline.testing import brute_force_throughput
+
+Found = list[tuple[int, dict[str, object]]]
+
+
+def bounds_of(pieces: Pieces, stages: int, upper: int, *, stop: int = 0, work: int = 20_000, seed: int = 0) -> Found:
+    """Everything that `on_bound` was told."""
+    found: Found = []
+    convex_set_bound(
+        pieces,
+        stages,
+        lambda: upper,
+        stop=np.array([stop]),
+        work=work,
+        seed=seed,
+        on_bound=lambda value, witness: found.append((value, witness)),
+    )
+    return found
+
+
+def holds(pieces: Pieces, value: int, witness: dict[str, object]) -> bool:
+    """Check a witness by enumeration."""
+    sets, pi = convex_sets(pieces), np.array(witness["weights"])
+    scale, target, stages = int(str(witness["scale"])), int(str(witness["target"])), int(str(witness["stages"]))
+    least = -(-int(pi.sum()) // stages)
+    cheap = costs(pieces, sets, scale) < target
+    return value == scale * target and pi.sum() > 0 and not (cheap & (sets @ pi >= least)).any()
+
+
+@pytest.mark.parametrize("start", range(0, 80, 20))
+def test_never_above_the_optimum(start: int) -> None:
+    """Tests bound <= optimum, rising bounds, and witnesses by enumeration, with a loose and a tight known value."""
+    close = 0
+    for seed in range(start, start + 20):
+        problem = equal_problem(seed, max_ops=7)
+        best = brute_force_throughput(problem)
+        pieces = reduce_exactly(make_pieces(problem))
+        assert best is not None
+        for upper in (best, best + best // 3 + 1):
+            found = bounds_of(pieces, len(problem.devices), upper)
+            values = [value for value, _ in found]
+            assert values == sorted(set(values))
+            assert all(value <= best for value in values)
+            assert all(holds(pieces, value, witness) for value, witness in found)
+        close += bool(values) and values[-1] >= 0.9 * best
+    assert close > 4
+
+
+def test_bottleneck_is_exact() -> None:
+    """Tests that the last bottleneck bound is the cheapest convex set with a stage's share of the work."""
+    told = 0
+    for seed in range(40):
+        problem = equal_problem(seed)
+        pieces, stages = make_pieces(problem), max(2, len(problem.devices))
+        sets = convex_sets(pieces)
+        cost, share = costs(pieces, sets), stages * (sets @ pieces.time[:, 0]) >= pieces.time[:, 0].sum()
+        upper = int(costs(pieces, np.ones((1, len(pieces.time)), np.bool_))[0])
+        best = [-(-int(pieces.time[:, 0].sum()) // stages)]
+        bottleneck_bound(
+            pieces,
+            stages,
+            lambda upper=upper: upper,  # type: ignore[misc]
+            stop=np.zeros(1, np.int64),
+            work=10**6,
+            on_bound=lambda value, _, best=best: best.append(value),  # type: ignore[misc]
+        )
+        exact = int(cost[share].min())
+        assert max(best) <= exact
+        if upper < 2**23:  # not scaled down
+            assert max(best) == exact
+            told += len(best) > 1
+    assert told > 5
+
+
+def test_work_limit_repeats() -> None:
+    """Tests that the same seed and work limit give the same bounds and weights."""
+    pieces = make_pieces(equal_problem(23))
+    upper = int(pieces.time[:, 0].sum())
+    assert bounds_of(pieces, 2, upper, seed=5) == bounds_of(pieces, 2, upper, seed=5)
+
+
+def test_nothing_when_stopped() -> None:
+    """Tests that nothing is told after the stop."""
+    assert not bounds_of(make_pieces(equal_problem(23)), 2, 100, stop=1)
