@@ -71,9 +71,9 @@ def _measure(section: Section, asked: argparse.Namespace, words: list[str], file
     whole = asked.full or (asked.only is not None and not asked.quick) or not section.long
     size = "tiny" if asked.tiny else "full" if whole else "quick"
     settings = section.settings(size, asked)
-    collect = Collector(file.folder / f"partial-{section.name}-{size}.json", settings, resume=asked.resume)
+    path = file.folder / f"partial-{section.name}-{size}.json"
+    collect = Collector(path, settings, resume=asked.resume, commit=commit())
     stamp = {
-        "commit": commit(),
         "date": asked.date or datetime.now(UTC).date().isoformat(),
         "command": shlex.join(["python", "-m", "benchmarks", *words]),
         "size": size,
@@ -82,8 +82,10 @@ def _measure(section: Section, asked: argparse.Namespace, words: list[str], file
     earlier, begun = collect.seconds, perf_counter()
     more = section.measure(settings, collect)
     seconds = round(earlier + perf_counter() - begun, 1)
-    run = {"stamp": {**stamp, "seconds": seconds}, "settings": settings, "rows": collect.rows, **(more or {})}
-    BestKnown(file.folder).learn(collect.rows, stamp["commit"])
+    seen = ", ".join(dict.fromkeys([*collect.commits, commit()]))  # files may change while a long run goes on
+    stamp |= {"commit": seen, "seconds": seconds}
+    run = {"stamp": stamp, "settings": settings, "rows": collect.rows, **(more or {})}
+    BestKnown(file.folder).learn(collect.rows, seen)
     file.keep(section.name, "quick" if size == "quick" else "full", run)
     collect.close()
     return run

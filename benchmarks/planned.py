@@ -14,7 +14,7 @@ from weftline.errors import WeftlineError
 from weftline.plan import make_plan
 from weftline.problem import Problem
 
-__all__ = ["GRACE", "Row", "is_closed", "is_late", "plan_row", "ratio", "simple_ratio", "warm_up"]
+__all__ = ["CLOSED", "GRACE", "Row", "is_closed", "is_late", "plan_row", "ratio", "simple_ratio", "warm_up"]
 
 Row = dict[str, Any]
 GRACE = 2.0

@@ -22,7 +22,8 @@ def regal_sections(run: Row, best: BestKnown) -> list[str]:
         f"{settings['graphs']} graphs of our own generator after REGAL's recipe (four families in turn, 50 to 200 ops, "
         f"unit costs around 50 for ops and tensors), seed 0, at most {settings['time_limit']:g} s each. *W / k* is the "
         "work bound alone over the value; *best* is the best bound over the value; geometric means. The best known "
-        "value is over all runs that were ever kept, also longer ones."
+        "value is over all runs that were ever kept, also longer ones; "
+        "a graph that was planned once has nothing to be compared with."
     )
     return [text, _by_stages(rows, best), _by_family(rows), *misses(rows), _all(rows, best)]
 
@@ -80,7 +81,7 @@ def _all(rows: list[Row], best: BestKnown) -> str:
             row["instance"],
             str(row["stages"]),
             format_time(row["value_ns"]),
-            f"{row['value_ns'] / (best.of(row) or row['value_ns']):.4f}",
+            best.compared(row),
             f"{ratio(row):.4f}",
             row["bound_by"],
             f"{row['load_ns'] / row['value_ns']:.4f}",

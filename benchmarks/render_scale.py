@@ -53,7 +53,7 @@ def _line(row: Row, best: BestKnown) -> tuple[str, ...]:
         format_time(row["value_ns"]),
         f"{ratio(row):.4f}",
         row["bound_by"],
-        f"{row['value_ns'] / (best.of(row) or row['value_ns']):.4f}",
+        best.compared(row),
         f"{row['seconds']:.1f}",
         format_bytes(row["peak_bytes"]),
         f"{row['slice_seconds']:.2f}",

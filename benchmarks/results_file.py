@@ -52,10 +52,12 @@ class BestKnown:
         """Keep what is better than anything before, and write the file."""
         for row in rows:
             if row.get("value_ns") is not None and row.get("problem"):
-                before = self.values.get(row["problem"])
-                if before is None or row["value_ns"] < before["value_ns"]:
+                before = self.values.get(row["problem"], {})
+                runs = before.get("runs", 0) + 1
+                if not before or row["value_ns"] < before["value_ns"]:
                     about = {"instance": row["instance"], "commit": commit, "time_limit": row["time_limit"]}
-                    self.values[row["problem"]] = {"value_ns": row["value_ns"], **about}
+                    before = {"value_ns": row["value_ns"], **about}
+                self.values[row["problem"]] = {**before, "runs": runs}
         _write(self.path, dict(sorted(self.values.items())))
 
     def of(self, row: Row) -> int | None:
@@ -63,19 +65,29 @@ class BestKnown:
         found = self.values.get(row.get("problem", ""))
         return None if found is None else int(found["value_ns"])
 
+    def compared(self, row: Row) -> str:
+        """Value / best known for the page; a problem that was planned only once has nothing to be compared with."""
+        found = self.values.get(row.get("problem", ""))
+        if found is None or found.get("runs", 1) < 2:
+            return "only run"
+        return f"{row['value_ns'] / found['value_ns']:.4f} ({found['runs']} runs)"
+
 
 class Collector:
     """Rows of a run as they are measured; a run that was broken off goes on where it stood."""
 
-    def __init__(self, path: Path, settings: Row, *, resume: bool) -> None:
+    def __init__(self, path: Path, settings: Row, *, resume: bool, commit: str = "") -> None:
         self.path = path
         self.settings = settings
         self.rows: list[Row] = []
         self.seconds = 0.0
+        self.commits = [commit]
+        """All commits that rows were measured at, this one last."""
         if resume and path.is_file():
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["settings"] == json.loads(json.dumps(settings)):
                 self.rows, self.seconds = data["rows"], data["seconds"]
+                self.commits = list(dict.fromkeys([*data["commits"], commit]))
 
     def measure(self, key: Row, make: Callable[[], Row]) -> None:
         """Measure the row of `key`, unless the run has it already."""
@@ -84,7 +96,8 @@ class Collector:
         row = {**key, **make()}
         self.rows.append(row)
         self.seconds += row.get("seconds") or 0.0
-        _write(self.path, {"settings": self.settings, "seconds": self.seconds, "rows": self.rows})
+        about = {"settings": self.settings, "commits": self.commits, "seconds": self.seconds}
+        _write(self.path, {**about, "rows": self.rows})
 
     def close(self) -> None:
         """The run is whole; its rows stand in latest.json now."""

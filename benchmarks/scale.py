@@ -18,7 +18,7 @@ from benchmarks.results_file import Collector
 __all__ = ["measure_scale", "scale_settings"]
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ["layered", "transformer_like", "gpt"]
+KINDS = ["layered", "gpt"]
 SIZES: dict[str, Row] = {
     "tiny": {"kinds": ["layered"], "sizes": {"300": 1.0}},
     "quick": {"kinds": ["layered", "gpt"], "sizes": {"1000": 8.0, "10000": 15.0}},

@@ -34,14 +34,15 @@ def test_a_broken_run_goes_on(tmp_path: Path) -> None:
         calls.append(value)
         return row(value)
 
-    def run(settings: dict[str, Any], count: int, *, resume: bool) -> Collector:
-        collect = Collector(tmp_path / "partial.json", settings, resume=resume)
+    def run(settings: dict[str, Any], count: int, *, resume: bool, commit: str = "one") -> Collector:
+        collect = Collector(tmp_path / "partial.json", settings, resume=resume, commit=commit)
         for stages in range(count):
             collect.measure({"instance": "a", "stages": stages}, lambda stages=stages: measure(stages))
         return collect
 
     run({"limit": 1}, 2, resume=False)
-    assert run({"limit": 1}, 3, resume=True).seconds == 1.5
+    again = run({"limit": 1}, 3, resume=True, commit="two")
+    assert (again.seconds, again.commits) == (1.5, ["one", "two"])
     assert calls == [0, 1, 2]
     run({"limit": 2}, 1, resume=True)
     assert calls == [0, 1, 2, 0]
@@ -59,4 +60,5 @@ def test_best_known_values(tmp_path: Path) -> None:
     assert best.values["p"]["commit"] == "one"
     best.learn([row(9)], "three")
     assert best.of({"instance": "no problem"}) is None
+    assert [best.compared(row(18)), best.compared(row(7, "r"))] == ["2.0000 (3 runs)", "only run"]
     assert BestKnown(tmp_path).of(row(1)) == 9

@@ -21,14 +21,14 @@ from weftline.testing import random_problem
 STOP = np.zeros(1, np.int64)
 
 
-def equal_problem(seed: int, *, max_ops: int = 8) -> Problem:
+def equal_problem(seed: int, *, max_ops: int = 8, scales: tuple[int, ...] = (1, 7, 10**9)) -> Problem:
     """A random problem (now and then a training graph) made one of equal devices without limits."""
     problem = random_problem(
         seed, "throughput", max_ops=max_ops, max_devices=3, limits=False, communication="added", stages=0
     )
     chooser = random.Random(seed)
     n, k = problem.cost.time.shape
-    scale = chooser.choice((1, 7, 10**9))
+    scale = chooser.choice(scales)
     time = np.repeat([[chooser.randint(0, 9) * scale] for _ in range(n)], k, axis=1).astype(np.int64)
     flat = np.array([chooser.randint(0, 9) * scale for _ in problem.cost.transfer], np.int64)
     transfer = flat[:, None, None] * (1 - np.eye(k, dtype=np.int64))
@@ -63,7 +63,7 @@ def test_search_is_exact(start: int) -> None:
     """Tests that a set is found exactly when there is one, and that the cheapest is the cheapest."""
     met = 0
     for seed in range(start, start + 60):
-        pieces = make_pieces(equal_problem(seed, max_ops=9))
+        pieces = make_pieces(equal_problem(seed, max_ops=9, scales=(1, 1000)))
         graph, random = make_graph(pieces, 1), np.random.default_rng(seed)
         n, words = len(graph.work), graph.before.shape[1]
         sets, state = convex_sets(pieces), make_state(graph, n + 3)
@@ -97,7 +97,7 @@ def test_conflicts_are_true(start: int) -> None:
     """Tests that no cheap convex set holds a pair that was marked, and that pairs are marked at all."""
     marked = 0
     for seed in range(start, start + 30):
-        pieces = make_pieces(equal_problem(seed, max_ops=9))
+        pieces = make_pieces(equal_problem(seed, max_ops=9, scales=(1, 1000)))
         graph = make_graph(pieces, 1)
         n = len(graph.work)
         sets = convex_sets(pieces)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
+
 from weftline.bounds.bottleneck import bottleneck_bound
 from weftline.bounds.convex_set import convex_set_bound
 from weftline.coarsen import make_pieces, reduce_exactly

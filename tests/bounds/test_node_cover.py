@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
 from tests.bounds.test_convex_set import holds
+
 from weftline.bounds.node_cover import node_cover_bound
 from weftline.coarsen import make_pieces
 

@@ -1,7 +1,7 @@
 """Minimum cuts that continue: a flow is kept, capacities are raised, and the flow goes on from where it was.
 
-In: the arcs of a network, residual capacities, and for each node what it can still take from the source and give to the sink.
-Out: the flow that was added. The source's side of the cut is the block. Dinic's method.
+In: the arcs of a network, what room they have left, and for each node what it can still take from the source and give
+to the sink. Out: the flow that was added. The source's side of the cut is the block. Dinic's method.
 """
 
 from __future__ import annotations
@@ -103,7 +103,14 @@ def _push(
     arc_ptr: Indices,
     arc_to: Indices,
     arc_back: Indices,
-    left: Ints, source: Ints, sink: Ints, start: int, need: int, level: Ints, arc: Ints, path: Ints
+    left: Ints,
+    source: Ints,
+    sink: Ints,
+    start: int,
+    need: int,
+    level: Ints,
+    arc: Ints,
+    path: Ints,
 ) -> int:
     """All that still flows from one start node along the levels, up to `need`."""
     total, depth, node = 0, 0, start

@@ -25,6 +25,8 @@ FINE = 4096
 INFINITE = 2**54
 """Capacity of what must not be cut; all finite capacities together stay below."""
 MOST_PIECES = 600
+MOST_COST = 2**26
+"""Of one piece or tensor after division: more than any target, so that cutting it off changes nothing."""
 PRECISION = 2**23
 """A block's cost is about this many units after division."""
 
@@ -64,8 +66,8 @@ class Graph(NamedTuple):
 def make_graph(pieces: Pieces, divisor: int) -> Graph:
     """Arrays of the pieces on one of their (equal) devices."""
     n, device = len(pieces.time), pieces.stage_devices[0]
-    work = pieces.time[:, device] // divisor
-    cost = pieces.transfer_time // divisor
+    work = np.minimum(pieces.time[:, device] // divisor, MOST_COST)
+    cost = np.minimum(pieces.transfer_time // divisor, MOST_COST)
     maker, ptr, readers = pieces.maker, pieces.reader_ptr, pieces.reader_of
     tensor = np.repeat(np.arange(len(maker)), np.diff(ptr))
     touch_ptr, touch_of = _rows(np.concatenate([maker, readers]), np.concatenate([np.arange(len(maker)), tensor]), n)
@@ -81,7 +83,6 @@ def _order(pieces: Pieces) -> tuple[Bits, Bits]:
     n = len(pieces.time)
     words = (n + 63) // 64
     before, after = np.zeros((n, words), np.uint64), np.zeros((n, words), np.uint64)
-    source, target = pieces.edges
     one = pack(np.eye(n, dtype=np.bool_))
     for piece in range(n):
         for e in range(pieces.before[0][piece], pieces.before[0][piece + 1]):
@@ -163,7 +164,7 @@ def pack(member: NDArray[np.bool_]) -> Bits:
 @part
 def has(bits: Bits, piece: int) -> bool:
     """Is the piece in the set?"""
-    return (bits[piece >> 6] >> np.uint64(piece & 63)) & np.uint64(1) != np.uint64(0)
+    return bool((bits[piece >> 6] >> np.uint64(piece & 63)) & np.uint64(1) != np.uint64(0))
 
 
 @part

@@ -42,7 +42,7 @@ def _change(graph: Graph, block: Bits, inside: Ints, piece: int) -> int:
                 made = not made
             else:
                 count += sign
-    return total
+    return int(total)
 
 
 @part
@@ -120,8 +120,8 @@ def _proposal(graph: Graph, block: Bits) -> int:
     tensor = graph.touch_of[np.random.randint(graph.touch_ptr[piece], graph.touch_ptr[piece + 1])]
     place = np.random.randint(graph.reader_ptr[tensor], graph.reader_ptr[tensor + 1] + 1)
     if place == graph.reader_ptr[tensor + 1]:
-        return graph.maker[tensor]
-    return graph.reader_of[place]
+        return int(graph.maker[tensor])
+    return int(graph.reader_of[place])
 
 
 @kernel

@@ -63,7 +63,7 @@ def _tune(
                 break
         elif high < 0:
             multiplier = low * 2
-            if multiplier * max(1, abs(least)) > 2**52:
+            if multiplier * max(1, abs(least)) > 2**46:
                 break
         else:
             multiplier = int((high_cost - low_cost) / max(1, high_pi - low_pi))
@@ -231,9 +231,8 @@ def search(
     for piece in range(len(pi)):
         if has(conflict[piece], piece):
             state.bits[0, OUT, piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
-    if not propagate(graph.before, graph.after, conflict, state.bits[0]):
-        return 0
-    if not fresh(graph, pi, state, row, max(1, box[OPEN]) if box[LEAST] > 0 else 0):
+    start = max(1, box[OPEN]) if box[LEAST] > 0 else row
+    if not propagate(graph.before, graph.after, conflict, state.bits[0]) or not fresh(graph, pi, state, row, start):
         return 0
     if box[LEAST] > 0 and not _tune(graph, pi, state, row, rows, STEPS[0], box, found, np.zeros(words, np.uint64)):
         return 0
@@ -245,7 +244,7 @@ def search(
             first = box[NODES]
         if first >= 0 and not box[MINIMISE] and (box[NODES] > 2 * first + box[MORE] or box[FOUND] >= len(found)):
             return 1
-        if box[NODES] >= box[LIMIT] or stop[0] != 0:
+        if box[NODES] >= box[LIMIT] or stop[0] != 0 or row + 1 >= rows:
             return 1
         if piece < 0:
             row -= 1
@@ -254,8 +253,6 @@ def search(
             piece = _other(graph, pi, conflict, state, row, branch[row], since, box, found, gain)
             continue
         branch[row] = piece
-        if row + 1 >= rows:
-            return 1
         copy_row(state, row, row + 1)
         limit = FINE * (box[TARGET] - 1) - state.multiplier[row] * box[LEAST]
         if put(graph, conflict, state, row + 1, piece, SIDES[IN], limit):

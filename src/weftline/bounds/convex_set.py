@@ -1,8 +1,8 @@
 """The weighted convex-set bound for pipelines of equal devices.
 
-For any integer weights pi: in k blocks that share out all pieces, some block has pi(S) >= least = ceil(pi(V) / k). So if
-no convex S has f(S) < T and pi(S) >= least, no pipeline is better than T. Good weights are duals of a covering program
-whose columns are convex sets; the search over sets is the proof. In: Pieces, number of stages. Out: bounds by
+For any integer weights pi: in k blocks that share out all pieces, some block has pi(S) >= least = ceil(pi(V) / k). So
+if no convex S has f(S) < T and pi(S) >= least, no pipeline is better than T. Good weights are duals of a covering
+program whose columns are convex sets; the search over sets is the proof. In: Pieces, number of stages. Out: bounds by
 `on_bound`, each with the witness (stages, scale, target, weights). Anytime: better and better until stopped.
 """
 
@@ -32,6 +32,8 @@ SHORT, LONG = 1500, 0.25
 """Nodes of a first search, and the share of the budget for the one that proves."""
 RUNS = 160.0
 """Annealing runs per round, divided by their length."""
+ROUND = 200
+"""Nodes that a round counts for beside those of its searches, where work is limited."""
 STAY = 0.6
 """How much of the last weights is kept in the next: duals of a program that lacks columns are wild."""
 
@@ -76,7 +78,7 @@ class _Driver:
             high = min(high, self.prover.upper() + 1)
             goal = int(ALMOST * self.prover.upper())
             low = max(low, self.prover.proved)
-            if low >= goal or high - low <= CLOSE * high:
+            if low >= goal or high - low <= max(1, CLOSE * high):
                 return
             target = max(min(target, goal), low + 1)
             outcome = self._try(target)
@@ -91,6 +93,7 @@ class _Driver:
 
     def _try(self, target: int) -> str:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
+        self.budget.nodes += ROUND
         self.prover.aim(target)
         self.master.aim(target)
         self.centre = None
@@ -101,6 +104,7 @@ class _Driver:
             count, weights, used = solved
             if count <= self.stages + 1e-6:
                 return "too high"
+            self.budget.nodes += ROUND
             outcome = self._price(weights, used, target)
             if outcome != "found":
                 return outcome

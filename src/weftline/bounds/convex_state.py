@@ -183,7 +183,7 @@ def _go_on(graph: Graph, state: State, row: int, starts: int, limit: int) -> boo
         state.path,
     )
     state.value[row] += added
-    return added < need
+    return bool(added < need)
 
 
 @part

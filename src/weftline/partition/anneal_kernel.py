@@ -9,6 +9,7 @@ The places of the pipeline are renumbered now and then in another topological or
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.partition.anneal_moves import (
@@ -81,14 +82,14 @@ def anneal(
     hosts, bytes_at = columns - stages, cost.shape[1] - 1
     tied, unequal = len(state.tied) > 0, len(state.block_time) > 0
     special = tied or unequal or not flat
-    target = max(np.float64(floor), max(1.0, AIM * best_value[0]))
+    target = max(float(floor), 1.0, AIM * best_value[0])
     total = _refresh(board, state, target)
     _loosen_all(state)
     temperature, factor = hot, (cold / hot) ** (256.0 / max(1, steps))
     often = max(RENUMBER, (4 * count + 255) // 256 * 256)
     swap = SWAP if flat else max(4 * SWAP, len(board.maker))
     bar = 0.0603 * columns
-    moved, came_from, old_level = np.int64(0), np.int64(0), np.int64(0)  # the first of two moves
+    moved, came_from, old_level = 0, 0, 0  # the first of two moves
     first_a, first_b = 0.0, 0.0
     for step in range(steps):
         if step & 255 == 0 and step > 0:
@@ -107,7 +108,7 @@ def anneal(
         else:
             if counts[NUMBER] == 0:
                 continue
-            p = np.int64(loose[below(dice, counts[NUMBER])])
+            p = int(loose[below(dice, counts[NUMBER])])
             change = 0.0
             made = 0
             while True:
@@ -129,8 +130,8 @@ def anneal(
                             tighten(who, loose, counts, p)
                         break
                     level = low + below(dice, high - low + 1)
-                    b = block[level >> 1, AT] if level & 1 else np.int64(stages + below(dice, hosts))
-                a = np.int64(who[p, COLUMN])
+                    b = block[level >> 1, AT] if level & 1 else int(stages + below(dice, hosts))
+                a = int(who[p, COLUMN])
                 if a == b:
                     if level != who[p, LEVEL] and made == 0:
                         who[p, LEVEL] = level
@@ -155,14 +156,12 @@ def anneal(
                 change += energy_a - energy[a] + energy_b - energy[b]
                 if not flat:
                     change += LINK * counts[MORE_LINKS]
-                    for c in range(columns):
-                        if c != a and c != b:
-                            change += changed_energy(block, room, c, 0, 0, c < stages, overlapped, target) - energy[c]
+                    change += _change_elsewhere(block, room, energy, a, b, stages, overlapped, target)
                 taken = change <= 0.0 or unit(dice) < np.exp(-change / temperature)
                 if not taken and (made == 1 or block[b, SIZE] == 0 or unit(dice) >= COMPOUND):
                     break
                 if made == 0:
-                    moved, came_from, old_level = p, a, np.int64(who[p, LEVEL])
+                    moved, came_from, old_level = p, a, int(who[p, LEVEL])
                     first_a, first_b = energy[b], energy[a]  # as seen on the way back
                 made += 1
                 shift(span, near, cost, readers, who, block, member, counts, p, b, level, gone, come)
@@ -176,12 +175,12 @@ def anneal(
                     made = 0
                     improved = True
                     break
-                p = np.int64(member[b, below(dice, block[b, SIZE])])
+                p = int(member[b, below(dice, block[b, SIZE])])
                 if p == moved:
                     break
             if made == 1:  # take it back
                 p, b = moved, came_from
-                a = np.int64(who[p, COLUMN])
+                a = int(who[p, COLUMN])
                 if flat:
                     weigh_flat(span, near, wire, readers, who, block, p, a, b)
                 else:
@@ -202,16 +201,35 @@ def anneal(
                 best_value[0] = value
                 if value <= floor:
                     return step
-                target = max(np.float64(floor), max(1.0, AIM * value))
+                target = max(float(floor), 1.0, AIM * value)
                 total = _refresh(board, state, target)
     return steps
+
+
+@part
+def _change_elsewhere(
+    block: Ints,
+    room: Ints,
+    energy: NDArray[np.float64],
+    a: int,
+    b: int,
+    stages: int,
+    overlapped: bool,
+    target: float,
+) -> float:
+    """What the weighed move changes in blocks that the piece neither leaves nor enters."""
+    change = 0.0
+    for c in range(len(block)):
+        after = changed_energy(block, room, c, 0, 0, c < stages, overlapped, target)
+        change += 0.0 if c == a else 0.0 if c == b else after - energy[c]
+    return change
 
 
 @part
 def _refresh(board: Board, state: State, target: float) -> float:
     """Energies of all blocks from the start -> their sum."""
     block = state.block
-    total = LINK * state.counts[LINKS]
+    total = float(LINK * state.counts[LINKS])
     for c in range(len(block)):
         paid = c < state.stages
         cost = block_cost(paid, board.overlapped, block[c, COMPUTE], block[c, ENTER], block[c, LEAVE])
@@ -239,9 +257,9 @@ def _settle(board: Board, state: State, p: int, a: int, b: int, target: float) -
     if not board.flat:
         state.counts[LINKS] += state.counts[MORE_LINKS]
         for c in range(len(block)):
-            if c != a and c != b:
-                block[c, ENTER] += block[c, MORE_ENTER]
-                block[c, LEAVE] += block[c, MORE_LEAVE]
+            other = 0 if c == a else 0 if c == b else 1
+            block[c, ENTER] += other * block[c, MORE_ENTER]
+            block[c, LEAVE] += other * block[c, MORE_LEAVE]
         _refresh(board, state, target)
     if len(state.block_time) > 0:
         _count_times(state, p, a, -1)
@@ -261,7 +279,7 @@ def _count_times(state: State, p: int, c: int, sign: int) -> None:
 @part
 def _tied_bytes(board: Board, state: State, p: int, c: int, users: int) -> int:
     """Bytes of tied weights that a piece brings to a column (users = 0), or takes away with it (users = 1)."""
-    size = np.int64(0)
+    size = 0
     for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
         if state.tied[board.tied_of[e], c] == users:
             size += board.tied_bytes[board.tied_of[e]]

@@ -66,7 +66,7 @@ def weigh_flat(
 ) -> None:
     """Write down what enters and leaves more in columns a and b when a piece moves from a to b."""
     columns = len(block)
-    enter_a, enter_b, leave_a, leave_b = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    enter_a, enter_b, leave_a, leave_b = 0, 0, 0, 0
     for e in range(span[p, MAKES], span[p, MAKES + 1]):
         t = near[e]
         time, spread = wire[t], readers[t, columns]
@@ -141,13 +141,13 @@ def weigh_links(
 @part
 def _add_tensor(time: Ints, readers: Indices, block: Ints, counts: Ints, home: int, sign: int) -> None:
     """Count one tensor made in column `home` among the changes."""
-    dearest = np.int64(0)
+    dearest = 0
     for c in range(len(block)):
         if c != home and readers[c] > 0:
             length = time[block[home, DEVICE], block[c, DEVICE]]
             if length < 0:
                 counts[MORE_LINKS] += sign
-                length = np.int64(0)
+                length = 0
             block[c, MORE_ENTER] += sign * length
             dearest = max(dearest, length)
     block[home, MORE_LEAVE] += sign * dearest
@@ -237,5 +237,3 @@ def tighten(who: Indices, loose: Indices, counts: Ints, p: int) -> None:
     loose[spot] = last
     who[last, LOOSE] = spot
     who[p, LOOSE] = -1
-
-

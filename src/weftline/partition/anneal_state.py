@@ -220,7 +220,7 @@ def count_transfers(board: Board, state: State) -> None:
     state.counts[LINKS] = 0
     for t in range(len(board.maker)):
         home = state.who[board.maker[t], COLUMN]
-        dearest = np.int64(0)
+        dearest = 0
         for c in range(len(block)):
             if c != home and state.readers[t, c] > 0:
                 if board.flat:
@@ -241,19 +241,19 @@ def block_cost(paid: bool, overlapped: bool, compute: int, enter: int, leave: in
     if not paid:
         return compute
     if overlapped:
-        return max(compute, max(enter, leave))
+        return max(compute, enter, leave)
     return compute + enter + leave
 
 
 @part
 def largest(block: Ints, room: Ints, counts: Ints, stages: int, overlapped: bool) -> int:
     """The dearest block; -1 if memory or a missing link forbids the state."""
-    value = np.int64(0)
+    value = 0
     if counts[LINKS] > 0:
-        return np.int64(-1)
+        return -1
     for c in range(len(block)):
         if block[c, HELD] > room[block[c, DEVICE]]:
-            return np.int64(-1)
+            return -1
         cost = block_cost(c < stages, overlapped, block[c, COMPUTE], block[c, ENTER], block[c, LEAVE])
         value = max(value, cost)
     return value

@@ -21,11 +21,11 @@ from weftline.partition.slicer import RUNNING, Slicer
 
 __all__ = ["Annealer"]
 
-HOT, WARM, COLD = 3.0, 0.6, 0.04
+HOT, WARM, COLD = 6.0, 0.6, 0.04
 """Temperatures: cycles begin hot, or warm where they begin at the best; all end cold."""
-CYCLE = 300
+CYCLE = 4000
 """Steps of a first cycle per piece and stage, within limits; every three cycles they double."""
-SHORTEST, FIRST, LONGEST = 20_000, 500_000, 16_000_000
+SHORTEST, FIRST, LONGEST = 20_000, 6_000_000, 24_000_000
 STARTS = 4
 
 
@@ -101,9 +101,7 @@ class Annealer:
             part = min(steps, self._length - self._done)
             hot, cold = (self._temperature(done) for done in (self._done, self._done + part))
             before = int(self._value[0])
-            anneal(
-                self.board, self._state, self._stages, self._best, self._value, part, hot, cold, self.floor, stop
-            )
+            anneal(self.board, self._state, self._stages, self._best, self._value, part, hot, cold, self.floor, stop)
             steps -= part
             self._done += part
             if self._value[0] < before and self._done >= self._length:

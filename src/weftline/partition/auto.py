@@ -22,6 +22,7 @@ from weftline.partition.crew import Crew
 from weftline.partition.exact import fits_model, prove
 from weftline.partition.ideals import Chain, over_ideals, take
 from weftline.partition.patience import is_over
+from weftline.partition.superblocks import bottleneck, guess
 from weftline.search import Search, Solver, best_of
 
 __all__ = ["SOLVER"]
@@ -33,8 +34,11 @@ WARM_UP = 0.01
 """Shares of the time limit: annealing alone at first, the first exact search, the convex-set bound."""
 FIRST_EXACT = 0.12
 CONVEX = 0.75
+SUPERBLOCKS = 0.85
 CONVEX_WORK = 20_000
 EXACT_WORK = 3.0
+MOST_SUPERBLOCKS = 20_000
+GUESSES = 4
 
 
 def _solve(search: Search) -> None:
@@ -95,6 +99,8 @@ def _at_once(search: Search, pieces: Pieces) -> None:
             prove(search, pieces, seconds=until(FIRST_EXACT if wide else 1.0), poll=crew.poll)
         if not is_over(search) and _bounded_by_sets(pieces) and search.best is not None:
             crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)))
+        if not is_over(search) and _bounded_by_superblocks(pieces) and search.best is not None:
+            _superblocks(search, pieces, until(SUPERBLOCKS), crew.poll)
         if not is_over(search) and fits_model(pieces):
             prove(search, pieces, seconds=until(1.0), poll=crew.poll)
         if search.best is not None:
@@ -108,6 +114,29 @@ def _crew(search: Search, pieces: Pieces) -> Iterator[Crew]:
         yield crew
     finally:
         crew.close()
+
+
+def _bounded_by_superblocks(pieces: Pieces) -> bool:
+    """Three superblocks are for equal devices and added communication."""
+    problem = pieces.problem
+    alike = pieces.equal and not problem.host.any() and problem.rules.communication == "added"
+    return alike and len(pieces.time) + len(pieces.reader_of) <= MOST_SUPERBLOCKS
+
+
+def _superblocks(search: Search, pieces: Pieces, seconds: float, poll: Callable[[], bool]) -> None:
+    """The middle stage, the cheapest with its share of the work, then stages further and further from the middle."""
+    contracted = contract_uncuttable(pieces, search.best.value) if search.best is not None else pieces
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    until = search.seconds + seconds
+    around = sorted(range(stages), key=lambda b: abs(2 * b - stages + 1))[:GUESSES]
+    for turn, before in enumerate([*around[:1], None, *around[1:]]):
+        left = (until - search.seconds) / (len(around) + 1 - turn)
+        if is_over(search) or left < 0.2:
+            return
+        if before is None:
+            bottleneck(search, contracted, seconds=left, poll=poll)
+        else:
+            guess(search, contracted, before, seconds=left, poll=poll)
 
 
 def _bounded_by_sets(pieces: Pieces) -> bool:

@@ -8,6 +8,7 @@ other parent, which take a key from the elite parent more often than not.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import numpy as np
 
@@ -43,18 +44,27 @@ def _evolve(search: Search, size: int, generations: int, room: Ints, stop: Ints)
     overflow = np.zeros(len(room), np.int64)
     best = NEVER
     value = np.full(size, NEVER, np.int64)
+    known: dict[bytes, int] = {}
     for keys, fresh in _populations(len(pieces.time), size, generations, value, search.seed):
+        before = len(known)
         for i in fresh:
             if is_over(search):
                 return overflow
-            found = slicer.cut(keyed_order(slicer.board, keys[i]), stop=stop)
-            value[i] = NEVER if found is None else found[1]
+            order = keyed_order(slicer.board, keys[i])
+            name = blake2b(order.tobytes(), digest_size=16).digest()
+            if name in known:
+                value[i] = known[name]
+                continue
+            found = slicer.cut(order, stop=stop)
+            value[i] = known[name] = NEVER if found is None else found[1]
             if found is None or found[1] >= best or is_over(search):
                 continue
             if search.offer(pieces.lift(found[0])) is not None:
                 best, overflow[:] = found[1], 0
             elif best == NEVER:
                 overflow = overflow_of(search.problem, pieces.lift(found[0]))
+        if len(known) == before:  # a generation without a single new order: the graph has few
+            break
     return overflow
 
 

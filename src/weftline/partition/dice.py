@@ -26,7 +26,7 @@ def _roll(dice: Dice) -> np.uint64:
     word ^= word << np.uint64(25)
     word ^= word >> np.uint64(27)
     dice[0] = word
-    return word * np.uint64(2685821657736338717)
+    return np.uint64(word * np.uint64(2685821657736338717))
 
 
 @part

@@ -42,8 +42,7 @@ def several_orders(board: Board, seed: int, random: int) -> list[Indices]:
         *(keyed_order(board, dice.random(count)) for _ in range(random)),
     ]
     seen: dict[bytes, Indices] = {}
-    for order in orders:
-        order = np.ascontiguousarray(order)
+    for order in map(np.ascontiguousarray, orders):
         seen.setdefault(order.tobytes(), order)
     return list(seen.values())
 
@@ -152,10 +151,10 @@ def least_live(board: Board) -> Indices:
             ready[size] = p
             size += 1
     for place in range(count):
-        best, least = size - 1, np.int64(2**62)
+        best, least = size - 1, 2**62
         for spot in range(size - 1, max(-1, size - 1 - WINDOW), -1):
             p = ready[spot]
-            change = np.int64(0)
+            change = 0
             for e in range(board.makes_ptr[p], board.makes_ptr[p + 1]):
                 change += dear[board.makes_of[e]]
             for e in range(board.reads_ptr[p], board.reads_ptr[p + 1]):

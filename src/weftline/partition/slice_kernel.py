@@ -147,14 +147,14 @@ def good_cuts(lay: Layout, work: Ints, wire: Ints, windows: int) -> NDArray[np.b
             if lay.last[t] < count:
                 change[lay.last[t] + 1] -= wire[t]
     total = max(1, work.sum())
-    live, done = np.int64(0), np.int64(0)
-    window, best, least = 0, -1, np.int64(NEVER)
+    live, done = 0, 0
+    window, best, least = 0, -1, NEVER
     for i in range(count):
         here = done * windows // total
         if here > window:
             if best >= 0:
                 chosen[best] = True
-            window, best, least = here, -1, np.int64(NEVER)
+            window, best, least = here, -1, NEVER
         if lay.fixed[i]:
             chosen[i] = True
             chosen[i + 1] = True
@@ -187,12 +187,12 @@ def cut_equal(
     limit = max(1, min(upper, NEVER) - 1)
     total = work.sum()
     need = np.empty(count + 1, np.int64)  # stages that the work in front of a position takes at least
-    done = np.int64(0)
+    done = 0
     for i in range(count):
         need[i] = (done + limit - 1) // limit
         done += work[i]
     need[count] = (done + limit - 1) // limit
-    done = np.int64(0)
+    done = 0
     for j in range(count):
         if lay.fixed[j]:
             for s in range(stages + 1):
@@ -205,7 +205,7 @@ def cut_equal(
         if stop[0] != 0:
             break
         most = stages - 1 - (total - done + limit - 1) // limit
-        compute, enter, leave, held = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        compute, enter, leave, held = 0, 0, 0, 0
         barrier = -1
         for i in range(j, -1, -1):
             if i <= barrier:
@@ -237,14 +237,14 @@ def cut_equal(
                         leave += board.wire[t]
             if not may_cut[i]:
                 continue
-            cost = max(compute, max(enter, leave)) if board.overlapped else compute + enter + leave
+            cost = max(compute, enter, leave) if board.overlapped else compute + enter + leave
             if cost < upper:
                 for s in range(need[i], most + 1):
                     value = max(best[i, s], cost)
                     if value < best[j + 1, s + 1]:
                         best[j + 1, s + 1] = value
                         came[j + 1, s + 1] = i
-    value, s = np.int64(NEVER), 0
+    value, s = NEVER, 0
     for x in range(stages + 1):
         if best[count, x] < value:
             value, s = best[count, x], x
@@ -315,7 +315,7 @@ def cut_by_classes(
         enter[:] = 0
         leave[:] = 0
         able[:] = True
-        held = np.int64(0)
+        held = 0
         barrier = -1
         for i in range(j, -1, -1):
             if i <= barrier:
@@ -353,7 +353,7 @@ def cut_by_classes(
                 continue
             for c in range(classes):
                 if board.overlapped:
-                    cost[c] = max(compute[c], max(enter[c], leave[c]))
+                    cost[c] = max(compute[c], enter[c], leave[c])
                 else:
                     cost[c] = compute[c] + enter[c] + leave[c]
                 if not able[c]:
@@ -369,7 +369,7 @@ def cut_by_classes(
                                 came[j + 1, following] = i
                                 which[j + 1, following] = c
                                 prior[j + 1, following] = s
-    value, s = np.int64(NEVER), 0
+    value, s = NEVER, 0
     for x in range(states):
         if best[count, x] < value:
             value, s = best[count, x], x

@@ -40,7 +40,7 @@ class Slicer:
         self.hosts = np.flatnonzero(problem.host).tolist()
         self.stages = list(pieces.stage_devices)
         able = (pieces.time[:, self.stages] >= 0).any(axis=1)
-        self.on_host = ~able
+        self.on_host: NDArray[np.bool_] = np.logical_not(able)
         self.host_load = 0
         self.host_of = self._share_hosts()
         used = len(set(self.host_of[self.on_host].tolist())) if self.host_of is not None else 0
