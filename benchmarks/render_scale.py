@@ -19,7 +19,8 @@ def scale_sections(run: Row, best: BestKnown) -> list[str]:
         "Synthetic graphs and deep GPTs as pipelines on eight equal devices (the GPU and NVLink of the preset "
         "eight-gpus, memory unlimited), each in a process of its own. Seconds are the whole call of `make_plan`; peak "
         "memory is the resident set of the process, which holds Python, all libraries, the graph and the plan. *Slice* "
-        "is the slice solver alone: processor seconds, and its value / the plan's."
+        "is the slice solver alone: processor seconds, and its value / the plan's; it is "
+        "stopped after 40 s, and then marked with >."
     )
     return [text, _table(rows, best), *misses(rows), *_growth(rows)]
 
@@ -56,15 +57,20 @@ def _line(row: Row, best: BestKnown) -> tuple[str, ...]:
         best.compared(row),
         f"{row['seconds']:.1f}",
         format_bytes(row["peak_bytes"]),
-        f"{row['slice_seconds']:.2f}",
+        f"{'' if row.get('slice_done', True) else '> '}{row['slice_seconds']:.2f}",
         "-" if row["slice_ns"] is None else f"{row['slice_ns'] / row['value_ns']:.4f}",
     )
+
+
+def _is_sliced(row: Row) -> bool:
+    """A slice solver that was stopped says nothing about growth."""
+    return bool(row["slice_seconds"] > 0 and row.get("slice_done", True))
 
 
 def _growth(rows: list[Row]) -> list[str]:
     found = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
-        mine = [row for row in rows if row["kind"] == kind and row["value_ns"] is not None and row["slice_seconds"] > 0]
+        mine = [row for row in rows if row["kind"] == kind and row["value_ns"] is not None and _is_sliced(row)]
         if len(mine) > 1:
             slope = exponent([float(row["ops"]) for row in mine], [row["slice_seconds"] for row in mine])
             found.append(f"{kind} {slope:.2f}")

@@ -22,8 +22,8 @@ KINDS: dict[str, dict[str, object]] = {
     "tight static memory": {"memory": "static"},
     "no limits": {"limits": False},
 }
-COUNT = 40
-"""Problems of each kind: 320 in all."""
+COUNT = 20
+"""Problems of each kind: 160 in all."""
 
 
 @cache
@@ -44,7 +44,7 @@ def _tight(problem: Problem) -> Problem:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", partition.solvers())
 def test_conforms(kind: str, name: str) -> None:
-    """Tests limits, value, reference, bound, proofs, seed and stop rules on 40 problems."""
+    """Tests limits, value, reference, bound, proofs, seed and stop rules on 20 problems."""
     for problem in _problems(kind):
         check_solver(partition.solvers()[name], problem)
 
@@ -53,19 +53,19 @@ def test_problems_hold_what_they_are_for() -> None:
     """Tests that the generated problems have every limit, and that some are infeasible."""
     problems = [problem for kind in KINDS for problem in _problems(kind)]
     assert sum(optimum(problem) is None for problem in problems) >= 10
-    assert sum(bool(problem.together) for problem in problems) >= 30
-    assert sum(bool(problem.host.any()) for problem in problems) >= 30
-    assert sum(any(op.backward for op in problem.graph.ops) for problem in problems) >= 30
-    assert sum(problem.stage_limit < len(problem.devices) for problem in problems) >= 30
-    assert sum(bool((problem.cost.time < 0).any()) for problem in problems) >= 30
-    assert sum(any(device.capacity is not None for device in problem.devices) for problem in problems) >= 30
+    assert sum(bool(problem.together) for problem in problems) >= 15
+    assert sum(bool(problem.host.any()) for problem in problems) >= 15
+    assert sum(any(op.backward for op in problem.graph.ops) for problem in problems) >= 15
+    assert sum(problem.stage_limit < len(problem.devices) for problem in problems) >= 15
+    assert sum(bool((problem.cost.time < 0).any()) for problem in problems) >= 15
+    assert sum(any(device.capacity is not None for device in problem.devices) for problem in problems) >= 15
 
 
-def test_default_solver_finds_most_optima() -> None:
-    """Tests that the default answers nearly every feasible problem, and mostly with the optimum."""
+def test_default_solver_finds_every_optimum() -> None:
+    """Tests that the default answers every feasible problem with the optimum."""
     feasible = [problem for kind in KINDS for problem in _problems(kind) if optimum(problem) is not None]
     found = [solve(partition.solvers()["auto"], problem)[0].best for problem in feasible]
-    assert sum(best is None for best in found) <= len(feasible) // 20
+    assert all(best is not None for best in found)
     pairs = zip(found, feasible, strict=True)
     best = sum(answer is not None and answer.value == optimum(problem) for answer, problem in pairs)
-    assert best >= len(feasible) * 6 // 10
+    assert best == len(feasible)

@@ -98,13 +98,13 @@ def test_one_more_device() -> None:
     problem = _chain(4, 4, length=1000)
     inside = sweep_stages(_problems(problem), solver="greedy", work_limit=400).one_more
     assert inside is not None
-    assert (inside.stages, inside.value_ns, inside.bound_ns, inside.proof) == (2, 400, 200, "proved")
+    assert (inside.stages, inside.value_ns, inside.bound_ns, inside.proof) == (2, 400, 400, "proved")
     outside = sweep_stages(_problems(problem, [1]), solver="greedy", work_limit=400).one_more
     assert outside is not None
-    assert (outside.stages, outside.value_ns, outside.bound_ns) == (2, None, 200)
+    assert (outside.stages, outside.value_ns, outside.bound_ns) == (2, None, 400)
     between = sweep_stages(_problems(problem, [1, 4]), solver="greedy", work_limit=400).one_more
     assert between is not None
-    assert (between.stages, between.value_ns, between.bound_ns) == (2, None, 200)
+    assert (between.stages, between.value_ns, between.bound_ns) == (2, None, 400)
 
 
 def test_what_does_not_fit_has_no_value() -> None:
@@ -142,7 +142,7 @@ def test_bounds_are_handed_down(with_solver) -> None:
             search.offer_bound(Bound(390, "oracle"))
 
     with_solver(solve)
-    sweep = sweep_stages(_problems(_chain(4, 3, length=1000)), solver="for-a-test", work_limit=100)
+    sweep = sweep_stages(_problems(_chain(4, 3, length=100)), solver="for-a-test", work_limit=100)
     assert [(row.bound_ns, row.proof, row.bound_by) for row in sweep.rows] == [
         (400, "proved", "load"),
         (390, "claimed", "oracle"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.bounds.convex_graph import Bits, Graph, has, lowest
-from weftline.graph.arrays import Ints
+from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.jit import kernel, part
 
 __all__ = ["draw_sets"]
@@ -20,47 +20,40 @@ PENALTY = 6.0
 
 
 @part
-def _change(graph: Graph, block: Bits, inside: Ints, piece: int) -> int:
-    """How f changes when the piece changes sides; `inside` counts the readers of each tensor that are in."""
-    touch_ptr, touch_of, maker, reader_ptr = graph.touch_ptr, graph.touch_of, graph.maker, graph.reader_ptr
-    enter, leave = graph.enter, graph.leave
-    sign = -1 if has(block, piece) else 1
-    total = sign * graph.work[piece]
+def _toggle(
+    touch_ptr: Indices, touch_of: Indices, maker: Indices, price: Ints, block: Bits, inside: Ints, piece: int
+) -> int:
+    """A piece changes sides -> how the cost of tensors changes; `inside` counts the readers of each that are in.
+
+    `price` is (tensors, 3): entering, leaving, number of readers.
+    """
+    joins = not has(block, piece)
+    sign = 1 if joins else -1
+    total = 0
     for t in range(touch_ptr[piece], touch_ptr[piece + 1]):
         tensor = touch_of[t]
-        readers = reader_ptr[tensor + 1] - reader_ptr[tensor]
-        made = has(block, maker[tensor])
-        count = inside[tensor]
-        for now in range(2):
-            price = 0
-            if made:
-                price = leave[tensor] if count < readers else 0
-            elif count > 0:
-                price = enter[tensor]
-            total += price if now else -price
-            if maker[tensor] == piece:
-                made = not made
-            else:
-                count += sign
+        made, count = has(block, maker[tensor]), inside[tensor]
+        if made:
+            total -= price[tensor, 1] if count < price[tensor, 2] else 0
+        elif count > 0:
+            total -= price[tensor, 0]
+        if maker[tensor] == piece:
+            made = joins
+        else:
+            count += sign
+            inside[tensor] = count
+        if made:
+            total += price[tensor, 1] if count < price[tensor, 2] else 0
+        elif count > 0:
+            total += price[tensor, 0]
+    block[piece >> 6] ^= np.uint64(1) << np.uint64(piece & 63)
     return int(total)
 
 
 @part
-def _toggle(graph: Graph, block: Bits, inside: Ints, piece: int) -> None:
-    """Change sides."""
-    touch_ptr, touch_of, maker = graph.touch_ptr, graph.touch_of, graph.maker
-    change = -1 if has(block, piece) else 1
-    block[piece >> 6] ^= np.uint64(1) << np.uint64(piece & 63)
-    for t in range(touch_ptr[piece], touch_ptr[piece + 1]):
-        tensor = touch_of[t]
-        if maker[tensor] != piece:
-            inside[tensor] += change
-
-
-@part
-def _around(graph: Graph, block: Bits, below: Bits, above: Bits) -> None:
+def _around(before: Bits, after: Bits, block: Bits, below: Bits, above: Bits) -> None:
     """What lies after and before members."""
-    before, after, words = graph.before, graph.after, len(block)
+    words = len(block)
     for j in range(words):
         below[j] = np.uint64(0)
         above[j] = np.uint64(0)
@@ -75,9 +68,9 @@ def _around(graph: Graph, block: Bits, below: Bits, above: Bits) -> None:
 
 
 @part
-def _move(graph: Graph, block: Bits, below: Bits, above: Bits, piece: int, pieces: Ints) -> int:
+def _move(before: Bits, after: Bits, block: Bits, below: Bits, above: Bits, piece: int, pieces: Ints) -> int:
     """Pieces that must change sides with this one so that the set stays convex -> how many, 0 = too many."""
-    before, after, words = graph.before, graph.after, len(block)
+    words = len(block)
     pieces[0] = piece
     count, joins = 1, not has(block, piece)
     late = joins or np.random.random() < 0.5
@@ -105,9 +98,9 @@ def _move(graph: Graph, block: Bits, below: Bits, above: Bits, piece: int, piece
 
 
 @part
-def _proposal(graph: Graph, block: Bits) -> int:
-    """A random piece; more often a neighbour of a member."""
-    n = len(graph.work)
+def _proposal(near_ptr: Indices, near_of: Indices, block: Bits) -> int:
+    """A random piece; more often a member or a neighbour of one."""
+    n = len(near_ptr) - 1
     piece = np.random.randint(n)
     if np.random.random() < 0.4:
         return piece
@@ -115,13 +108,9 @@ def _proposal(graph: Graph, block: Bits) -> int:
         if has(block, piece):
             break
         piece = np.random.randint(n)
-    if not has(block, piece) or np.random.random() < 0.3 or graph.touch_ptr[piece] == graph.touch_ptr[piece + 1]:
+    if not has(block, piece) or np.random.random() < 0.3 or near_ptr[piece] == near_ptr[piece + 1]:
         return piece
-    tensor = graph.touch_of[np.random.randint(graph.touch_ptr[piece], graph.touch_ptr[piece + 1])]
-    place = np.random.randint(graph.reader_ptr[tensor], graph.reader_ptr[tensor + 1] + 1)
-    if place == graph.reader_ptr[tensor + 1]:
-        return int(graph.maker[tensor])
-    return int(graph.reader_of[place])
+    return int(near_of[np.random.randint(near_ptr[piece], near_ptr[piece + 1])])
 
 
 @kernel
@@ -139,10 +128,17 @@ def draw_sets(
 ) -> int:
     """Anneal from the starts (and from single pieces) in turn -> number of sets found."""
     np.random.seed(seed)
-    n, words, count = len(graph.work), len(found[0]), 0
+    work, before, after, near_ptr, near_of = graph.work, graph.before, graph.after, graph.near_ptr, graph.near_of
+    touch_ptr, touch_of, maker = graph.touch_ptr, graph.touch_of, graph.maker
+    n, words, count = len(work), before.shape[1], 0
+    price = np.zeros((len(maker), 3), np.int64)
+    for tensor in range(len(maker)):
+        price[tensor, 0] = graph.enter[tensor]
+        price[tensor, 1] = graph.leave[tensor]
+        price[tensor, 2] = graph.reader_ptr[tensor + 1] - graph.reader_ptr[tensor]
     block, below, above = np.zeros(words, np.uint64), np.zeros(words, np.uint64), np.zeros(words, np.uint64)
     begin, keep = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
-    inside, pieces = np.zeros(len(graph.maker), np.int64), np.zeros(MOST, np.int64)
+    inside, pieces = np.zeros(len(maker), np.int64), np.zeros(MOST, np.int64)
     for run in range(restarts):
         steps = length * (1 + run % 3)
         segment = max(1, steps // 3)
@@ -150,21 +146,20 @@ def draw_sets(
             break
         begin[:] = np.uint64(0)
         if len(starts) and run % 4 != 3:
-            begin[:] = starts[np.random.randint(len(starts))]
+            chosen = np.random.randint(len(starts))
+            for i in range(words):
+                begin[i] = starts[chosen, i]
         else:
             piece = np.random.randint(n)
             begin[piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
         block[:] = np.uint64(0)
-        below[:] = np.uint64(0)
-        above[:] = np.uint64(0)
         inside[:] = 0
         cost, weight = 0, 0
         for piece in range(n):
             if has(begin, piece):
-                cost += _change(graph, block, inside, piece)
                 weight += pi[piece]
-                _toggle(graph, block, inside, piece)
-        _around(graph, block, below, above)
+                cost += work[piece] + _toggle(touch_ptr, touch_of, maker, price, block, inside, piece)
+        _around(before, after, block, below, above)
         best = wanted - 1
         for step in range(steps):
             if best >= wanted and step % segment == 0:
@@ -173,27 +168,29 @@ def draw_sets(
                 if count >= len(found):
                     break
             temperature = 0.12 * (1.0 - step / steps) + 0.002
-            piece = _proposal(graph, block)
-            size = _move(graph, block, below, above, piece, pieces)
+            piece = _proposal(near_ptr, near_of, block)
+            size = _move(before, after, block, below, above, piece, pieces)
             if size == 0:
                 continue
             more, heavier = 0, 0
             for p in range(size):
-                heavier += -pi[pieces[p]] if has(block, pieces[p]) else pi[pieces[p]]
-                more += _change(graph, block, inside, pieces[p])
-                _toggle(graph, block, inside, pieces[p])
+                sign = -1 if has(block, pieces[p]) else 1
+                heavier += sign * pi[pieces[p]]
+                more += sign * work[pieces[p]]
+                more += _toggle(touch_ptr, touch_of, maker, price, block, inside, pieces[p])
             over = max(0.0, (cost + more) / target - 1.0) - max(0.0, cost / target - 1.0)
             worse = PENALTY * over - heavier / wanted
             if worse > 0 and np.random.random() >= np.exp(-worse / temperature):
                 for p in range(size):
-                    _toggle(graph, block, inside, pieces[p])
+                    _toggle(touch_ptr, touch_of, maker, price, block, inside, pieces[p])
                 continue
-            _around(graph, block, below, above)
+            _around(before, after, block, below, above)
             cost += more
             weight += heavier
             if cost < target and weight > best:
                 best = weight
-                keep[:] = block
+                for i in range(words):
+                    keep[i] = block[i]
         if best >= wanted and count < len(found):
             count += _new(found, count, keep)
     return count

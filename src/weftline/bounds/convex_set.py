@@ -30,8 +30,16 @@ ALMOST = 0.995
 """Of the best known value: the last target."""
 SHORT, LONG = 1500, 0.25
 """Nodes of a first search, and the share of the budget for the one that proves."""
-RUNS = 160.0
+RUNS = 320.0
 """Annealing runs per round, divided by their length."""
+MANY = 100
+"""Sets of one round of annealing, at most."""
+LIGHT = 0.3
+"""Sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
+PATIENCE = 3
+"""Rounds without a set that disproves the target, after which a short search tries to prove it."""
+SHARE = 0.3
+"""Of the budget, for one target."""
 ROUND = 200
 """Nodes that a round counts for beside those of its searches, where work is limited."""
 STAY = 0.6
@@ -63,6 +71,7 @@ class _Driver:
         self.master = Master(self.n, self.stages)
         self.random = np.random.default_rng(seed)
         self.length = 4.0
+        self.quiet = 0
         self.centre: NDArray[np.float64] | None = None
 
     def run(self, start_blocks: Sequence[Members]) -> None:
@@ -73,7 +82,7 @@ class _Driver:
             self._add(np.arange(self.n) == piece)
         low = max(int(self.prover.graph.work.sum()) // self.stages, 1)
         high = self.prover.upper() + 1
-        target = (2 * low + 3 * high) // 5
+        target = (3 * low + 2 * high) // 5
         while self.budget.spent < 1.0:
             high = min(high, self.prover.upper() + 1)
             goal = int(ALMOST * self.prover.upper())
@@ -97,7 +106,10 @@ class _Driver:
         self.prover.aim(target)
         self.master.aim(target)
         self.centre = None
+        begun = self.budget.spent
         while self.budget.spent < 1.0:
+            if self.budget.spent > begun + SHARE:
+                return "too hard"
             solved = self.master.solve()
             if solved is None:
                 return "too hard"
@@ -119,24 +131,35 @@ class _Driver:
         self.centre = trial
         pi = whole(trial / total, WEIGHT)
         least = -(-int(pi.sum()) // self.stages)
-        # In units of the master a set of weight 1 is used fully; the proof only needs those of a stage's share.
-        wanted = min(least, max(1, int(WEIGHT * (1 + 0.6 * (total - 1)) / total)))
-        if self._draw(pi, target, wanted, used):
+        # In units of the master a set of weight 1 is used fully. Those lighter than a stage's share do no harm to the
+        # proof, but they help the weights to settle.
+        wanted = min(least, max(1, int(WEIGHT * (1 + LIGHT * (total - 1)) / total)))
+        fresh, heaviest = self._draw(pi, target, wanted, used)
+        if fresh >= MANY // 10:
             self.length = max(2.0, 0.85 * self.length)
+        self.quiet = 0 if heaviest >= least else self.quiet + 1
+        if fresh and self.quiet < PATIENCE:
             return "found"
+        self.quiet = 0
         outcome, found = self.prover.prove(pi, least, target, SHORT)
         if outcome == "too hard":
+            if fresh:
+                return "found"
             outcome, found = self.prover.prove(pi, least, target, self.budget.nodes_of(LONG))
         if outcome != "found":
             return outcome
-        self.length = min(200.0, 1.7 * self.length)  # annealing should have found it
-        return "found" if sum([self._add(members) for members in found]) else "too hard"
+        self.length = min(200.0, 1.5 * self.length)  # annealing should have found it
+        return "found" if sum([self._add(members) for members in found]) + fresh else "too hard"
 
-    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> int:
+    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> tuple[int, int]:
+        """Anneal from sets in use -> number of new sets, largest weight among all that were met."""
         prover = self.prover
         starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
-        found = np.zeros((80, prover.words), np.uint64)
+        found = np.zeros((MANY, prover.words), np.uint64)
         seed = int(self.random.integers(2**31))
         runs, length = max(8, int(RUNS / self.length)), int(self.length * self.n)
         count = draw_sets(prover.graph, pi, target, wanted, starts, runs, length, seed, found, prover.stop)
-        return sum([self._add(members) for members in prover.members(found[:count])])
+        sets = prover.members(found[:count])
+        return sum([self._add(members) for members in sets]), max(
+            (int(pi[members].sum()) for members in sets), default=0
+        )

@@ -15,18 +15,25 @@ from weftline.partition.anneal_kernel import anneal
 from weftline.partition.anneal_state import load_state, make_state, state_value
 from weftline.partition.board import make_board
 from weftline.partition.dice import make_dice
+from weftline.partition.free_merge import merge_freely
 from weftline.partition.slice import slice_again, slice_starts
 from weftline.partition.slice_kernel import NEVER
 from weftline.partition.slicer import RUNNING, Slicer
 
 __all__ = ["Annealer"]
 
-HOT, WARM, COLD = 6.0, 0.6, 0.04
-"""Temperatures: cycles begin hot, or warm where they begin at the best; all end cold."""
-CYCLE = 4000
-"""Steps of a first cycle per piece and stage, within limits; every three cycles they double."""
-SHORTEST, FIRST, LONGEST = 20_000, 6_000_000, 24_000_000
+HEATS = (100.0, 1.0, 1000.0, 6.0)
+"""Cycles begin at these temperatures in turn. Random graphs need little heat; where tensors are dear, as in networks,
+a single move may cost a large part of the target, and only much heat carries a whole group of pieces across."""
+WARM = 1.0
+"""Cycles that begin this warm begin at the best state, the others at the last one or at a start."""
+COLD = 0.04
+CYCLE = 800
+"""Steps of a first cycle per piece and stage, within limits; they double whenever all heats had their turn."""
+SHORTEST, FIRST, LONGEST = 20_000, 1_000_000, 24_000_000
 STARTS = 4
+BIG = 2000
+"""Above so many pieces all cycles begin warm: heat would undo what they cannot find again."""
 
 
 class Annealer:
@@ -41,9 +48,10 @@ class Annealer:
         room: Ints | None = None,
         floor: int = 0,
         stop: Ints = RUNNING,
+        coarser: bool = True,
     ) -> None:
         self.pieces, self.board, self.floor = pieces, make_board(pieces), floor
-        self._seed, self._cycles, self._done, self._length, self._hot = seed, 0, 0, 0, HOT
+        self._seed, self._cycles, self._done, self._length, self._hot = seed, 0, 0, 0, WARM
         self._stages = np.array(pieces.stage_devices, np.int32)
         room = pieces.problem.capacity if room is None else room
         dice = make_dice(seed, 1)
@@ -53,6 +61,12 @@ class Annealer:
         self._value = np.full(1, NEVER, np.int64)
         self._loaded = False
         self._starts: list[Indices] = []
+        coarse = merge_freely(pieces) if coarser else None
+        self._coarse: Annealer | None = None
+        if coarse is not None:
+            self._coarse = Annealer(coarse, seed=seed, room=room, floor=floor, stop=stop, coarser=False)
+            if self._coarse.best is not None:
+                self.give(self._lower(self._coarse.best[0]))
         if start is not None:
             self.give(start)
         if not self._loaded:
@@ -84,6 +98,8 @@ class Annealer:
     def shrink(self, overflow: Ints) -> None:
         """Leave room on some devices, because the best overflowed them; it is forgotten."""
         self._state.room[:] -= overflow
+        if self._coarse is not None:
+            self._coarse.shrink(overflow)
         self._slicer = Slicer(self.pieces, self._state.room)
         self._value[0] = NEVER
         for device in self._starts:
@@ -97,6 +113,7 @@ class Annealer:
         """Do so many steps (fewer if the flag rises) -> the best so far."""
         while steps > 0 and self._loaded and not stop[0] and self._value[0] > self.floor:
             if self._done >= self._length:
+                steps -= self._run_coarse(steps, stop)
                 self._begin_cycle()
             part = min(steps, self._length - self._done)
             hot, cold = (self._temperature(done) for done in (self._done, self._done + part))
@@ -108,23 +125,39 @@ class Annealer:
                 self._polish(stop)
         return self.best
 
+    def _run_coarse(self, steps: int, stop: Ints) -> int:
+        """Before each cycle: as many steps on coarser pieces, if there are any -> how many."""
+        if self._coarse is None or not self._coarse.alive or steps <= 1:
+            return 0
+        length = min(steps // 2, self._next_length())
+        best = self._coarse.run(length, stop)
+        if best is not None and best[1] < self._value[0]:
+            self.give(self._lower(best[0]))
+        return length
+
+    def _lower(self, device: Indices) -> Indices:
+        """Device of each coarse piece -> of each piece."""
+        assert self._coarse is not None
+        return self.pieces.lower(self._coarse.pieces.lift(device))
+
     def _temperature(self, done: int) -> float:
         return float(self._hot * (COLD / self._hot) ** (done / self._length))
 
-    def _begin_cycle(self) -> None:
-        """Cycles grow longer; they begin at the best, go on where the last one ended, or begin at another start."""
+    def _next_length(self) -> int:
         count, stages = len(self.pieces.time), max(1, self._state.stages)
         first = min(FIRST, max(SHORTEST, CYCLE * count * stages))
+        return min(LONGEST, first << min(self._cycles // len(HEATS), 20))
+
+    def _begin_cycle(self) -> None:
+        """Cycles grow longer; they begin at the best, go on where the last one ended, or begin at another start."""
         turn = self._cycles
-        self._done, self._length = 0, min(LONGEST, first << min(turn // 3, 20))
-        self._hot = WARM if turn % 3 == 1 else HOT
+        self._done, self._length = 0, self._next_length()
+        self._hot = WARM if len(self.pieces.time) > BIG else HEATS[turn % len(HEATS)]
         self._cycles += 1
-        if turn == 0:
-            return
-        if turn % 3 == 1:
+        if self._hot <= WARM:
             self._reload()
-        elif turn % 3 == 2 and len(self._starts) > 1:
-            load_state(self.board, self._state, self._starts[turn // 3 % len(self._starts)], self._stages)
+        elif turn % len(HEATS) == 2 and len(self._starts) > 1:
+            load_state(self.board, self._state, self._starts[turn // len(HEATS) % len(self._starts)], self._stages)
 
     def _reload(self) -> None:
         if self._value[0] < NEVER:

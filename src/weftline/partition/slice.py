@@ -11,6 +11,7 @@ import numpy as np
 
 from weftline.coarsen import Pieces, make_pieces, reduce_exactly
 from weftline.graph.arrays import Indices, Ints
+from weftline.partition.free_merge import merge_freely
 from weftline.partition.levels import following_order
 from weftline.partition.orders import several_orders
 from weftline.partition.patience import alarm, is_over, overflow_of
@@ -24,7 +25,7 @@ RANDOM = 8
 ATTEMPTS = 6
 AGAIN = 4
 WINDOWS = 512
-FULL = 300_000_000
+FULL = 1_000_000_000
 """Pairs of places that the full program may look at for one order of a big graph."""
 
 
@@ -53,10 +54,11 @@ def slice_again(slicer: Slicer, device: Indices, value: int, seed: int, stop: In
 def slice_starts(slicer: Slicer, seed: int, random: int, stop: Ints = RUNNING) -> list[tuple[int, Indices]]:
     """(value, device per piece) of several orders, the best first; values are the program's own."""
     found = []
-    for order in several_orders(slicer.board, seed, random):
+    big = len(slicer.pieces.time) > SMALL
+    for order in several_orders(slicer.board, seed, 0 if big else random):
         if stop[0]:
             break
-        cut = _cut(slicer, order, NEVER, stop)
+        cut = slicer.cut(order, windows=WINDOWS if big else 0, stop=stop)
         if cut is not None:
             found.append((cut[1], cut[0]))
     return sorted(found, key=lambda pair: pair[0])
@@ -67,51 +69,60 @@ def _cut(slicer: Slicer, order: Indices, upper: int, stop: Ints) -> tuple[Indice
     count = len(order)
     if count <= SMALL:
         return slicer.cut(order, upper, stop=stop)
-    best = None
-    for windows in (WINDOWS, 8 * WINDOWS, 0):
-        if windows > count // 2 or (windows == 0 and count * (count // max(1, slicer.limit)) > FULL):
-            continue
-        found = slicer.cut(order, upper, windows=windows, stop=stop)
-        if found is not None:
-            best, upper = found, found[1]
-        if stop[0]:
-            break
-    return best
+    best = slicer.cut(order, upper, windows=WINDOWS, stop=stop)
+    known = min(upper, NEVER if best is None else best[1])
+    pairs = count * count * min(1.0, known / slicer.total)
+    found = slicer.cut(order, known, windows=0 if pairs <= FULL else 8 * WINDOWS, stop=stop)
+    return best if found is None else found
 
 
 def _solve(search: Search) -> None:
     pieces = reduce_exactly(make_pieces(search.problem))
-    room = search.problem.capacity.copy()
+    coarse = merge_freely(pieces)
     with alarm(search) as stop:
-        for _ in range(ATTEMPTS):
-            overflow = _slice_all(search, pieces, room, stop)
-            if overflow is None or not overflow.any() or is_over(search):
+        for level in (pieces, coarse):
+            room = search.problem.capacity.copy()
+            for _ in range(ATTEMPTS):
+                overflow = None if level is None else _slice_all(search, level, room, stop)
+                if overflow is None or not overflow.any() or is_over(search):
+                    break
+                room = room - overflow
+            if is_over(search):
                 return
-            room = room - overflow
 
 
 def _slice_all(search: Search, pieces: Pieces, room: Ints, stop: Ints) -> Ints | None:
     """Offer the cuts of all orders -> None if one was accepted, else the bytes that the last one lacked."""
     slicer = Slicer(pieces, room)
     overflow: Ints | None = np.zeros(len(room), np.int64)
+    big = len(pieces.time) > SMALL
     upper = NEVER
-    for order in several_orders(slicer.board, search.seed, RANDOM):
-        found = _cut(slicer, order, upper, stop)
+    best: tuple[Indices, int] | None = None
+    for order in several_orders(slicer.board, search.seed, 1 if big else RANDOM):
+        found = slicer.cut(order, upper, windows=WINDOWS if big else 0, stop=stop)
+        if is_over(search):
+            return overflow
         if found is None:
             continue
-        if is_over(search):
-            return overflow
-        value = search.offer(pieces.lift(found[0]))
-        if value is None:
+        if search.offer(pieces.lift(found[0])) is None:
             overflow = overflow_of(search.problem, pieces.lift(found[0])) if overflow is not None else None
         else:
-            overflow, upper = None, found[1]
-            device, again = slice_again(slicer, found[0], found[1], 0, stop)
-            if again < upper and not is_over(search) and search.offer(pieces.lift(device)) is not None:
-                upper = again
+            overflow, best, upper = None, found, found[1]
+        if best is found and not big and not is_over(search):
+            upper = _improve(search, slicer, found, stop)
         if is_over(search):
             return overflow
+    if big and best is not None:
+        _improve(search, slicer, best, stop)
     return overflow
+
+
+def _improve(search: Search, slicer: Slicer, found: tuple[Indices, int], stop: Ints) -> int:
+    """Slice again and offer -> the program's value of the better one."""
+    device, value = slice_again(slicer, *found, 0, stop)
+    if value < found[1] and not is_over(search) and search.offer(slicer.pieces.lift(device)) is not None:
+        return value
+    return found[1]
 
 
 SOLVER = Solver("slice", "exact cuts of several topological orders (Archer et al., Algorithm 1)", _solve)

@@ -46,6 +46,7 @@ class Slicer:
         used = len(set(self.host_of[self.on_host].tolist())) if self.host_of is not None else 0
         self.limit = min(len(self.stages), problem.stage_limit - used)
         self.classes = self._classify()
+        self.total = max(1, int(np.maximum(pieces.time[:, self.stages[:1]], 0).sum()))
 
     def cut(
         self,
