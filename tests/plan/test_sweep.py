@@ -148,7 +148,7 @@ def test_bounds_are_handed_down(with_solver) -> None:
         (390, "claimed", "oracle"),
         (390, "claimed", "oracle"),
     ]
-    sweep = sweep_stages(_problems(_chain(4, 3, length=1000), [2, 3]), solver="for-a-test", work_limit=100)
+    sweep = sweep_stages(_problems(_chain(4, 3, length=100), [2, 3]), solver="for-a-test", work_limit=100)
     assert sweep.best_stages == 2
     assert (sweep.plan.bound_ns, sweep.plan.proof, sweep.plan.gap) == (390, "claimed", 0.025)
     assert check_plan(json.loads(plan_to_json(sweep.plan))).value_ns == 400

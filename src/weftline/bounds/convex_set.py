@@ -28,8 +28,8 @@ CLOSE = 0.006
 """Stop when what the program can and cannot refute are this close."""
 ALMOST = 0.995
 """Of the best known value: the last target."""
-SHORT, LONG = 1500, 0.25
-"""Nodes of a first search, and the share of the budget for the one that proves."""
+SHORT = 1500
+"""Nodes of a first search."""
 RUNS = 320.0
 """Annealing runs per round, divided by their length."""
 MANY = 100
@@ -40,6 +40,8 @@ PATIENCE = 3
 """Rounds without a set that disproves the target, after which a short search tries to prove it."""
 SHARE = 0.3
 """Of the budget, for one target."""
+WORTH = 0.008
+"""The least step between targets."""
 ROUND = 200
 """Nodes that a round counts for beside those of its searches, where work is limited."""
 STAY = 0.6
@@ -72,6 +74,7 @@ class _Driver:
         self.random = np.random.default_rng(seed)
         self.length = 4.0
         self.quiet = 0
+        self.share = SHARE
         self.centre: NDArray[np.float64] | None = None
 
     def run(self, start_blocks: Sequence[Members]) -> None:
@@ -93,9 +96,12 @@ class _Driver:
             outcome = self._try(target)
             if outcome == "too high":
                 high = min(high, target)
+            # What was too hard gets more the next time, and no time goes into steps that are not worth it.
+            self.share = min(1.0, 1.5 * self.share) if outcome == "too hard" else SHARE
             low = max(low, self.prover.proved)
             top = min(high, target) if outcome == "too hard" else high
             target = low + int({"too high": 0.6, "too hard": 0.4}.get(outcome, 0.5) * (top - low))
+            target = max(target, int(low * (1 + WORTH)))
 
     def _add(self, members: Members) -> bool:
         return self.master.add(members, self.prover.cost(members))
@@ -108,7 +114,7 @@ class _Driver:
         self.centre = None
         begun = self.budget.spent
         while self.budget.spent < 1.0:
-            if self.budget.spent > begun + SHARE:
+            if self.budget.spent > begun + self.share:
                 return "too hard"
             solved = self.master.solve()
             if solved is None:
@@ -145,7 +151,7 @@ class _Driver:
         if outcome == "too hard":
             if fresh:
                 return "found"
-            outcome, found = self.prover.prove(pi, least, target, self.budget.nodes_of(LONG))
+            outcome, found = self.prover.prove(pi, least, target, self.budget.nodes_of(0.8 * self.share))
         if outcome != "found":
             return outcome
         self.length = min(200.0, 1.5 * self.length)  # annealing should have found it

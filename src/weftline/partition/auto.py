@@ -117,10 +117,8 @@ def _crew(search: Search, pieces: Pieces) -> Iterator[Crew]:
 
 
 def _bounded_by_superblocks(pieces: Pieces) -> bool:
-    """Three superblocks are for equal devices and added communication."""
-    problem = pieces.problem
-    alike = pieces.equal and not problem.host.any() and problem.rules.communication == "added"
-    return alike and len(pieces.time) + len(pieces.reader_of) <= MOST_SUPERBLOCKS
+    """Three superblocks are for equal devices, added communication, and not too many pieces."""
+    return _alike(pieces) and len(pieces.time) + len(pieces.reader_of) <= MOST_SUPERBLOCKS
 
 
 def _superblocks(search: Search, pieces: Pieces, seconds: float, poll: Callable[[], bool]) -> None:
@@ -141,9 +139,12 @@ def _superblocks(search: Search, pieces: Pieces, seconds: float, poll: Callable[
 
 def _bounded_by_sets(pieces: Pieces) -> bool:
     """The convex-set bound is for equal devices, added communication, and not too many pieces."""
+    return _alike(pieces) and len(pieces.time) <= MOST_PIECES
+
+
+def _alike(pieces: Pieces) -> bool:
     problem = pieces.problem
-    alike = pieces.equal and not problem.host.any() and problem.rules.communication == "added"
-    return alike and len(pieces.time) <= MOST_PIECES
+    return pieces.equal and not problem.host.any() and problem.rules.communication == "added"
 
 
 def _convex(
