@@ -19,8 +19,8 @@ def scale_sections(run: Row, best: BestKnown) -> list[str]:
         "Synthetic graphs and deep GPTs as pipelines on eight equal devices (the GPU and NVLink of the preset "
         "eight-gpus, memory unlimited), each in a process of its own. Seconds are the whole call of `make_plan`; peak "
         "memory is the resident set of the process, which holds Python, all libraries, the graph and the plan. *Slice* "
-        "is the slice solver alone: processor seconds, and its value / the plan's; it is "
-        "stopped after 40 s, and then marked with >."
+        "is the slice solver alone: processor seconds, and its value / the plan's; > "
+        "means that it was stopped after 40 s of wall time."
     )
     return [text, _table(rows, best), *misses(rows), *_growth(rows)]
 

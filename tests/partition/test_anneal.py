@@ -84,7 +84,7 @@ def test_stops_when_the_flag_is_up() -> None:
 def test_begins_where_it_is_told() -> None:
     """Tests that a start is kept until something better is found, and that no pipeline is taken for one."""
     pieces = make_pieces(problem_of([[1, 1]] * 3, [Wire(0, (1,), 9), Wire(1, (2,), 9)], objective="throughput"))
-    annealer = Annealer(pieces, seed=0, start=np.array([0, 1, 1], np.int32))
+    annealer = Annealer(pieces, seed=0, start=np.array([0, 1, 1], np.int32), coarser=False)
     best = annealer.best
     assert best is not None
     assert best[0].tolist() == [0, 1, 1]

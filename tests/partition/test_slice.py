@@ -8,6 +8,7 @@ import pytest
 from weftline.coarsen import Pieces, make_pieces, reduce_exactly
 from weftline.errors import InfeasibleError
 from weftline.partition.board import make_board
+from weftline.partition.free_merge import merge_freely
 from weftline.partition.levels import following_order
 from weftline.partition.orders import keyed_order, several_orders
 from weftline.partition.slice import SOLVER, slice_again, slice_order
@@ -170,6 +171,19 @@ def test_slicing_again_does_not_make_it_worse() -> None:
         assert found is not None
         device, value = slice_again(slicer, *found, 0)
         assert _value(problem, pieces, device) == value <= found[1]
+
+
+def test_free_merging_ignores_hosts_and_memory() -> None:
+    """Tests that a cheap op with a dear output joins its reader, and that what a host alone runs stays apart."""
+    time = [[1, 1, 9], [9, 9, 9], [-1, -1, 9], [9, 9, 9]]
+    wires = [Wire(0, (1,), 20), Wire(1, (2,), 1), Wire(2, (3,), 20)]
+    problem = problem_of(time, wires, weights=[1] * 4, capacity=[3, 3, None], hosts=[2], objective="throughput")
+    pieces = reduce_exactly(make_pieces(problem))
+    coarse = merge_freely(pieces)
+    assert len(pieces.time) == 4
+    assert coarse is not None
+    assert coarse.of.tolist() == [0, 0, 1, 2]
+    assert not coarse.exact
 
 
 def test_solver_conforms() -> None:

@@ -38,9 +38,9 @@ LIGHT = 0.3
 """Sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
 PATIENCE = 3
 """Rounds without a set that disproves the target, after which a short search tries to prove it."""
-SHARE = 0.3
+SHARE = 0.2
 """Of the budget, for one target."""
-WORTH = 0.008
+WORTH = 0.006
 """The least step between targets."""
 ROUND = 200
 """Nodes that a round counts for beside those of its searches, where work is limited."""
@@ -101,7 +101,7 @@ class _Driver:
             low = max(low, self.prover.proved)
             top = min(high, target) if outcome == "too hard" else high
             target = low + int({"too high": 0.6, "too hard": 0.4}.get(outcome, 0.5) * (top - low))
-            target = max(target, int(low * (1 + WORTH)))
+            target = max(target, min(int(low * (1 + WORTH)), (low + high) // 2))
 
     def _add(self, members: Members) -> bool:
         return self.master.add(members, self.prover.cost(members))

@@ -18,6 +18,7 @@ PORTION = 250_000
 MOST = 40_000_000
 PER_PAIR = 500
 """Steps without a time limit: so many per pair of pieces, up to MOST."""
+PORTIONS = 16
 
 
 def _solve(search: Search) -> None:
@@ -26,12 +27,13 @@ def _solve(search: Search) -> None:
     with alarm(search) as stop:
         annealer = Annealer(pieces, seed=search.seed, floor=floor, stop=stop)
         left = min(MOST, PER_PAIR * len(pieces.time) ** 2 + 5000)
+        portion = PORTION if search.time_limit is not None else min(PORTION, left // PORTIONS)
         shown = _show(search, annealer, None)
         while not is_over(search) and not stop[0] and (search.time_limit is not None or left > 0):
             if shown is not None and shown <= floor:
                 return
-            annealer.run(PORTION if search.time_limit is not None else min(PORTION, left), stop)
-            left -= PORTION
+            annealer.run(portion, stop)
+            left -= portion
             shown = _show(search, annealer, shown)
             if annealer.best is None and not annealer.alive:
                 return

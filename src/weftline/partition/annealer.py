@@ -89,7 +89,7 @@ class Annealer:
             self._reload()
             return False
         self._loaded, self._done, self._length = True, 0, 0
-        self._starts.insert(0, kept)
+        self._starts = [kept, *self._starts][:STARTS]
         value = state_value(self.board, self._state)
         if 0 <= value < self._value[0]:
             self._best[:], self._value[0] = kept, value
@@ -102,9 +102,8 @@ class Annealer:
             self._coarse.shrink(overflow)
         self._slicer = Slicer(self.pieces, self._state.room)
         self._value[0] = NEVER
-        for device in self._starts:
+        for device in self._starts[::-1]:
             self.give(device)
-            del self._starts[0]
         found = slice_starts(self._slicer, self._seed, 0)
         for _, device in found[:1]:
             self.give(device)

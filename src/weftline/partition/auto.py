@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from weftline.bounds import Bound
 from weftline.bounds.convex_graph import MOST_PIECES
 from weftline.bounds.convex_set import convex_set_bound
+from weftline.bounds.node_cover import node_cover_bound
 from weftline.coarsen import Pieces, contract_uncuttable, make_pieces, reduce_exactly
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.partition.crew import Crew
 from weftline.partition.exact import fits_model, prove
-from weftline.partition.ideals import Chain, over_ideals, take
+from weftline.partition.ideals import TOO_LONG, Chain, over_ideals, take
 from weftline.partition.patience import is_over
 from weftline.partition.superblocks import bottleneck, guess
 from weftline.search import Search, Solver, best_of
@@ -31,10 +32,15 @@ FIRST = ("single-device", "greedy", "even-split", "slice")
 LONGEST = 60.0
 """Seconds where no limit at all is given."""
 WARM_UP = 0.01
-"""Shares of the time limit: annealing alone at first, the first exact search, the convex-set bound."""
-FIRST_EXACT = 0.12
-CONVEX = 0.75
-SUPERBLOCKS = 0.85
+"""Shares of the time limit at which a part ends: annealing alone, ideals, the dearest piece, a first exact search."""
+FIRST_IDEALS = 0.06
+COVER = 0.08
+FIRST_EXACT = 0.15
+SMALL, SMALL_EXACT = 40, 0.5
+"""So few pieces are more for exact search than for bounds by sets."""
+MORE_IDEALS = 0.5
+CONVEX = 0.92
+SUPERBLOCKS = 0.3
 CONVEX_WORK = 20_000
 EXACT_WORK = 3.0
 MOST_SUPERBLOCKS = 20_000
@@ -80,31 +86,43 @@ def _in_turn(search: Search, pieces: Pieces) -> None:
 def _at_once(search: Search, pieces: Pieces) -> None:
     """Annealing in the background, proofs beside it, until a stop rule fires."""
     limit = search.time_limit if search.time_limit is not None else LONGEST
+    begun = search.seconds
 
     def until(share: float) -> float:
         return max(0.1, begun + share * (limit - begun) - search.seconds)
 
-    begun = search.seconds
     with _crew(search, pieces) as crew:
         warm = search.seconds + until(WARM_UP)
         crew.wait(lambda: search.seconds >= warm)
-        if not is_over(search):
-            chains: list[Chain | str] = []
-            crew.attend(lambda stop, _: chains.append(over_ideals(pieces, search.best, stop)))
-            for chain in chains:
-                if not isinstance(chain, str) and not is_over(search):
-                    take(search, chain)
+        too_long = _ideals(search, pieces, crew, until(FIRST_IDEALS))
+        sets = _bounded_by_sets(pieces)
+        if sets and not is_over(search) and search.best is not None:
+            crew.attend(lambda stop, tell: _cover(search, pieces, stop, tell, until(COVER)), until(COVER))
         if not is_over(search) and fits_model(pieces):
-            wide = _bounded_by_sets(pieces)
-            prove(search, pieces, seconds=until(FIRST_EXACT if wide else 1.0), poll=crew.poll)
-        if not is_over(search) and _bounded_by_sets(pieces) and search.best is not None:
-            crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)))
-        if not is_over(search) and _bounded_by_superblocks(pieces) and search.best is not None:
+            share = 1.0 if not sets else FIRST_EXACT if len(pieces.time) > SMALL else SMALL_EXACT
+            prove(search, pieces, seconds=until(share), poll=crew.poll)
+        if too_long:
+            _ideals(search, pieces, crew, until(MORE_IDEALS))
+        if sets and not is_over(search) and search.best is not None:
+            crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)), until(CONVEX))
+        elif not is_over(search) and _bounded_by_superblocks(pieces) and search.best is not None:
             _superblocks(search, pieces, until(SUPERBLOCKS), crew.poll)
         if not is_over(search) and fits_model(pieces):
             prove(search, pieces, seconds=until(1.0), poll=crew.poll)
         if search.best is not None:
             crew.wait(lambda: search.seconds >= limit)
+
+
+def _ideals(search: Search, pieces: Pieces, crew: Crew, seconds: float) -> bool:
+    """Offer what the program over ideals finds -> True if it could not end in time."""
+    if is_over(search):
+        return False
+    found: list[Chain | str] = []
+    crew.attend(lambda stop, _: found.append(over_ideals(pieces, search.best, stop)), seconds)
+    for chain in found:
+        if not isinstance(chain, str) and not is_over(search):
+            take(search, chain)
+    return found == [TOO_LONG]
 
 
 @contextmanager
@@ -145,6 +163,18 @@ def _bounded_by_sets(pieces: Pieces) -> bool:
 def _alike(pieces: Pieces) -> bool:
     problem = pieces.problem
     return pieces.equal and not problem.host.any() and problem.rules.communication == "added"
+
+
+def _cover(search: Search, pieces: Pieces, stop: Ints, tell: Callable[[Bound], None], seconds: float) -> None:
+    """The piece whose cheapest stage is dearest."""
+    assert search.best is not None
+    contracted, value = contract_uncuttable(pieces, search.best.value), search.best.value
+
+    def on_bound(bound: int, witness: dict[str, object]) -> None:
+        tell(Bound(contracted.lift_bound(bound), "node-cover", seconds=search.seconds))
+
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    node_cover_bound(contracted, stages, lambda: value, stop=stop, seconds=seconds, on_bound=on_bound)
 
 
 def _convex(

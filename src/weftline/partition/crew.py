@@ -59,8 +59,9 @@ class Crew:
         while not until() and not self.poll() and self._thread.is_alive():
             self._thread.join(POLL)
 
-    def attend(self, task: Callable[[Ints, Callable[[Bound], None]], None]) -> None:
-        """Run a task in a thread; it gets a stop flag and a way to hand bounds over."""
+    def attend(self, task: Callable[[Ints, Callable[[Bound], None]], None], seconds: float) -> None:
+        """Run a task in a thread for so long; it gets a stop flag and a way to hand bounds over."""
+        until = self.search.seconds + seconds
         stop = np.zeros(1, np.int64)
         bounds: SimpleQueue[Bound] = SimpleQueue()
         thread = Thread(target=self._guard, args=(lambda: task(stop, bounds.put),), daemon=True)
@@ -69,7 +70,7 @@ class Crew:
             while thread.is_alive():
                 thread.join(POLL)
                 self._take(bounds)
-                if self.poll():
+                if self.poll() or self.search.seconds >= until:
                     stop[0] = 1
         finally:
             stop[0] = 1

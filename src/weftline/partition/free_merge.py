@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from weftline.coarsen import Pieces, make_pieces, merge, reduce_exactly
+from weftline.coarsen.reduce import memory_may_bind
 from weftline.cost import CostTable
 from weftline.graph.arrays import Ints
 
@@ -23,6 +24,8 @@ def merge_freely(pieces: Pieces) -> Pieces | None:
     problem, stages = pieces.problem, list(pieces.stage_devices)
     if not stages or not pieces.flat or (pieces.transfer < 0).any():
         return None
+    if not problem.host.any() and problem.rules.communication == "added" and not memory_may_bind(problem):
+        return None  # the exact reductions did it all
     cost = problem.cost
     free = replace(
         problem,

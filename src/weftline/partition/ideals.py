@@ -21,12 +21,13 @@ from weftline.search import Search, Solver, best_of
 from weftline.simulate import Loads, Timeline
 from weftline.simulate.jit import kernel, part
 
-__all__ = ["SOLVER", "Chain", "over_ideals", "take"]
+__all__ = ["SOLVER", "TOO_LONG", "Chain", "over_ideals", "take"]
 
 MOST_IDEALS = 200_000
 MOST_STEPS = 1_000_000_000
 """Pairs of ideals that are looked at before giving up."""
 NEVER = 2**62
+TOO_LONG = "too many pairs of ideals"
 
 
 def _solve(search: Search) -> None:
@@ -64,7 +65,7 @@ def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> Ch
         return f"the pieces have more than {MOST_IDEALS} ideals"
     value, device = _best_chain(contracted, lattice, best.value, stop)
     if value < 0:
-        return "too many pairs of ideals"
+        return TOO_LONG
     placement = contracted.lift(device) if value < NEVER else None
     return Chain(placement, contracted.lift_bound(min(value, best.value)))
 
