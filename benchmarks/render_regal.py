@@ -37,7 +37,8 @@ def _by_stages(rows: list[Row], best: BestKnown) -> str:
         mean = _mean(mine)
         worst = min(mine, key=lambda row: ratio(row) or 0.0)
         goal = GOALS.get(stages, 0.94)
-        near = sum(row["value_ns"] <= (best.of(row) or row["value_ns"]) * (1 + NEAR) for row in mine)
+        compared = [row for row in mine if best.is_comparable(row)]
+        near = sum(row["value_ns"] <= (best.of(row) or row["value_ns"]) * (1 + NEAR) for row in compared)
         lines.append(
             (
                 str(stages),
@@ -46,7 +47,7 @@ def _by_stages(rows: list[Row], best: BestKnown) -> str:
                 f"{mean:.4f}",
                 f">= {goal}: {'reached' if mean >= goal else 'missed'}",
                 f"{ratio(worst):.4f} ({worst['instance']})",
-                f"{near}/{len(mine)}",
+                f"{near}/{len(compared)}" if compared else "nothing to compare",
                 f"{max(row['seconds'] for row in mine):.1f}",
             )
         )

@@ -65,10 +65,14 @@ class BestKnown:
         found = self.values.get(row.get("problem", ""))
         return None if found is None else int(found["value_ns"])
 
+    def is_comparable(self, row: Row) -> bool:
+        """The problem was planned more than once."""
+        return bool(self.values.get(row.get("problem", ""), {}).get("runs", 1) > 1)
+
     def compared(self, row: Row) -> str:
         """Value / best known for the page; a problem that was planned only once has nothing to be compared with."""
         found = self.values.get(row.get("problem", ""))
-        if found is None or found.get("runs", 1) < 2:
+        if found is None or not self.is_comparable(row):
             return "only run"
         return f"{row['value_ns'] / found['value_ns']:.4f} ({found['runs']} runs)"
 

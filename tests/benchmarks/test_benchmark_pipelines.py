@@ -134,11 +134,13 @@ def test_page_of_references() -> None:
 def test_page_of_random_graphs(tmp_path: Path) -> None:
     """Tests the work bound beside the best one, and the count of values near the best known."""
     best = BestKnown(tmp_path)
-    best.learn([row(value_ns=90)], "c")
+    best.learn([row(value_ns=90), row(), row(problem="q")], "c")
     rows = [row(family="f", stages=8, load_ns=49), row(family="f", stages=8, load_ns=49, problem="q")]
     text = "\n".join(regal_sections({"rows": rows, "settings": {"graphs": 2, "time_limit": 1.0}}, best))
-    assert "| 8 | 2 | 0.4900 | 0.9800 | >= 0.94: reached | 0.9800 (net) | 1/2 | 3.0 |" in text
+    assert "| 8 | 2 | 0.4900 | 0.9800 | >= 0.94: reached | 0.9800 (net) | 0/1 | 3.0 |" in text
     assert "| f | 0.490 -> 0.980 |" in text
+    alone = regal_sections({"rows": rows[1:], "settings": {"graphs": 1, "time_limit": 1.0}}, best)
+    assert "| nothing to compare |" in alone[1]
 
 
 def test_page_of_unequal_devices() -> None:

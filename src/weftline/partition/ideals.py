@@ -24,6 +24,8 @@ from weftline.simulate.jit import kernel, part
 __all__ = ["SOLVER", "TOO_LONG", "Chain", "over_ideals", "take"]
 
 MOST_IDEALS = 200_000
+MOST_PIECES = 2500
+"""The sets of all ideals then take 130 MB."""
 MOST_STEPS = 1_000_000_000
 """Pairs of ideals that are looked at before giving up."""
 NEVER = 2**62
@@ -59,6 +61,8 @@ def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> Ch
         return "ideals know neither memory nor overlapped communication"
     if best is None:
         return "ideals need a first pipeline"
+    if len(pieces.time) > MOST_PIECES:
+        return f"more than {MOST_PIECES} pieces have too many ideals"
     contracted = contract_uncuttable(pieces, best.value)
     lattice = list_ideals(contracted)
     if lattice is None:
