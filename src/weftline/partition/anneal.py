@@ -15,8 +15,8 @@ from weftline.search import Search, Solver
 __all__ = ["SOLVER"]
 
 PORTION = 250_000
-MOST = 40_000_000
-PER_PAIR = 500
+MOST = 4_000_000
+PER_PAIR = 50
 """Steps without a time limit: so many per pair of pieces, up to MOST."""
 PORTIONS = 16
 
@@ -26,7 +26,7 @@ def _solve(search: Search) -> None:
     floor = 0 if search.bound is None else search.bound.value
     with alarm(search) as stop:
         annealer = Annealer(pieces, seed=search.seed, floor=floor, stop=stop)
-        left = min(MOST, PER_PAIR * len(pieces.time) ** 2 + 5000)
+        left = min(MOST, PER_PAIR * len(pieces.time) ** 2 + 20_000)
         portion = PORTION if search.time_limit is not None else min(PORTION, left // PORTIONS)
         shown = _show(search, annealer, None)
         while not is_over(search) and not stop[0] and (search.time_limit is not None or left > 0):

@@ -59,10 +59,8 @@ def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> Ch
         return "ideals are for equal devices without hosts"
     if memory_may_bind(problem) or problem.rules.communication == "overlapped":
         return "ideals know neither memory nor overlapped communication"
-    if best is None:
-        return "ideals need a first pipeline"
-    if len(pieces.time) > MOST_PIECES:
-        return f"more than {MOST_PIECES} pieces have too many ideals"
+    if best is None or len(pieces.time) > MOST_PIECES:
+        return f"ideals need a first pipeline, and at most {MOST_PIECES} pieces"
     contracted = contract_uncuttable(pieces, best.value)
     lattice = list_ideals(contracted)
     if lattice is None:
