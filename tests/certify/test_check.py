@@ -140,6 +140,7 @@ def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.Problem, int]
     problem, best = tiny
     numbers = st.lists(st.integers(-1, 4), max_size=5)
     witness = {"kind": data.draw(st.sampled_from(sorted(check.WITNESSES))), "ops": data.draw(numbers)}
+    witness["op"] = data.draw(st.integers(-1, 4))
     witness["weights"] = data.draw(st.lists(st.integers(0, 9), max_size=3))
     try:
         proved = bound_of(problem, witness)

@@ -38,14 +38,13 @@ class EqualModel:
         """No stage may hold exactly these pieces, nor that host."""
         inside = set(held.tolist())
         if self.pieces.problem.host[device]:
-            mine = {v: literal for (v, d), literal in self.host_of.items() if d == device}
+            mine = _column(self.host_of, device)
             self.model.add_bool_or([~literal if v in inside else literal for v, literal in mine.items()])
             return
         for level in self.stage_of_level:
-            here = {v: self.at.get((v, level)) for v in range(len(self.pieces.time))}
-            if all(here[v] is not None for v in inside):
-                others = [literal for v, literal in here.items() if literal is not None and v not in inside]
-                self.model.add_bool_or([*(~here[v] for v in inside), *others])
+            here = _column(self.at, level)
+            if inside <= here.keys():
+                self.model.add_bool_or([~literal if v in inside else literal for v, literal in here.items()])
 
     def placement(self, true: Any) -> Indices:
         """Device of each piece in a solution; `true(variable)` gives a variable's value."""
