@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,dev]'
+	$(BIN)/python -c 'from weftline.partition.prepare import prepare; prepare()'
 	touch $(STAMP)
 
 demo: $(STAMP)

@@ -14,6 +14,7 @@ from weftline import __version__, partition, place
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.partition.prepare import prepare
 from weftline.graph.arrays import Indices
 from weftline.plan.baselines import baseline_values
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
@@ -77,6 +78,8 @@ def make_plan(
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
+    if problem.rules.objective == "throughput":
+        prepare()  # kernels are compiled or loaded before the clock begins
     search = Search(problem, time_limit, work_limit, gap, seed, on_event, solver)
     bounds: list[Bound] = []
     interrupted = False

@@ -13,8 +13,11 @@ __all__ = ["kernel", "part"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_ROOMS = ("simulate", "bounds", "partition")
 _SOURCES = sorted(
-    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in Path(__file__).parent.glob("*.py")
+    (file.name, file.stat().st_mtime_ns, file.stat().st_size)
+    for room in _ROOMS
+    for file in (Path(__file__).parent.parent / room).glob("*.py")
 )
 
 
