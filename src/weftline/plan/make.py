@@ -14,8 +14,8 @@ from weftline import __version__, partition, place
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, UsageError, VerificationError
-from weftline.partition.prepare import prepare
 from weftline.graph.arrays import Indices
+from weftline.partition.prepare import prepare
 from weftline.plan.baselines import baseline_values
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
