@@ -13,8 +13,9 @@ from weftline.cluster import Device
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
 from weftline.plan import Plan, make_plan
-from weftline.plan.summary import guarantee
+from weftline.plan.summary import guarantee, scattered_hosts
 from weftline.problem import Problem, Rules
+from weftline.testing.by_hand import Wire, problem_of
 
 LATENCY = msgspec.json.decode(json.dumps(latency_plan()).encode(), type=Plan)
 THROUGHPUT = msgspec.json.decode(json.dumps(throughput_plan()).encode(), type=Plan)
@@ -112,3 +113,13 @@ def test_seconds_are_told() -> None:
     """Tests that a time-limited plan says how long it took."""
     assert "stopped by done after 1.5 s" in _with(seconds=1.5).summary()
     assert repr(LATENCY) == "Plan(latency, 65 ns, gap 1.54% claimed, by for-a-test)"
+
+
+def test_scattered_hosts_are_named() -> None:
+    """Tests that a host which holds both ends of a chain but not its middle is named, and that a stage never is."""
+    wires = [Wire(0, (1,), 0), Wire(1, (2,), 0)]
+    problem = problem_of([[1, 9], [9, 1], [1, 9]], wires, objective="throughput", hosts=[0])
+    found = make_plan(problem, work_limit=100)
+    assert list(found.placement.values()) == ["d0", "d1", "d0"]
+    assert scattered_hosts(found) == "Not contiguous: the ops on d0, as host devices may hold them."
+    assert scattered_hosts(make_plan(problem_of([[1, 9]] * 3, wires, objective="throughput"), work_limit=100)) == ""

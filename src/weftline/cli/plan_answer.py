@@ -35,12 +35,14 @@ def show_sweep(answer: Sweep, output: Path | None) -> None:
 
 
 def _conclude(answer: Plan, output: Path | None) -> None:
-    from weftline.plan.summary import better_baseline, guarantee
+    from weftline.plan.summary import better_baseline, guarantee, scattered_hosts
     from weftline.report import stage_table
 
     if answer.stages:
         show(stage_table(answer), "")
     show(guarantee(answer))
+    if sentence := scattered_hosts(answer):
+        show(sentence)
     if sentence := better_baseline(answer):
         show(sentence)
     show(f"written to {output}" if output else "not written; -o plan.json keeps it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weftline.plan.model import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["better_baseline", "guarantee", "summary"]
+__all__ = ["better_baseline", "guarantee", "scattered_hosts", "summary"]
 
 _UNITS = {"latency": "latency", "throughput": "period"}
 
@@ -40,6 +40,24 @@ def better_baseline(plan: Plan) -> str:
     return f"A baseline is better than this plan: {name}{note}."
 
 
+def scattered_hosts(plan: Plan) -> str:
+    """A sentence if a host device holds ops that are not contiguous (which only host devices may), else nothing."""
+    graph = plan.problem.graph
+    place = [plan.placement[op.name] for op in graph.ops]
+    made = [tensor for tensor in graph.tensors if tensor.producer >= 0 and not graph.ops[tensor.producer].backward]
+    forward = sorted(made, key=lambda tensor: tensor.producer)
+    found = []
+    for host in (device.id for device in plan.problem.devices if device.host):
+        returns, left = False, [False] * len(place)  # left: some path has come from the host and is outside now
+        for tensor in forward:
+            for reader in (op for op in tensor.consumers if not graph.ops[op].backward):
+                outside = left[tensor.producer]
+                returns |= outside and place[reader] == host
+                left[reader] |= place[reader] != host and (outside or place[tensor.producer] == host)
+        found += [host] if returns else []
+    return f"Not contiguous: the ops on {', '.join(found)}, as host devices may hold them." if found else ""
+
+
 def summary(plan: Plan) -> str:
     """Value, guarantee, baselines, devices."""
     graph = plan.problem.graph
@@ -55,7 +73,7 @@ def summary(plan: Plan) -> str:
             f"  {name:<14} "
             + ("breaks a limit" if value is None else f"{format_time(value):>10}  {_versus(plan, value)}")
         )
-    lines += [sentence] if (sentence := better_baseline(plan)) else []
+    lines += [sentence for sentence in (better_baseline(plan), scattered_hosts(plan)) if sentence]
     return "\n".join(lines)
 
 
