@@ -13,11 +13,11 @@ __all__ = ["kernel", "part"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ROOMS = ("simulate", "bounds", "partition")
+_HERE = Path(__file__).parent
 _SOURCES = sorted(
     (file.name, file.stat().st_mtime_ns, file.stat().st_size)
-    for room in _ROOMS
-    for file in (Path(__file__).parent.parent / room).glob("*.py")
+    for room in (_HERE, _HERE.parent / "bounds", _HERE.parent / "partition")
+    for file in room.glob("*.py")
 )
 
 
