@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from weftline.search import Search
@@ -64,8 +64,13 @@ def run_cp_sat(
     watch.on_solution_callback = lambda: found.put(("solution", list(watch.response_proto.solution)))
 
     outcome: list[Any] = []
-    thread = Thread(target=lambda: outcome.append(solver.solve(model, watch)), daemon=True)
-    thread.start()
+    ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
+
+    def solve() -> None:
+        try:
+            outcome.append(solver.solve(model, watch))
+        finally:
+            ended.set()
 
     def hand_over() -> None:
         while True:
@@ -81,16 +86,15 @@ def run_cp_sat(
                 on_bound(what)
 
     try:
-        while thread.is_alive():
-            thread.join(POLL)
+        Thread(target=solve, daemon=True).start()
+        while not ended.wait(POLL):
             if search.work_limit is None:
                 hand_over()
                 if poll() or (search.stopped_by and search.best is not None):
                     solver.stop_search()
     finally:
-        while thread.is_alive():  # again and again: a call before the solver has begun would be lost
+        while not ended.wait(POLL):  # again and again: a call before the solver has begun would be lost
             solver.stop_search()
-            thread.join(POLL)
     hand_over()
     return Outcome(solver, outcome[0])
 

@@ -131,3 +131,17 @@ def test_lowering_a_lifted_placement_gives_it_back() -> None:
     pieces = reduce_exactly(make_pieces(problem))
     device = np.arange(len(pieces.time), dtype=np.int32) % len(problem.devices)
     assert pieces.lower(pieces.lift(device)).tolist() == device.tolist()
+
+
+@pytest.mark.parametrize(
+    ("times", "wires"),
+    [
+        ((8, 0, 10, 1, 0), [Wire(0, (1,), 0), Wire(0, (3,), 9), Wire(2, (3,), 0), Wire(1, (4,), 3)]),
+        ((1, 10, 0, 8, 0), [Wire(0, (3,), 9), Wire(0, (1,), 0), Wire(2, (3,), 0), Wire(1, (4,), 3)]),
+    ],
+)
+def test_a_backward_tensor_orders_nothing(times: tuple[int, ...], wires: list[Wire]) -> None:
+    """Tests two training graphs in which merging along a backward tensor would lose the optimum of 13."""
+    problem = problem_of([[t, t] for t in times], wires, backward=[4], together=((2, 4),), objective="throughput")
+    assert brute_force_throughput(problem) == 13
+    assert _best_of_pieces(reduce_exactly(make_pieces(problem))) == 13

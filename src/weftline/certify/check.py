@@ -666,11 +666,14 @@ def _cut_bound(problem: Problem, witness: dict[str, Any]) -> int:
     for v, row in enumerate(times):
         able = [t for t, host in zip(row, problem.host, strict=True) if t >= 0 and not host]
         _join(room, v, sink, min(able, default=LIMIT), 0)
+    least: dict[int, int] = {}  # of each distinct row of transfer times
+    for row in {id(row): row for row in problem.transfer}.values():
+        lengths = [x for i, x in enumerate(row) if x >= 0 and i % (len(problem.ids) + 1)]
+        least[id(row)] = min(lengths, default=LIMIT)
     for t, maker in enumerate(problem.producer):
         readers = {node[reader] for reader in problem.consumers[t]} - {node.get(maker)}
-        lengths = [x for i, x in enumerate(problem.transfer[t]) if x >= 0 and i % (len(problem.ids) + 1)]
-        if maker >= 0 and readers and min(lengths, default=LIMIT) > 0:
-            _join_tensor(room, node[maker], sorted(readers), min(lengths, default=LIMIT))
+        if maker >= 0 and readers and least[id(problem.transfer[t])] > 0:
+            _join_tensor(room, node[maker], sorted(readers), least[id(problem.transfer[t])])
     on_host = [t for t, host in zip(times[node[op]], problem.host, strict=True) if t >= 0 and host]
     return min([_largest_flow(room, node[op], sink), *on_host])
 

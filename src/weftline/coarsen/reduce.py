@@ -97,7 +97,7 @@ def _first_rule(pieces: Pieces, movable: NDArray[np.bool_]) -> Ints:
     target = _only_reader(pieces)
     u = np.flatnonzero((target >= 0) & movable)
     v = target[u]
-    forward = v > u
+    forward = _forward_edges(pieces, u, v)
     u, v = u[forward], v[forward]
     good = (pieces.time[u].max(axis=1) + enters[u] <= leaves[u]) & _moves_anywhere(pieces, u, v)
     into = np.arange(len(pieces.time), dtype=np.int64)
@@ -110,12 +110,19 @@ def _second_rule(pieces: Pieces, movable: NDArray[np.bool_]) -> Ints:
     reader, maker = _only_reader(pieces), _only_maker(pieces)
     v = np.flatnonzero((maker >= 0) & movable)
     u = maker[v]
-    chain = (u < v) & (reader[u] == v)
+    chain = _forward_edges(pieces, u, v) & (reader[u] == v)
     u, v = u[chain], v[chain]
     good = (pieces.time[v].max(axis=1) + leaves[v] <= leaves[u]) & _moves_anywhere(pieces, v, u)
     into = np.arange(len(pieces.time), dtype=np.int64)
     into[v[good]] = u[good]
     return into
+
+
+def _forward_edges(pieces: Pieces, u: Ints, v: Ints) -> NDArray[np.bool_]:
+    """True where v needs a forward tensor of u: only then u may go to v's stage, or v to u's, and keep the order."""
+    source, target = pieces.edges
+    count = len(pieces.time)
+    return np.isin(u * count + v, source.astype(np.int64) * count + target)
 
 
 def _roots(into: Ints) -> Ints:

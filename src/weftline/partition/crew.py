@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 
@@ -34,9 +34,9 @@ class Crew:
         self._found: SimpleQueue[Indices] = SimpleQueue()
         self._orders: SimpleQueue[Ints] = SimpleQueue()
         self._failed: list[BaseException] = []
-        self._thread = Thread(target=self._guard, args=(self._anneal,), daemon=True)
+        self._ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
         self._start = None if search.best is None else pieces.lower(search.best.placement)
-        self._thread.start()
+        Thread(target=self._guard, args=(self._anneal, self._ended), daemon=True).start()
 
     def poll(self) -> bool:
         """Offer what the annealer has found since -> True if the search is over."""
@@ -56,32 +56,31 @@ class Crew:
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Let the annealer work alone."""
-        while not until() and not self.poll() and self._thread.is_alive():
-            self._thread.join(POLL)
+        while not until() and not self.poll() and not self._ended.wait(POLL):
+            pass
 
     def attend(self, task: Callable[[Ints, Callable[[Bound], None]], None], seconds: float) -> None:
         """Run a task in a thread for so long; it gets a stop flag and a way to hand bounds over."""
         until = self.search.seconds + seconds
         stop = np.zeros(1, np.int64)
         bounds: SimpleQueue[Bound] = SimpleQueue()
-        thread = Thread(target=self._guard, args=(lambda: task(stop, bounds.put),), daemon=True)
-        thread.start()
+        ended = Event()
+        Thread(target=self._guard, args=(lambda: task(stop, bounds.put), ended), daemon=True).start()
         try:
-            while thread.is_alive():
-                thread.join(POLL)
+            while not ended.wait(POLL):
                 self._take(bounds)
                 if self.poll() or self.search.seconds >= until:
                     stop[0] = 1
         finally:
             stop[0] = 1
-            thread.join()
+            ended.wait()
         self._take(bounds)
         self.poll()
 
     def close(self) -> None:
         """Stop the annealer."""
         self._stop[0] = 1
-        self._thread.join()
+        self._ended.wait()
 
     def _take(self, bounds: SimpleQueue[Bound]) -> None:
         while True:
@@ -90,11 +89,13 @@ class Crew:
             except Empty:
                 return
 
-    def _guard(self, task: Callable[[], None]) -> None:
+    def _guard(self, task: Callable[[], None], ended: Event) -> None:
         try:
             task()
         except BaseException as error:  # handed to the main thread, which raises it
             self._failed.append(error)
+        finally:
+            ended.set()
 
     def _anneal(self) -> None:
         annealer = Annealer(self.pieces, seed=self.search.seed, start=self._start, stop=self._stop)

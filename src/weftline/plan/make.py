@@ -30,7 +30,7 @@ DEFAULT_SECONDS = 60.0
 DEFAULT_GAP = 0.0001
 """What is close enough for a throughput search that was not asked for a gap: models for integer solvers are rounded,
 so the last thousandths of a percent may never close."""
-SELF_CHECKED = 20_000
+SELF_CHECKED = 5_000
 """Larger plans are not checked whole at once, which would take longer than a short time limit; `verify` does it."""
 MAX_SEED = 2**31 - 1
 
