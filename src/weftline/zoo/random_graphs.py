@@ -2,8 +2,8 @@
 
 In: a number of ops and a random generator. Out: undirected pairs, directed by a random order of ops; costs and sizes
 from a normal around 50. Simplified: mean degrees are our own choice, about 2 (drawn per graph), so that at 16 stages
-the work alone is about two thirds of the best value, as reported for such graphs; pairs that are drawn twice count
-once, so degrees are slightly below the textbook's on small graphs; ops without edges are kept.
+the work alone is a half to two thirds of the best value, near what is reported for such graphs; pairs that are drawn
+twice count once, so degrees are slightly below the textbook's on small graphs; ops without edges are kept.
 """
 
 from __future__ import annotations
