@@ -11,11 +11,12 @@ Everything public is here; rooms load when they are first used.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from weftline.errors import (
     InfeasibleError,
@@ -109,6 +110,8 @@ def plan(
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
+    coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
+    model_file: Path | str | None = None,
     solver: str = "auto",
     gap: float | None = None,
     time_limit: float | None = None,
@@ -121,7 +124,12 @@ def plan(
     A Graph needs a cluster; a Problem has its own devices. What is not given keeps the problem's rules or the defaults
     (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds. A throughput search stops within 0.01 %
     of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
+
+    `coarsen` joins ops before a search for latency: gcof and oracle as backends fuse them (no plan cuts a fused
+    kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
+    graph; where it fails, a warning says why, and gcof takes its place.
     """
+    from weftline.coarsen import coarsened
     from weftline.plan import make_plan
 
     rules = {
@@ -132,9 +140,19 @@ def plan(
         "memory": memory,
         "stages": stages,
     }
-    problem = _problem(model, cluster, rules)
+    grouped = coarsened(_problem(model, cluster, rules), coarsen, model=model_file)
+    if grouped.note:
+        warnings.warn(grouped.note, stacklevel=2)
+    smaller: dict[str, Any] = {} if grouped.group is None else {"coarsen": grouped.group}
     return make_plan(
-        problem, solver=solver, gap=gap, time_limit=time_limit, work_limit=work_limit, seed=seed, on_event=on_event
+        grouped.problem,
+        solver=solver,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        on_event=on_event,
+        **smaller,
     )
 
 

@@ -1,19 +1,21 @@
 """How CP-SAT is called: with the search's seed and limits, in a thread that Ctrl-C and a stop rule can end.
 
-In: a model and a Search. Solutions and bounds are handed over while it runs, always in the caller's thread. There is
-one worker; under a work limit its time is deterministic, so that the same call gives the same answer.
+In: a model and a Search, or (`run_model`) a model and limits alone. Solutions and bounds are handed over while it runs,
+always in the caller's thread. By default there is one worker; under a work limit its time is deterministic, so that the
+same call gives the same answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
+from types import MappingProxyType
 from typing import Any
 
 from weftline.search import Search
 
-__all__ = ["Outcome", "run_cp_sat"]
+__all__ = ["Outcome", "run_cp_sat", "run_model"]
 
 POLL = 0.05
 """Seconds between looks at a running solver."""
@@ -45,19 +47,63 @@ def run_cp_sat(
 
     `poll` is called at every look at the running solver; if it says so, the solver is stopped.
     """
+
+    def stopped() -> bool:
+        return search.best is not None and search.stopped_by != ""
+
+    def solution(values: Sequence[int]) -> None:
+        if not stopped():
+            on_solution(_reader(values))
+
+    def bound(value: float) -> None:
+        if on_bound is not None and not stopped():
+            on_bound(value)
+
+    left = [value for value in (seconds, _left(search)) if value is not None]
+    return run_model(
+        model,
+        seconds=min(left) if left else None,
+        work=None if search.work_limit is None else work,
+        seed=search.seed,
+        on_solution=solution,
+        on_bound=bound,
+        poll=lambda: poll() or stopped(),
+    )
+
+
+def run_model(
+    model: Any,
+    *,
+    seconds: float | None = None,
+    work: float | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    on_solution: Callable[[Sequence[int]], None] = lambda values: None,
+    on_bound: Callable[[float], None] = lambda value: None,
+    poll: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Solve within `seconds` and until `poll` says stop, or within `work` units of deterministic time alone.
+
+    `on_solution` gets the values of all variables by their index. Both calls come in the caller's thread, while the
+    solver runs (with `work`: after it). Several `workers` take turns in one thread if `work` asks for determinism.
+    `settings` are further parameters of CP-SAT.
+    """
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = search.seed
+    solver.parameters.num_workers = workers
+    solver.parameters.random_seed = seed
     solver.parameters.catch_sigint_signal = False
+    for name, value in settings.items():
+        setattr(solver.parameters, name, value)
     found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-    if search.work_limit is not None:
+    if work is not None:
         solver.parameters.max_deterministic_time = work
+        solver.parameters.interleave_search = workers > 1
     else:
-        left = [value for value in (seconds, _left(search)) if value is not None]
-        if left:
-            solver.parameters.max_time_in_seconds = max(0.05, min(left))
+        if seconds is not None:
+            solver.parameters.max_time_in_seconds = max(0.05, seconds)
         solver.best_bound_callback = lambda bound: found.put(("bound", bound))
 
     watch = cp_model.CpSolverSolutionCallback()
@@ -78,19 +124,17 @@ def run_cp_sat(
                 kind, what = found.get_nowait()
             except Empty:
                 return
-            if search.best is not None and search.stopped_by:
-                continue
             if kind == "solution":
-                on_solution(_reader(what))
-            elif on_bound is not None:
+                on_solution(what)
+            else:
                 on_bound(what)
 
     try:
         Thread(target=solve, daemon=True).start()
         while not ended.wait(POLL):
-            if search.work_limit is None:
+            if work is None:
                 hand_over()
-                if poll() or (search.stopped_by and search.best is not None):
+                if poll():
                     solver.stop_search()
     finally:
         while not ended.wait(POLL):  # again and again: a call before the solver has begun would be lost
@@ -103,7 +147,7 @@ def _left(search: Search) -> float | None:
     return None if search.time_limit is None else search.time_limit - search.seconds
 
 
-def _reader(values: list[int]) -> Callable[[Any], bool]:
+def _reader(values: Sequence[int]) -> Callable[[Any], bool]:
     """Reads a literal or a constant of the model in a solution."""
 
     def true(literal: Any) -> bool:

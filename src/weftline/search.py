@@ -7,9 +7,11 @@ reports its own value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from threading import Timer
 from time import monotonic
 
 import numpy as np
@@ -21,7 +23,7 @@ from weftline.plugins import load_plugins
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 
-__all__ = ["Event", "Search", "Solver", "best_of", "find_solver", "load_solvers"]
+__all__ = ["Event", "Search", "Solver", "alarm", "best_of", "find_solver", "load_solvers"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,17 @@ class Search:
             return "time"
         return ""
 
+    @property
+    def is_over(self) -> bool:
+        """A stop rule has fired and there is an answer, or no time is left to find one."""
+        fired = self.stopped_by
+        return fired != "" and (self.best is not None or fired == "time")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the time limit, None without one."""
+        return None if self.time_limit is None else self.time_limit - self.seconds
+
     def run(self, solver: Solver) -> None:
         """Let a solver work on this search, and note what it reaches by itself."""
         self._own = None
@@ -138,6 +151,26 @@ class Solver:
     """Offers candidates (and bounds) to the search until it is done or `stopped_by` says so."""
     baseline: bool = False
     """Reported beside every answer of its family."""
+
+
+@contextmanager
+def alarm(search: Search) -> Iterator[Ints]:
+    """A flag for kernels that rises when the search's time is over."""
+    stop = np.zeros(1, np.int64)
+    if search.seconds_left is None:
+        yield stop
+        return
+
+    def ring() -> None:
+        stop[0] = 1
+
+    timer = Timer(max(0.0, search.seconds_left), ring)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
 
 
 def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:

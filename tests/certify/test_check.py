@@ -142,6 +142,15 @@ def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.Problem, int]
     witness = {"kind": data.draw(st.sampled_from(sorted(check.WITNESSES))), "ops": data.draw(numbers)}
     witness["op"] = data.draw(st.integers(-1, 4))
     witness["weights"] = data.draw(st.lists(st.integers(0, 9), max_size=3))
+    witness["order"] = data.draw(st.permutations(range(data.draw(st.integers(1, 6)))))
+    message = st.lists(st.integers(-9, 9), min_size=2, max_size=2)
+    pair = st.tuples(st.integers(0, 1), st.integers(1, 3), message, message)
+    witness["pairs"] = [list(row) for row in data.draw(st.lists(pair, max_size=2))]
+    witness["stars"] = [
+        [tensor, *rows]
+        for tensor, rows in data.draw(st.lists(st.tuples(st.integers(0, 4), st.lists(message, max_size=4)), max_size=2))
+    ]
+    witness["scale"] = data.draw(st.integers(1, 3))
     try:
         proved = bound_of(problem, witness)
     except (Refusal, ValueError):

@@ -26,6 +26,8 @@ __all__ = ["load_bound"]
 SCALE = 2**20
 FINE = 2**30
 """Scale of weights beside prices, which are small numbers per byte."""
+LARGEST_PRICE = 2.0**60
+"""The checker reads no larger number."""
 ROUNDS = 80
 MOST = 100.0
 """Largest price of all weights together, in units of the largest load."""
@@ -49,7 +51,8 @@ def load_bound(problem: Problem) -> Bound:
     best = Bound(table.value(whole, [0] * table.kinds), "load", {"kind": "load", "weights": _each(whole, kind)})
     if table.limited.any():
         point = _best_point(table, weights, priced=True)
-        whole, prices = _rounded(point[: table.kinds], FINE), table.prices(point[table.kinds :])
+        scale = min(FINE, int(LARGEST_PRICE * table.all / max(1.0, float(point[table.kinds :].max()))))
+        whole, prices = _rounded(point[: table.kinds], scale), table.prices(point[table.kinds :], scale)
         value = table.value(whole, prices)
         if value > best.value:
             witness: dict[str, object] = {"kind": "load", "weights": _each(whole, kind), "prices": _each(prices, kind)}
@@ -99,9 +102,9 @@ class _Table:
         value = float(priced.min(axis=1).sum() - (prices * self.room).sum())
         return value, np.concatenate([load, overflow]).astype(np.float64)
 
-    def prices(self, prices: Floats) -> list[int]:
+    def prices(self, prices: Floats, scale: int) -> list[int]:
         """Per byte, whole, 0 where memory is not limited."""
-        return [int(price * FINE / self.all) if yes else 0 for price, yes in zip(prices, self.limited, strict=True)]
+        return [int(price * scale / self.all) if yes else 0 for price, yes in zip(prices, self.limited, strict=True)]
 
     def value(self, weights: list[int], prices: list[int]) -> int:
         """What the witness proves, in exact integers: see `certify/check.py`."""

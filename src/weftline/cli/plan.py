@@ -37,6 +37,7 @@ def plan(
     communication: given.Communication = None,
     memory: given.Memory = None,
     without: given.Without = "",
+    coarsen: given.Coarsen = "none",
     output: given.Output = None,
     json: JsonFlag = False,
 ) -> None:
@@ -59,7 +60,7 @@ def plan(
     asked_gap, (number, several) = read_gap(gap), read_stages(stages, sweep_stages)
     options = {"solver": solver, "gap": asked_gap, "time_limit": read_seconds(time), "work_limit": work, "seed": seed}
     rules = {"objective": objective, "runtime": runtime, "transfers": transfers, "communication": communication}
-    question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [])
+    question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)
     if several:
         answer: Plan | Sweep = _sweep(question, several, options)
     else:
@@ -83,6 +84,8 @@ def _plan(question: Question, stages: int | None, options: dict[str, Any]) -> Pl
     from weftline.plan import make_plan
 
     problem = question.problem(stages)
+    if question.group is not None:
+        options = {**options, "coarsen": question.group}
     with progress(f"planning {problem.graph.name}") as tell:
         return make_plan(problem, inputs=question.inputs, argv=_arguments(), on_event=tell, **options)
 

@@ -9,6 +9,7 @@ import typer
 
 __all__ = [
     "Cluster",
+    "Coarsen",
     "Communication",
     "Gap",
     "Memory",
@@ -85,4 +86,12 @@ Memory = Annotated[
     typer.Option(help="Live activations over time, or the plain sum.  [default: the file's rule]"),
 ]
 Without = Annotated[str, typer.Option(help="Limits to drop, comma-separated: cpus, memory, together.")]
+Coarsen = Annotated[
+    Literal["none", "gcof", "oracle", "chains", "coplace"],
+    typer.Option(
+        help="Latency: join ops before the search. gcof: what the devices' backends fuse, by rules; oracle: what ONNX "
+        "Runtime fuses in this model (both: no plan cuts a fused kernel, and it costs what one kernel costs). chains: "
+        "ops in a row; coplace: an op and its only reader (both: only the search becomes smaller).",
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan here.")]

@@ -13,20 +13,30 @@ from weftline.errors import UsageError
 
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
+    from weftline.graph.arrays import Indices
     from weftline.problem import Problem
 
 __all__ = ["Question", "read_stages"]
 
 
 class Question:
-    """A model, a cluster where the model needs one, and rules."""
+    """A model, a cluster where the model needs one, rules, and how ops are grouped."""
+
+    group: Indices | None = None
+    """The group of each op, where grouping only makes the search smaller; known once there is a problem."""
 
     def __init__(
-        self, model: Path, cluster: str | None, rules: Mapping[str, object], without: str, shapes: list[str]
+        self,
+        model: Path,
+        cluster: str | None,
+        rules: Mapping[str, object],
+        without: str,
+        shapes: list[str],
+        coarsen: str = "none",
     ) -> None:
         from weftline.cluster.rules import unlinked
 
-        self._model, self._rules = model, rules
+        self._model, self._rules, self._coarsen = model, rules, coarsen
         self._without = tuple(word for word in without.split(",") if word)
         self._shapes = read_shapes(shapes)
         self._cluster: Cluster | None = None
@@ -38,6 +48,7 @@ class Question:
 
     def problem(self, stages: int | None) -> Problem:
         """The problem with so many stages asked for."""
+        from weftline.coarsen import coarsened
         from weftline.importers import ImportOptions
         from weftline.problem import load_problem
 
@@ -49,7 +60,11 @@ class Question:
             options=ImportOptions(shapes=self._shapes),
         )
         self._digests["model"] = digest
-        return problem
+        grouped = coarsened(problem, self._coarsen, model=self._model)
+        if grouped.note:
+            typer.echo(f"warning: {grouped.note}", err=True)
+        self.group = grouped.group
+        return grouped.problem
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["analytic_costs"]
+__all__ = ["analytic_costs", "compute_seconds", "op_times", "whole"]
 
 _HALF = frozenset({"float16", "bfloat16"})
 _BYTE = frozenset({"int8", "uint8"})
@@ -27,32 +27,37 @@ def analytic_costs(graph: Graph, cluster: Cluster) -> CostTable:
     """Estimate every op on every device and every tensor on every link."""
     sizes = len({tensor.bytes for tensor in graph.tensors})
     check_table_size(len(graph.ops), sizes, len(cluster.devices))
-    time = np.stack([_op_times(graph, device) for device in cluster.devices], axis=1)
+    time = np.stack([op_times(graph, device) for device in cluster.devices], axis=1)
     transfer, row = _transfers(graph, cluster)
     sources = {d.rate.source or "guess" for d in cluster.devices if d.rate}
     sources |= {link.origin or "guess" for link in cluster.links}
     return CostTable(time, transfer, row, source=f"analytic roofline (rates: {', '.join(sorted(sources))})")
 
 
-def _op_times(graph: Graph, device: Device) -> Ints:
+def op_times(graph: Graph, device: Device) -> Ints:
+    """(n,): ns of every op on a device."""
     if device.rate is None:
         raise InputError(f"device {device.id!r} has no rate, so no op time can be estimated", hint="add rate = {...}")
-    ops = graph.ops
-    factors = [efficiency(op.kind) for op in ops]
-    peak = [_peak(device.rate, dtype) for dtype in _compute_types(graph)]
-    flops = np.array([op.flops for op in ops], np.float64)
-    traffic = np.array([op.traffic_bytes for op in ops], np.float64)
-    compute = flops / (np.array(peak, np.float64) * np.array([f.compute for f in factors]))
-    memory = traffic / (float(device.rate.bandwidth) * np.array([f.memory for f in factors]))
-    seconds = np.maximum(compute, memory)
-    free = np.array([op.kind in FREE_KINDS for op in ops])
-    return np.where(free, 0, _whole(seconds * 1e9) + device.rate.launch)
+    traffic = np.array([op.traffic_bytes for op in graph.ops], np.float64)
+    memory = traffic / (float(device.rate.bandwidth) * np.array([efficiency(op.kind).memory for op in graph.ops]))
+    seconds = np.maximum(compute_seconds(graph, device), memory)
+    free = np.array([op.kind in FREE_KINDS for op in graph.ops])
+    return np.where(free, 0, whole(seconds * 1e9) + device.rate.launch)
 
 
-def _whole(nanoseconds: NDArray[np.float64]) -> Ints:
+def compute_seconds(graph: Graph, device: Device) -> NDArray[np.float64]:
+    """(n,): how long the arithmetic of every op takes on a device that has a rate."""
+    assert device.rate is not None
+    flops = np.array([op.flops for op in graph.ops], np.float64)
+    peak = np.array([_peak(device.rate, dtype) for dtype in _compute_types(graph)], np.float64)
+    seconds: NDArray[np.float64] = flops / (peak * np.array([efficiency(op.kind).compute for op in graph.ops]))
+    return seconds
+
+
+def whole(nanoseconds: NDArray[np.float64]) -> Ints:
     """Rounded up; what is absurdly long stays so without leaving 64 bits, and the table refuses it."""
-    whole: Ints = np.ceil(np.minimum(nanoseconds, 2.0 * MAX_QUANTITY)).astype(np.int64)
-    return whole
+    rounded: Ints = np.ceil(np.minimum(nanoseconds, 2.0 * MAX_QUANTITY)).astype(np.int64)
+    return rounded
 
 
 def _peak(rate: Rate, dtype: str) -> int:
@@ -79,7 +84,7 @@ def _transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
         latency[a, b], rate[a, b] = link.latency, link.bandwidth
     # In order of first appearance: neighbours in the graph are then neighbours in the table.
     sizes, row = distinct_rows(np.array([t.bytes for t in graph.tensors], np.int64))
-    duration = _whole(sizes[:, None, None].astype(np.float64) * 1e9 / rate) + latency
+    duration = whole(sizes[:, None, None].astype(np.float64) * 1e9 / rate) + latency
     transfer = np.where(latency == ABSENT, ABSENT, duration)
     transfer[:, range(count), range(count)] = 0
     return transfer, row

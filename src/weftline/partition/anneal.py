@@ -9,8 +9,8 @@ from __future__ import annotations
 from weftline.coarsen import make_pieces, reduce_exactly
 from weftline.graph.arrays import Ints
 from weftline.partition.annealer import Annealer
-from weftline.partition.patience import alarm, is_over, overflow_of
-from weftline.search import Search, Solver
+from weftline.partition.overflow import overflow_of
+from weftline.search import Search, Solver, alarm
 
 __all__ = ["SOLVER"]
 
@@ -29,7 +29,7 @@ def _solve(search: Search) -> None:
         left = min(MOST, PER_PAIR * len(pieces.time) ** 2 + 20_000)
         portion = PORTION if search.time_limit is not None else min(PORTION, left // PORTIONS)
         shown = _show(search, annealer, None)
-        while not is_over(search) and not stop[0] and (search.time_limit is not None or left > 0):
+        while not search.is_over and not stop[0] and (search.time_limit is not None or left > 0):
             if shown is not None and shown <= floor:
                 return
             annealer.run(portion, stop)
@@ -42,7 +42,7 @@ def _solve(search: Search) -> None:
 def _show(search: Search, annealer: Annealer, shown: int | None) -> int | None:
     """Offer the annealer's best if it is new -> its value; where activations overflow, the annealer leaves room."""
     best = annealer.best
-    if best is None or (shown is not None and best[1] >= shown) or is_over(search):
+    if best is None or (shown is not None and best[1] >= shown) or search.is_over:
         return shown
     placement = annealer.pieces.lift(best[0])
     if search.offer(placement) is None:

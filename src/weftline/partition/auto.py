@@ -22,7 +22,6 @@ from weftline.graph.arrays import Ints
 from weftline.partition.crew import Crew
 from weftline.partition.exact import fits_model, prove
 from weftline.partition.ideals import TOO_LONG, Chain, over_ideals, take
-from weftline.partition.patience import is_over
 from weftline.partition.superblocks import bottleneck, guess
 from weftline.search import Search, Solver, best_of
 
@@ -51,14 +50,14 @@ def _solve(search: Search) -> None:
     from weftline.partition import solvers
 
     reasons = best_of(search, solvers(), FIRST)
-    if is_over(search):
+    if search.is_over:
         return
     pieces = reduce_exactly(make_pieces(search.problem))
     if search.work_limit is None:
         _at_once(search, pieces)
     else:
         _in_turn(search, pieces)
-    if search.best is None and not is_over(search):
+    if search.best is None and not search.is_over:
         search.run(solvers()["pack"])
     if search.best is None:
         raise InfeasibleError("no pipeline was found within the limits", conflicts=(*reasons, *search.refused))
@@ -70,13 +69,13 @@ def _in_turn(search: Search, pieces: Pieces) -> None:
 
     search.run(solvers()["anneal"])
     never = np.zeros(1, np.int64)
-    if not is_over(search):
+    if not search.is_over:
         chain = over_ideals(pieces, search.best, never)
         if not isinstance(chain, str):
             take(search, chain)
-    if not is_over(search) and fits_model(pieces):
+    if not search.is_over and fits_model(pieces):
         prove(search, pieces, work=EXACT_WORK)
-    if not is_over(search) and _bounded_by_sets(pieces) and search.best is not None:
+    if not search.is_over and _bounded_by_sets(pieces) and search.best is not None:
         found: list[Bound] = []
         _convex(search, pieces, never, found.append, work=CONVEX_WORK)
         for bound in found:
@@ -96,18 +95,18 @@ def _at_once(search: Search, pieces: Pieces) -> None:
         crew.wait(lambda: search.seconds >= warm)
         too_long = _ideals(search, pieces, crew, until(FIRST_IDEALS))
         sets = _bounded_by_sets(pieces)
-        if sets and not is_over(search) and search.best is not None:
+        if sets and not search.is_over and search.best is not None:
             crew.attend(lambda stop, tell: _cover(search, pieces, stop, tell, until(COVER)), until(COVER))
-        if not is_over(search) and fits_model(pieces):
+        if not search.is_over and fits_model(pieces):
             share = 1.0 if not sets else FIRST_EXACT if len(pieces.time) > SMALL else SMALL_EXACT
             prove(search, pieces, seconds=until(share), poll=crew.poll)
         if too_long:
             _ideals(search, pieces, crew, until(MORE_IDEALS))
-        if sets and not is_over(search) and search.best is not None:
+        if sets and not search.is_over and search.best is not None:
             crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)), until(CONVEX))
-        elif not is_over(search) and _bounded_by_superblocks(pieces) and search.best is not None:
+        elif not search.is_over and _bounded_by_superblocks(pieces) and search.best is not None:
             _superblocks(search, pieces, until(SUPERBLOCKS), crew.poll)
-        if not is_over(search) and fits_model(pieces):
+        if not search.is_over and fits_model(pieces):
             prove(search, pieces, seconds=until(1.0), poll=crew.poll)
         if search.best is not None:
             crew.wait(lambda: search.seconds >= limit)
@@ -115,12 +114,12 @@ def _at_once(search: Search, pieces: Pieces) -> None:
 
 def _ideals(search: Search, pieces: Pieces, crew: Crew, seconds: float) -> bool:
     """Offer what the program over ideals finds -> True if it could not end in time."""
-    if is_over(search):
+    if search.is_over:
         return False
     found: list[Chain | str] = []
     crew.attend(lambda stop, _: found.append(over_ideals(pieces, search.best, stop)), seconds)
     for chain in found:
-        if not isinstance(chain, str) and not is_over(search):
+        if not isinstance(chain, str) and not search.is_over:
             take(search, chain)
     return found == [TOO_LONG]
 
@@ -147,7 +146,7 @@ def _superblocks(search: Search, pieces: Pieces, seconds: float, poll: Callable[
     around = sorted(range(stages), key=lambda b: abs(2 * b - stages + 1))[:GUESSES]
     for turn, before in enumerate([*around[:1], None, *around[1:]]):
         left = (until - search.seconds) / (len(around) + 1 - turn)
-        if is_over(search) or left < 0.2:
+        if search.is_over or left < 0.2:
             return
         if before is None:
             bottleneck(search, contracted, seconds=left, poll=poll)

@@ -15,10 +15,10 @@ import numpy as np
 from weftline.coarsen import make_pieces, reduce_exactly
 from weftline.graph.arrays import Ints
 from weftline.partition.orders import Keys, keyed_order
-from weftline.partition.patience import alarm, is_over, overflow_of
+from weftline.partition.overflow import overflow_of
 from weftline.partition.slice_kernel import NEVER
 from weftline.partition.slicer import Slicer
-from weftline.search import Search, Solver
+from weftline.search import Search, Solver, alarm
 
 __all__ = ["SOLVER", "SOLVER_LONG"]
 
@@ -32,7 +32,7 @@ def _solve(search: Search, size: int, generations: int) -> None:
         room = search.problem.capacity.copy()
         for _ in range(ATTEMPTS):
             overflow = _evolve(search, size, generations, room, stop)
-            if not overflow.any() or is_over(search):
+            if not overflow.any() or search.is_over:
                 return
             room = room - overflow
 
@@ -48,7 +48,7 @@ def _evolve(search: Search, size: int, generations: int, room: Ints, stop: Ints)
     for keys, fresh in _populations(len(pieces.time), size, generations, value, search.seed):
         before = len(known)
         for i in fresh:
-            if is_over(search):
+            if search.is_over:
                 return overflow
             order = keyed_order(slicer.board, keys[i])
             name = blake2b(order.tobytes(), digest_size=16).digest()
@@ -57,7 +57,7 @@ def _evolve(search: Search, size: int, generations: int, room: Ints, stop: Ints)
                 continue
             found = slicer.cut(order, stop=stop)
             value[i] = known[name] = NEVER if found is None else found[1]
-            if found is None or found[1] >= best or is_over(search):
+            if found is None or found[1] >= best or search.is_over:
                 continue
             if search.offer(pieces.lift(found[0])) is not None:
                 best, overflow[:] = found[1], 0

@@ -16,7 +16,7 @@ from weftline.bounds import Bound
 from weftline.coarsen import Pieces
 from weftline.graph.arrays import Indices, Ints
 from weftline.partition.annealer import Annealer
-from weftline.partition.patience import is_over, overflow_of
+from weftline.partition.overflow import overflow_of
 from weftline.search import Search
 
 __all__ = ["Crew"]
@@ -48,11 +48,11 @@ class Crew:
                 newest = self._found.get_nowait()
             except Empty:
                 break
-        if newest is not None and not is_over(self.search):
+        if newest is not None and not self.search.is_over:
             placement = self.pieces.lift(newest)
             if self.search.offer(placement) is None:
                 self._orders.put(overflow_of(self.search.problem, placement))
-        return is_over(self.search)
+        return self.search.is_over
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Let the annealer work alone."""

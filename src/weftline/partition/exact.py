@@ -21,7 +21,6 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices
 from weftline.partition.model_equal import EqualModel, build_equal_model
 from weftline.partition.model_unequal import UnequalModel, build_unequal_model, orders_of_devices
-from weftline.partition.patience import is_over
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import simulate_throughput
 
@@ -83,7 +82,7 @@ def prove(
     for _ in range(ROUNDS):
         for case in [case for case in proof.cases if not case.closed]:
             left = None if until is None else min(share or 0.0, until - search.seconds)
-            if is_over(search) or (left is not None and left < 0.05 + BUILD * _entries(pieces)):
+            if search.is_over or (left is not None and left < 0.05 + BUILD * _entries(pieces)):
                 return
             proof.look(case, left, work / len(proof.cases))
         if all(case.closed for case in proof.cases):
@@ -121,7 +120,7 @@ class _Proof:
     def look(self, case: _Case, seconds: float | None, work: float) -> None:
         """Search one case for a while, beginning again after every pipeline that only the simulator refuses."""
         search, begun = self.search, self.search.seconds
-        while not is_over(search):
+        while not search.is_over:
             target = _worst(self.pieces) + 1 if search.best is None else search.best.value
             model = self._model(case, target)
             if model is None:

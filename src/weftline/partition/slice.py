@@ -14,10 +14,10 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.partition.free_merge import merge_freely
 from weftline.partition.levels import following_order
 from weftline.partition.orders import several_orders
-from weftline.partition.patience import alarm, is_over, overflow_of
+from weftline.partition.overflow import overflow_of
 from weftline.partition.slice_kernel import NEVER
 from weftline.partition.slicer import RUNNING, SMALL, Slicer
-from weftline.search import Search, Solver
+from weftline.search import Search, Solver, alarm
 
 __all__ = ["SOLVER", "slice_again", "slice_order", "slice_starts"]
 
@@ -84,10 +84,10 @@ def _solve(search: Search) -> None:
             room = search.problem.capacity.copy()
             for _ in range(ATTEMPTS):
                 overflow = None if level is None else _slice_all(search, level, room, stop)
-                if overflow is None or not overflow.any() or is_over(search):
+                if overflow is None or not overflow.any() or search.is_over:
                     break
                 room = room - overflow
-            if is_over(search):
+            if search.is_over:
                 return
 
 
@@ -100,7 +100,7 @@ def _slice_all(search: Search, pieces: Pieces, room: Ints, stop: Ints) -> Ints |
     best: tuple[Indices, int] | None = None
     for order in several_orders(slicer.board, search.seed, 1 if big else RANDOM):
         found = slicer.cut(order, upper, windows=WINDOWS if big else 0, stop=stop)
-        if is_over(search):
+        if search.is_over:
             return overflow
         if found is None:
             continue
@@ -108,9 +108,9 @@ def _slice_all(search: Search, pieces: Pieces, room: Ints, stop: Ints) -> Ints |
             overflow = overflow_of(search.problem, pieces.lift(found[0])) if overflow is not None else None
         else:
             overflow, best, upper = None, found, found[1]
-        if best is found and not big and not is_over(search):
+        if best is found and not big and not search.is_over:
             upper = _improve(search, slicer, found, stop)
-        if is_over(search):
+        if search.is_over:
             return overflow
     if big and best is not None:
         _improve(search, slicer, best, stop)
@@ -120,7 +120,7 @@ def _slice_all(search: Search, pieces: Pieces, room: Ints, stop: Ints) -> Ints |
 def _improve(search: Search, slicer: Slicer, found: tuple[Indices, int], stop: Ints) -> int:
     """Slice again and offer -> the program's value of the better one."""
     device, value = slice_again(slicer, *found, 0, stop)
-    if value < found[1] and not is_over(search) and search.offer(slicer.pieces.lift(device)) is not None:
+    if value < found[1] and not search.is_over and search.offer(slicer.pieces.lift(device)) is not None:
         return value
     return found[1]
 

@@ -1,23 +1,109 @@
-"""The default: every cheap heuristic in turn, the best one wins; exact packing where memory defeats them all."""
+"""The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
+
+With a time limit the annealer works in a thread of its own while blocks are solved and bounds are proved beside it;
+each helps the other. With a work limit everything runs in turn, each with a fixed amount of work, so that the same call
+gives the same bytes. The sequential runtime is a problem of its own, solved by minimum cuts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weftline.bounds.chain import MOST_OPS, reach
 from weftline.errors import InfeasibleError
+from weftline.place.anneal import anneal_starts
+from weftline.place.crew import Crew
+from weftline.place.decompose import Decomposition, beside_the_chain, chains, decompose
 from weftline.search import Search, Solver, best_of
+from weftline.simulate.tables import tables
 
 __all__ = ["SOLVER"]
 
-HEURISTICS = ("single-device", "greedy", "heft", "even-split", "round-robin")
+FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split", "round-robin")
+WARM_UP = 0.02
+"""Share of the time in which the annealer works alone: bounds are better with a good plan to compare with."""
+BLOCKS = 0.45
+"""Share of the time for the blocks of one chain, if there are others to try."""
+LONGEST = 60.0
+SMALL = 30
+"""So few ops are one CP-SAT model at once."""
 
 
 def _solve(search: Search) -> None:
     from weftline.place import solvers
 
-    reasons = best_of(search, solvers(), HEURISTICS)
+    exact = ("min-cut",) if search.problem.rules.runtime == "sequential" else ()
+    reasons = best_of(search, solvers(), (*exact, *FIRST))
+    if search.best is None and not search.is_over:
+        search.run(solvers()["pack"])
+    if not search.is_over and len(search.problem.devices) > 1:
+        if search.work_limit is None:
+            _at_once(search)
+        else:
+            _in_turn(search)
     if search.best is None:
-        solvers()["pack"].solve(search)
-    if search.best is None:
-        raise InfeasibleError("no heuristic found a plan within the limits", conflicts=(*reasons, *search.refused))
+        raise InfeasibleError("no plan was found within the limits", conflicts=(*reasons, *search.refused))
 
 
-SOLVER = Solver("auto", "the best of all heuristics (default)", _solve)
+def _in_turn(search: Search) -> None:
+    """Everything once, with fixed amounts of work."""
+    from weftline.place import solvers
+
+    best_of(search, solvers(), ("cpeft-64", "anneal"))
+    if not search.is_over and _exact(search):
+        best_of(search, solvers(), ("cp-sat",) if len(search.problem.graph.ops) <= SMALL else ("decompose",))
+
+
+def _exact(search: Search) -> bool:
+    """Blocks are for the parallel runtime and graphs that are not too large."""
+    problem = search.problem
+    return problem.rules.runtime == "parallel" and len(problem.graph.ops) <= MOST_OPS
+
+
+def _at_once(search: Search) -> None:
+    """Annealing in the background, exact methods beside it, until a stop rule fires."""
+    from weftline.place import solvers
+
+    limit = search.time_limit if search.time_limit is not None else LONGEST
+    begun = search.seconds
+    with _crew(search) as crew:
+        crew.wait(WARM_UP * (limit - begun))
+        if _exact(search) and search.best is not None:
+            if len(search.problem.graph.ops) <= SMALL:
+                best_of(search, solvers(), ("cp-sat",))
+            if not search.is_over:
+                _by_blocks(search, crew, limit)
+        crew.wait(max(0.0, limit - search.seconds))
+
+
+def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
+    """Chains with larger and larger blocks, and what stands beside them; again while that helps."""
+    problem, table = search.problem, tables(search.problem)
+    before = reach(table)
+    found = chains(table, before)
+    for turn, (chain, most) in enumerate(found):
+        last = turn == len(found) - 1
+        until = search.seconds + (1.0 if last else BLOCKS) * (limit - search.seconds)
+
+        def over(until: float = until) -> bool:
+            return crew.poll() or search.seconds >= until
+
+        work = Decomposition.of(table, problem.group, chain, search.seed)
+        decompose(search, work, until=over, exact=work.complete or last)
+        if not work.complete and not search.is_over:
+            beside_the_chain(search, before, chain, most, until=over)
+        if search.is_over:
+            return
+
+
+@contextmanager
+def _crew(search: Search) -> Iterator[Crew]:
+    crew = Crew(search, anneal_starts(search))
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+SOLVER = Solver("auto", "heuristics, annealing, exact blocks and bounds until good enough (default)", _solve)

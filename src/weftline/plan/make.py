@@ -15,7 +15,9 @@ from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, UsageError, VerificationError
 from weftline.graph.arrays import Indices
-from weftline.partition.prepare import prepare
+from weftline.partition.prepare import prepare as prepare_partition
+from weftline.place.coarse import search_coarse
+from weftline.place.prepare import prepare as prepare_place
 from weftline.plan.baselines import baseline_values
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
@@ -26,10 +28,10 @@ from weftline.simulate import Loads, Timeline
 __all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "solvers_for", "stop_rules"]
 
 DEFAULT_SECONDS = 60.0
-"""Time limit of a throughput search for which neither time nor work was limited."""
+"""Time limit of a search for which neither time nor work was limited."""
 DEFAULT_GAP = 0.0001
-"""What is close enough for a throughput search that was not asked for a gap: models for integer solvers are rounded,
-so the last thousandths of a percent may never close."""
+"""What is close enough for a search that was not asked for a gap: models for integer solvers are rounded, so the last
+thousandths of a percent may never close."""
 SELF_CHECKED = 5_000
 """Larger plans are not checked whole at once, which would take longer than a short time limit; `verify` does it."""
 MAX_SEED = 2**31 - 1
@@ -40,19 +42,15 @@ def solvers_for(objective: str) -> dict[str, Solver]:
     return partition.solvers() if objective == "throughput" else place.solvers()
 
 
-def stop_rules(
-    objective: str, gap: float | None, time_limit: float | None, work_limit: int | None
-) -> tuple[float, float | None]:
+def stop_rules(gap: float | None, time_limit: float | None, work_limit: int | None) -> tuple[float, float | None]:
     """The gap and the time limit that hold, given what was asked; `UsageError` if it makes no sense."""
     if (time_limit is not None and not time_limit >= 0) or (work_limit is not None and work_limit < 1):
         raise UsageError("a time limit is at least 0 s, a work limit at least 1")
     if gap is not None and not 0 <= gap <= 1:
         raise UsageError("a gap lies between 0 and 1")
-    if objective == "throughput":
-        gap = DEFAULT_GAP if gap is None else gap
-        if time_limit is None and work_limit is None:
-            time_limit = DEFAULT_SECONDS
-    return gap or 0.0, time_limit
+    if time_limit is None and work_limit is None:
+        time_limit = DEFAULT_SECONDS
+    return DEFAULT_GAP if gap is None else gap, time_limit
 
 
 def make_plan(
@@ -64,22 +62,23 @@ def make_plan(
     work_limit: int | None = None,
     seed: int = 0,
     start: Indices | None = None,
+    coarsen: Indices | None = None,
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
 
-    `start` is a placement that the search is offered before its solver begins, so the plan is no worse.
+    `start` is a placement that the search is offered before its solver begins, so the plan is no worse. `coarsen` is a
+    group for every op: latency is searched with whole groups first, then op by op from there.
     """
-    gap, time_limit = stop_rules(problem.rules.objective, gap, time_limit, work_limit)
+    gap, time_limit = stop_rules(gap, time_limit, work_limit)
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
-    if problem.rules.objective == "throughput":
-        prepare()  # kernels are compiled or loaded before the clock begins
+    _prepare(problem.rules.objective)  # kernels are compiled or loaded before the clock begins
     search = Search(problem, time_limit, work_limit, gap, seed, on_event, solver)
     bounds: list[Bound] = []
     interrupted = False
@@ -88,6 +87,8 @@ def make_plan(
         search.offer_bound(bounds[0])
         if start is not None:
             search.offer(start)
+        if coarsen is not None and not search.is_over:
+            search_coarse(search, chosen, coarsen)
         if search.best is None or not search.stopped_by:
             search.run(chosen)
     except KeyboardInterrupt:
@@ -129,6 +130,13 @@ def make_plan(
             baselines=baselines,
             provenance=provenance,
         )
+
+
+def _prepare(objective: str) -> None:
+    if objective == "throughput":
+        prepare_partition()
+    else:
+        prepare_place()
 
 
 @contextmanager

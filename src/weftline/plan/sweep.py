@@ -111,7 +111,7 @@ def sweep_stages(
     on_event: Callable[[Event], None] | None = None,
 ) -> Sweep:
     """Plan every number of stages; the limits are for all of them together. Ctrl-C keeps what there is."""
-    gap, time_limit = stop_rules("throughput", gap, time_limit, work_limit)
+    gap, time_limit = stop_rules(gap, time_limit, work_limit)
     clock = _Clock(time_limit, work_limit, len(problems.counts))
     found = _Found()
     failure: InfeasibleError | None = None

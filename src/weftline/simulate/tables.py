@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 
-__all__ = ["Tables", "Unsigned", "reordered", "tables"]
+__all__ = ["Tables", "Unsigned", "edge_readers", "part_of", "reordered", "tables"]
 
 Unsigned = NDArray[np.uint32]
 """Unsigned indices spare a kernel the test for negative ones: this alone makes it twice as fast."""
@@ -133,6 +133,52 @@ def reordered(table: Tables, order: Indices) -> Tables:
         workspace_bytes=table.workspace_bytes[order],
         backward=table.backward[order],
         tied_of=place[table.tied_of],
+    )
+
+
+def edge_readers(table: Tables) -> Ints:
+    """(edges,): the op that reads, in the order of `edge_tensor`."""
+    counts: Ints = np.diff(table.edge_ptr).astype(np.int64)
+    return np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+
+
+def part_of(table: Tables, ops: Indices) -> Tables:
+    """The problem of some ops alone (ascending), numbered anew: their tensors, and the edges between them."""
+    n, m = len(table.time), len(table.producer)
+    place = np.full(n, -1, np.int32)
+    place[ops] = np.arange(len(ops), dtype=np.int32)
+    output_ptr, outputs = _rows(table.output_ptr, ops)
+    made = table.output_of[outputs]
+    tensors = np.sort(made)
+    number = np.full(m, -1, np.int32)
+    number[tensors] = np.arange(len(tensors), dtype=np.int32)
+    edge_ptr, edges = _rows(table.edge_ptr.astype(np.int64), ops)
+    inside = number[table.edge_tensor[edges]] >= 0
+    edge_ptr = np.concatenate([[0], np.cumsum(inside)])[edge_ptr]
+    edges = edges[inside]
+    consumer_ptr, consumers = _rows(table.consumer_ptr, tensors)
+    near = place[table.consumer_of[consumers]]
+    consumer_ptr = np.concatenate([[0], np.cumsum(near >= 0)])[consumer_ptr]
+    user = place[table.tied_of]
+    weight = np.repeat(np.arange(len(table.tied_bytes)), np.diff(table.tied_ptr))[user >= 0]
+    return table._replace(
+        time=np.ascontiguousarray(table.time[ops]),
+        transfer_row=table.transfer_row[tensors],
+        producer=place[table.producer[tensors]],
+        consumer_ptr=consumer_ptr.astype(np.int32),
+        consumer_of=near[near >= 0],
+        edge_ptr=edge_ptr.astype(np.uint32),
+        edge_tensor=number[table.edge_tensor[edges]].astype(np.uint32),
+        edge_maker=place[table.edge_maker[edges]].astype(np.uint32),
+        output_ptr=output_ptr.astype(np.int32),
+        output_of=number[made],
+        tensor_bytes=table.tensor_bytes[tensors],
+        is_output=table.is_output[tensors],
+        static_bytes=table.static_bytes[ops],
+        workspace_bytes=table.workspace_bytes[ops],
+        backward=table.backward[ops],
+        tied_ptr=np.searchsorted(weight, np.arange(len(table.tied_bytes) + 1)).astype(np.int32),
+        tied_of=user[user >= 0],
     )
 
 

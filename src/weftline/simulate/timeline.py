@@ -33,6 +33,12 @@ class Timeline:
         """The latency."""
         return int(self.end.max())
 
+    @property
+    def order(self) -> Indices:
+        """Ops by start; of those that start together, the instant ones first, in their topological order."""
+        lasts = self.end > self.start
+        return np.lexsort((np.arange(len(self.start)), lasts, self.start)).astype(np.int32)
+
     def actions(self, producer: Indices) -> Ints:
         """(A, 3) rows in time order: (op, -1, -1), or (tensor, target device, consumer or -1) for a transfer.
 

@@ -1,0 +1,303 @@
+"""The hub bound: what a chain leaves out because one op, the hub, feeds much that lies beside the blocks.
+
+With the hub on a known device, ops beside the chain ("side ops") know where their input is. A linear program then lets
+every segment choose its devices and be longer than its least length, puts the side ops somewhere, and asks that over
+every range of segments the side ops that must run within it, their transfers and what the blocks themselves need fit on
+every device and port. In: segments with lower bounds, an upper limit of interest. Out: a lower bound, claimed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.bounds.chain import Chain
+from weftline.bounds.energetic import part_windows
+from weftline.bounds.energy_rows import FIXED, balance_rows, make_columns, make_items
+from weftline.bounds.linear_program import Answer, Program, minimise
+from weftline.bounds.segments import Segment, distances
+from weftline.bounds.windows import NEVER
+from weftline.graph.arrays import Ints
+from weftline.simulate.tables import Tables, edge_readers
+
+__all__ = ["Hub", "make_hub", "pick_hub", "side_bound"]
+
+MOST_RANGES = 12
+"""Distinct beginnings, and distinct ends, of the ranges of segments that get rows."""
+ROOM = 1e-6
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Hub:
+    """An op of the chain whose outputs jump over much of it, and the ops that stand beside the chain."""
+
+    place: int
+    """In the chain."""
+    op: int
+    side: tuple[int, ...]
+    begin: Ints
+    """First segment in which a side op can run."""
+    end: Ints
+    """Last one."""
+
+
+def pick_hub(table: Tables, before: Bools, chain: Chain) -> int | None:
+    """The op whose outputs jump over most of the chain, weighed by what they cost to send; None if nothing jumps."""
+    chain_ops = np.array(chain.ops)
+    after = before[:, chain_ops].sum(axis=1)  # ops of the chain before an op: they come first
+    after[chain_ops] += 1
+    target = edge_readers(table)
+    source = table.edge_maker.astype(np.int64)
+    ends = after[target] - np.isin(target, chain_ops)
+    cost = table.transfer.max(axis=(1, 2)).astype(np.float64)[table.transfer_row[table.edge_tensor]]
+    weight = np.bincount(source, np.maximum(ends - after[source], 0) * cost, len(after))
+    return int(weight.argmax()) if weight.max(initial=0.0) > 0.0 else None
+
+
+def make_hub(before: Bools, chain: Chain, op: int) -> Hub | None:
+    """A hub that stands in the chain; None if no op stands beside the chain."""
+    chain_ops = np.array(chain.ops)
+    held = np.zeros(len(before), np.bool_)
+    held[chain_ops] = True
+    for block in chain.blocks:
+        held[block] = True
+    side = np.flatnonzero(~held)
+    if not len(side):
+        return None
+    begin = before[side][:, chain_ops].sum(axis=1).astype(np.int64)
+    end = (len(chain_ops) - before[chain_ops][:, side].sum(axis=0)).astype(np.int64)
+    return Hub(chain.ops.index(op), op, tuple(side.tolist()), begin, end)
+
+
+@dataclass(eq=False)
+class _Rows:
+    """A program under construction."""
+
+    cost: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    row_low: list[float] = field(default_factory=list)
+    row_high: list[float] = field(default_factory=list)
+    entries: list[tuple[int, int, float]] = field(default_factory=list)
+
+    def column(self, *, cost: float = 0.0) -> int:
+        self.cost.append(cost)
+        return len(self.cost) - 1
+
+    def row(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
+        number = len(self.row_low)
+        self.entries += [(number, column, value) for column, value in terms]
+        self.row_low.append(low)
+        self.row_high.append(high)
+
+    def solve(self, seconds: float) -> Answer:
+        rows, columns, values = (np.array(part) for part in zip(*self.entries, strict=True))
+        count = len(self.cost)
+        return minimise(
+            Program(
+                np.array(self.cost),
+                np.zeros(count),
+                np.full(count, np.inf),
+                np.array(self.row_low),
+                np.array(self.row_high),
+                rows.astype(np.int64),
+                columns.astype(np.int64),
+                values.astype(np.float64),
+            ),
+            seconds=seconds,
+        )
+
+
+def side_bound(
+    table: Tables, hub: Hub, device: int, segments: list[Segment], lengths: list[Ints], upper: int, *, seconds: float
+) -> int:
+    """With the hub on a device no plan is shorter than this, or none is shorter than `upper`."""
+    ahead, back = distances(lengths)
+    if ahead[-1][0] >= upper:
+        return upper
+    rows = _Rows()
+    length, busy = _ways(rows, segments, lengths, ahead, back, upper)
+    demands = _side_demands(rows, table, hub, device, upper)
+    _range_rows(rows, hub, demands, length, busy, table.time.shape[1])
+    answer = rows.solve(seconds)
+    if answer.value == np.inf or answer.value > 1 + ROOM:
+        return upper
+    return max(int(ahead[-1][0]), int(np.ceil((answer.value - ROOM) * upper)))
+
+
+def _ways(
+    rows: _Rows, segments: list[Segment], lengths: list[Ints], ahead: list[Ints], back: list[Ints], upper: int
+) -> tuple[list[list[int]], list[dict[int, list[tuple[int, float]]]]]:
+    """Flow along arcs that a better plan may use; their lengths; what they put on a device at least.
+
+    Out: for every segment the columns that add up to its length, and device -> terms of its work.
+    """
+    length: list[list[int]] = []
+    busy: list[dict[int, list[tuple[int, float]]]] = []
+    entering: dict[int, list[tuple[int, float]]] = {}
+    for b, (segment, low) in enumerate(zip(segments, lengths, strict=True)):
+        leaving: dict[int, list[tuple[int, float]]] = {}
+        start: dict[int, list[tuple[int, float]]] = {}
+        length.append([])
+        busy.append({})
+        for k, j in np.argwhere(low < NEVER).tolist():
+            slack = upper - 1 - int(ahead[b][k]) - int(back[b + 1][j])
+            if low[k, j] > slack:
+                continue
+            flow, long = rows.column(), rows.column(cost=1.0)
+            rows.row([(long, 1.0), (flow, -float(low[k, j]) / upper)], 0.0, np.inf)
+            start.setdefault(k, []).append((flow, 1.0))
+            leaving.setdefault(j, []).append((flow, 1.0))
+            length[b].append(long)
+            for where in {k if segment.first >= 0 else j, j if segment.last >= 0 else k}:
+                value, slope = _least_work(segment, k, j, where, int(low[k, j]), slack)
+                if value > 0:
+                    terms = busy[b].setdefault(where, [])
+                    terms.append((flow, value / upper - slope * float(low[k, j]) / upper))
+                    terms.append((long, slope))
+        if b == 0:
+            rows.row([term for terms in start.values() for term in terms], 1.0, 1.0)
+        else:
+            for device in set(start) | set(entering):
+                out = [(column, -1.0) for column, _ in start.get(device, [])]
+                rows.row([*entering.get(device, []), *out], 0.0, 0.0)
+        entering = leaving
+    return length, busy
+
+
+def _least_work(segment: Segment, k: int, j: int, device: int, length: int, slack: int) -> tuple[float, float]:
+    """Work that the segment puts on a device at least if it is so long, and its change per unit of length.
+
+    Convex in the length, so the tangent is a lower bound for every length up to `slack`.
+    """
+    part = segment.part.at(segment.ends(k, j))
+    table = part.table
+    if len(segment.ops) <= 2:
+        own = [op for op in range(len(segment.ops)) if op != segment.first]
+        fixed = {segment.first: k, segment.last: j}
+        return float(sum(max(0, int(table.time[op, device])) for op in own if fixed.get(op) == device)), 0.0
+    found = part_windows(part, slack)
+    if found is None:
+        return 0.0, 0.0
+    columns = make_columns(table, part.pairs, found, slack, part.leader)
+    items = make_items(table, part.pairs, found, columns)
+    rows, cols, values, low, high = balance_rows(part.pairs, columns, table, part.leader)
+    unit = float(max(1, slack))
+    certain = np.bincount(items.resource[items.column == FIXED], items.work[items.column == FIXED] / unit)
+    open_items = items.column != FIXED
+    used, inverse = np.unique(items.resource[open_items], return_inverse=True)
+    mine = open_items & (items.resource == device)
+    cost = np.bincount(items.column[mine], items.work[mine] / unit, columns.total).astype(np.float64)
+    sure = float(certain[device]) if device < len(certain) else 0.0
+    if not mine.any():
+        return sure * unit, 0.0
+    certain = np.concatenate([certain, np.zeros(int(used.max()) + 1)])[used]
+    count, first = len(used), len(low)
+    answer = minimise(
+        Program(
+            cost,
+            np.zeros(columns.total),
+            np.full(columns.total, np.inf),
+            np.concatenate([low, np.full(count, -np.inf), [length / unit]]),
+            np.concatenate([high, -certain, [length / unit]]),
+            np.concatenate([rows, first + inverse, first + np.arange(count), [first + count]]),
+            np.concatenate([cols, items.column[open_items], np.zeros(count, np.int64), [0]]),
+            np.concatenate([values, items.work[open_items] / unit, -np.ones(count), [1.0]]),
+        ),
+        seconds=5.0,
+    )
+    if not np.isfinite(answer.value):
+        return sure * unit, 0.0
+    slope = min(0.0, float(answer.prices[-1]))
+    return max(0.0, (answer.value + sure - ROOM) * unit), slope
+
+
+Demand = tuple[int, int, int, list[tuple[int, float]]]
+"""Resource (device, K + send port, 2 K + receive port), first and last segment, terms."""
+
+
+def _side_demands(rows: _Rows, table: Tables, hub: Hub, device: int, upper: int) -> list[Demand]:
+    """Where the side ops go, and what they and their transfers take."""
+    devices = table.time.shape[1]
+    number = {op: i for i, op in enumerate(hub.side)}
+    column = [{k: rows.column() for k in range(devices) if table.time[op, k] >= 0} for op in hub.side]
+    demands: list[Demand] = []
+    for i, op in enumerate(hub.side):
+        rows.row([(x, 1.0) for x in column[i].values()], 1.0, 1.0)
+        for k, x in column[i].items():
+            if table.time[op, k] > 0:
+                demands.append((k, int(hub.begin[i]), int(hub.end[i]), [(x, table.time[op, k] / upper)]))
+    sent: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    for i, op in enumerate(hub.side):
+        for e in range(int(table.edge_ptr[op]), int(table.edge_ptr[op + 1])):
+            tensor, maker = int(table.edge_tensor[e]), int(table.edge_maker[e])
+            times = table.transfer[table.transfer_row[tensor]]
+            if maker == hub.op:
+                pairs = {(device, k): x for k, x in column[i].items()}
+                first = hub.place + 1
+            elif maker in number:
+                pairs = _pairs(rows, column[number[maker]], column[i])
+                first = int(hub.begin[number[maker]])
+            else:
+                continue
+            for (a, b), x in pairs.items():
+                if a == b or times[a, b] <= 0:
+                    if times[a, b] < 0:
+                        rows.row([(x, 1.0)], 0.0, 0.0)
+                    continue
+                if table.per_edge:
+                    for resource in (devices + a, 2 * devices + b):
+                        demands.append((resource, first, int(hub.end[i]), [(x, times[a, b] / upper)]))
+                else:
+                    once, begin, end = sent.get((tensor, a, b), (-1, first, -1))
+                    once = rows.column() if once < 0 else once
+                    rows.row([(once, 1.0), (x, -1.0)], 0.0, np.inf)
+                    sent[tensor, a, b] = once, min(begin, first), max(end, int(hub.end[i]))
+    for (tensor, a, b), (once, begin, end) in sent.items():
+        work = table.transfer[table.transfer_row[tensor], a, b] / upper
+        demands += [(resource, begin, end, [(once, work)]) for resource in (devices + a, 2 * devices + b)]
+    return demands
+
+
+def _pairs(rows: _Rows, left: dict[int, int], right: dict[int, int]) -> dict[tuple[int, int], int]:
+    """Columns of both ends together."""
+    both = {(k, j): rows.column() for k in left for j in right}
+    for k, x in left.items():
+        rows.row([(x, -1.0), *((both[k, j], 1.0) for j in right)], 0.0, 0.0)
+    for j, x in right.items():
+        rows.row([(x, -1.0), *((both[k, j], 1.0) for k in left)], 0.0, 0.0)
+    return both
+
+
+def _range_rows(
+    rows: _Rows,
+    hub: Hub,
+    demands: list[Demand],
+    length: list[list[int]],
+    busy: list[dict[int, list[tuple[int, float]]]],
+    devices: int,
+) -> None:
+    """What must happen within a range of segments is not longer than they are."""
+    begins = _spread(sorted({demand[1] for demand in demands}))
+    ends = _spread(sorted({demand[2] for demand in demands}))
+    for resource in sorted({demand[0] for demand in demands}):
+        mine = [demand for demand in demands if demand[0] == resource]
+        for begin in begins:
+            for end in ends:
+                inside = [term for _, a, z, terms in mine if a >= begin and z <= end for term in terms]
+                if not inside:
+                    continue
+                for b in range(begin, end + 1):
+                    inside += [(column, -1.0) for column in length[b]]
+                    if resource < devices:
+                        inside += busy[b].get(resource, [])
+                rows.row(inside, -np.inf, 0.0)
+
+
+def _spread(values: list[int]) -> list[int]:
+    if len(values) <= MOST_RANGES:
+        return values
+    return [values[i * (len(values) - 1) // (MOST_RANGES - 1)] for i in range(MOST_RANGES)]

@@ -1,0 +1,441 @@
+"""Annealing over devices and orders as one kernel that makes a given number of trials.
+
+A trial changes some devices or a range of the order; the schedule is booked again from the first change and given up as
+soon as it is sure to be worse than what the dice allow. Memory of weights is a hard limit (while it is broken, only
+what breaks it less is taken). The mix of moves follows what they gained for the positions they cost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.place.anneal_board import Board
+from weftline.place.anneal_dice import below, unit
+from weftline.place.anneal_moves import (
+    BALL,
+    GATHER,
+    ONE,
+    SHIFT,
+    SUBTREE,
+    SWAP,
+    choose_ball,
+    choose_subtree,
+    choose_window,
+    gather,
+    shift_op,
+)
+from weftline.place.anneal_orders import depth_first, list_order
+from weftline.place.anneal_schedule import keep_trial, schedule, undo_trial
+from weftline.place.anneal_state import State
+from weftline.simulate.jit import kernel, part
+
+__all__ = ["NEVER", "anneal", "load", "make_order", "note_best"]
+
+NEVER = 2**62
+COOL = 128
+"""Trials between two temperatures."""
+ADAPT = 2048
+"""Trials between two changes of the mix."""
+FADE = 0.7
+REBUILD = 0.15
+"""How often a move of several ops also makes the order anew (less often in large graphs)."""
+OVERHEAD = 12
+"""What a trial costs beside its positions, in positions."""
+TRIES = 16
+MEND = 0.1
+"""How often a move that breaks memory less is taken whatever it costs; else it may cost 3 %."""
+
+
+@kernel
+def make_order(board: Board, state: State, device: Indices, depth: bool, order: Indices) -> None:
+    """Fill `order` for some devices."""
+    if depth:
+        depth_first(board.before_ptr, board.after_ptr, board.after_of, state.dice, order)
+    else:
+        list_order(
+            board.cost, board.transfer, board.after_ptr, board.after_of, board.after_row, device, state.level, order
+        )
+
+
+@kernel
+def load(board: Board, state: State, device: Indices, order: Indices) -> int:
+    """Begin anew with these devices and this order -> the value (`board.penalty` or more: a link is missing)."""
+    now, held = state.now, state.held
+    state.arrival[:] = -1
+    state.stored[0] = 0
+    held[:] = 0
+    state.users[:] = 0
+    for p in range(len(order)):
+        op = order[p]
+        state.order[p] = op
+        state.position[op] = p
+        state.device[op] = device[op]
+        _carry(
+            board.static_bytes, board.tied_ptr, board.tied_of, board.tied_bytes, held, state.users, op, device[op], 1
+        )
+    value, done, logged, _ = schedule(
+        board.cost,
+        board.edge_ptr,
+        board.edge,
+        board.transfer,
+        board.bus,
+        state.order,
+        state.position,
+        state.device,
+        state.end,
+        state.arrival,
+        state.stored,
+        state.fresh,
+        state.kept,
+        state.log,
+        state.free,
+        state.pending,
+        0,
+        len(order) + 1,
+        NEVER,
+        state.stride,
+        board.buses,
+        board.per_edge,
+        board.sequential,
+    )
+    keep_trial(state.stored, state.fresh, state.arrival, state.log, 0, done, state.stride, logged)
+    now[0], now[1] = value, _excess(held, state.room)
+    if not state.asks and now[1] == 0 and value < min(board.penalty, state.best_value[0]):
+        note_best(state)
+    return int(value)
+
+
+@kernel
+def note_best(state: State) -> None:
+    """The state becomes the best."""
+    state.best_value[0] = state.now[0]
+    for i in range(len(state.order)):
+        state.best[0, i] = state.device[i]
+        state.best[1, i] = state.order[i]
+
+
+@part
+def _excess(held: Ints, room: Ints) -> int:
+    """Bytes above the limits."""
+    total = 0
+    for d in range(len(held)):
+        total += max(0, held[d] - room[d])
+    return total
+
+
+@part
+def _carry(
+    static_bytes: Ints,
+    tied_ptr: Indices,
+    tied_of: Indices,
+    tied_bytes: Ints,
+    held: Ints,
+    users: Indices,
+    op: int,
+    device: int,
+    sign: int,
+) -> None:
+    """Bring the weights of an op to a device (sign 1) or take them away (-1); a tied one counts once per device."""
+    held[device] += sign * static_bytes[op]
+    for e in range(tied_ptr[op], tied_ptr[op + 1]):
+        weight = tied_of[e]
+        if sign < 0:
+            users[weight, device] -= 1
+        if users[weight, device] == 0:
+            held[device] += sign * tied_bytes[weight]
+        if sign > 0:
+            users[weight, device] += 1
+
+
+@part
+def _send_group(
+    board: Board, device: Indices, changed: Indices, was: Indices, moved: int, which: int, target: int
+) -> int:
+    """Put a `together` set (or a single op) on a device -> number of ops that have moved so far."""
+    for e in range(board.group_ptr[which], board.group_ptr[which + 1]):
+        op = board.group_of[e]
+        if device[op] != target:
+            changed[moved] = op
+            was[moved] = device[op]
+            device[op] = target
+            moved += 1
+    return moved
+
+
+@part
+def _target(board: Board, state: State, op: int) -> int:
+    """Another device: any, or that of a neighbour."""
+    devices, here = board.cost.shape[1], state.device[op]
+    if unit(state.dice) < 0.5:
+        before, after = board.before_ptr[op], board.after_ptr[op]
+        reads, read = board.before_ptr[op + 1] - before, board.after_ptr[op + 1] - after
+        if reads + read > 0:
+            pick = below(state.dice, reads + read)
+            other = state.device[
+                board.before_of[before + pick] if pick < reads else board.after_of[after + pick - reads]
+            ]
+            if other != here:
+                return int(other)
+    target = below(state.dice, devices - 1)
+    return target + 1 if target >= here else target
+
+
+@part
+def _move_chosen(board: Board, state: State, count: int, stamp: int) -> int:
+    """Send the chosen ops (with their sets) to one device, those that can run there -> how many moved."""
+    chosen, device = state.chosen, state.device
+    target = _target(board, state, chosen[below(state.dice, count)])
+    moved = 0
+    for i in range(count):
+        which = board.group[chosen[i]]
+        if board.allowed[which, target] and state.mark[1, which] != stamp:
+            state.mark[1, which] = stamp
+            moved = _send_group(board, device, state.changed, state.was, moved, which, target)
+    return moved
+
+
+@part
+def _swap(board: Board, state: State) -> int:
+    """Two ops (with their sets) exchange their devices, if both can run there and memory allows -> how many moved."""
+    n, device = len(state.device), state.device
+    a = below(state.dice, n)
+    first, here = board.group[a], device[a]
+    for _ in range(TRIES):
+        b = below(state.dice, n)
+        other, there = board.group[b], device[b]
+        if here == there or not board.allowed[first, there] or not board.allowed[other, here]:
+            continue
+        more = _group_bytes(board, first) - _group_bytes(board, other)
+        fits = max(0, state.held[there] + more - state.room[there]) + max(0, state.held[here] - more - state.room[here])
+        if fits <= state.now[1]:
+            moved = _send_group(board, device, state.changed, state.was, 0, first, there)
+            return _send_group(board, device, state.changed, state.was, moved, other, here)
+    return 0
+
+
+@part
+def _group_bytes(board: Board, which: int) -> int:
+    total = 0
+    for e in range(board.group_ptr[which], board.group_ptr[which + 1]):
+        total += board.static_bytes[board.group_of[e]]
+    return total
+
+
+@part
+def _rebuild(board: Board, state: State) -> tuple[int, int]:
+    """Another order for the devices as they are now -> the range of positions that changed."""
+    order, spare, position = state.order, state.spare, state.position
+    if unit(state.dice) < 0.5:
+        depth_first(board.before_ptr, board.after_ptr, board.after_of, state.dice, spare)
+    else:
+        list_order(
+            board.cost,
+            board.transfer,
+            board.after_ptr,
+            board.after_of,
+            board.after_row,
+            state.device,
+            state.level,
+            spare,
+        )
+    first, last = len(order), 0
+    for p in range(len(order)):
+        if order[p] != spare[p]:
+            first, last = min(first, p), p + 1
+            state.backup[p] = order[p]
+            order[p] = spare[p]
+            position[spare[p]] = p
+        else:
+            state.backup[p] = order[p]
+    return (first, last) if first < last else (0, 0)
+
+
+@part
+def _adapt(state: State, usual: Ints) -> None:
+    """Half of the mix stays as usual, half follows what moves gained for what they cost."""
+    total = 0.0
+    for kind in range(len(usual)):
+        if usual[kind] > 0:
+            total += (state.credit[kind] + 0.01) / state.effort[kind]
+    for kind in range(len(usual)):
+        if usual[kind] > 0:
+            rate = (state.credit[kind] + 0.01) / state.effort[kind]
+            state.weight[kind] = 0.5 * usual[kind] / usual.sum() + 0.5 * rate / total
+            state.credit[kind] *= FADE
+            state.effort[kind] = max(1.0, state.effort[kind] * FADE)
+        else:
+            state.weight[kind] = 0.0
+
+
+@kernel
+def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold: float, stop: Ints) -> int:
+    """Cool from `hot` to `cold` (ns) over the steps -> steps done. `usual`: shares of the kinds of moves.
+
+    Where the state `asks`, it stops at a state that would be a new best but for its activations.
+    """
+    cost, edge_ptr, edge, transfer, bus = board.cost, board.edge_ptr, board.edge, board.transfer, board.bus
+    before_ptr, before_of, after_ptr, after_of = board.before_ptr, board.before_of, board.after_ptr, board.after_of
+    order, position, device, end, arrival = state.order, state.position, state.device, state.end, state.arrival
+    stored, fresh, kept, log, free, pending = (
+        state.stored,
+        state.fresh,
+        state.kept,
+        state.log,
+        state.free,
+        state.pending,
+    )
+    changed, was, backup, mark, chosen, dice = (
+        state.changed,
+        state.was,
+        state.backup,
+        state.mark,
+        state.chosen,
+        state.dice,
+    )
+    now, weight, credit, effort, held, room = (
+        state.now,
+        state.weight,
+        state.credit,
+        state.effort,
+        state.held,
+        state.room,
+    )
+    static_bytes, tied_ptr, tied_of, tied_bytes = board.static_bytes, board.tied_ptr, board.tied_of, board.tied_bytes
+    users, stride, buses, per_edge, sequential = (
+        state.users,
+        state.stride,
+        board.buses,
+        board.per_edge,
+        board.sequential,
+    )
+    n, binds, penalty, tree, spare = len(order), state.binds, board.penalty, board.tree, state.spare
+    best_value, asks = state.best_value, state.asks
+    temperature, factor = hot, (cold / hot) ** (COOL / max(1.0, float(steps)))
+    rebuild = REBUILD * min(1.0, 1000.0 / n)
+    for step in range(steps):
+        if stop[0] != 0:
+            return step
+        if step % COOL == 0 and step > 0:
+            temperature *= factor
+        if now[3] % ADAPT == 0:
+            _adapt(state, usual)
+        now[3] += 1
+        now[2] = now[2] + 1 if now[2] < 2**31 - 2 else 1
+        stamp = now[2]
+        if stamp == 1:
+            mark[:] = 0
+        draw, kind = unit(dice), 0
+        while kind < SWAP and draw >= weight[kind]:
+            draw -= weight[kind]
+            kind += 1
+        low, high, moved = 0, 0, 0
+        if kind == SHIFT:
+            low, high = shift_op(
+                before_ptr, before_of, after_ptr, after_of, order, position, backup, dice, below(dice, n)
+            )
+        elif kind == GATHER:
+            low, high = gather(
+                before_ptr,
+                before_of,
+                after_ptr,
+                after_of,
+                tree,
+                order,
+                position,
+                device,
+                mark,
+                backup,
+                spare,
+                dice,
+                stamp,
+            )
+        elif kind == SWAP:
+            moved = _swap(board, state)
+        else:
+            count = 1
+            if kind == ONE:
+                chosen[0] = below(dice, n)
+            elif kind == BALL:
+                count = choose_ball(before_ptr, before_of, after_ptr, after_of, device, mark, chosen, dice, stamp)
+            elif kind == SUBTREE:
+                count = choose_subtree(tree, chosen, dice)
+            else:
+                count = choose_window(order, device, chosen, dice)
+            if count > 0:
+                moved = _move_chosen(board, state, count, stamp)
+            if moved > 0 and kind == ONE:
+                if unit(dice) < 0.3:
+                    low, high = shift_op(
+                        before_ptr, before_of, after_ptr, after_of, order, position, backup, dice, chosen[0]
+                    )
+            elif moved > 1 and unit(dice) < rebuild:
+                low, high = _rebuild(board, state)
+        effort[kind] += OVERHEAD
+        if moved == 0 and low == high:
+            continue
+        first, quiet = (low if low < high else n), (high if moved == 0 else n + 1)
+        for i in range(moved):
+            first = min(first, position[changed[i]])
+        limit, excess = now[0] - int(temperature * np.log(1.0 - unit(dice))), now[1]
+        if binds and moved > 0:
+            for i in range(moved):
+                op = changed[i]
+                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], -1)
+                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], 1)
+            excess = _excess(held, room)
+            if excess < now[1]:
+                limit = NEVER if now[0] >= penalty or unit(dice) < MEND else max(limit, now[0] + now[0] // 32)
+        done, logged, value, as_it_was = first - first % stride, 0, NEVER, False
+        if excess <= now[1]:
+            value, done, logged, as_it_was = schedule(
+                cost,
+                edge_ptr,
+                edge,
+                transfer,
+                bus,
+                order,
+                position,
+                device,
+                end,
+                arrival,
+                stored,
+                fresh,
+                kept,
+                log,
+                free,
+                pending,
+                first,
+                quiet,
+                limit,
+                stride,
+                buses,
+                per_edge,
+                sequential,
+            )
+            if as_it_was:
+                value = now[0]
+        begin_at = first - first % stride
+        effort[kind] += done - begin_at
+        if excess <= now[1] and value <= limit:
+            keep_trial(stored, fresh, arrival, log, begin_at, done, stride, logged)
+            if value < now[0]:
+                credit[kind] += min(1.0, (now[0] - value) / temperature)
+            now[0], now[1] = value, excess
+            if value < best_value[0] and excess == 0 and value < penalty:
+                if not asks:
+                    note_best(state)
+                elif value < now[4]:
+                    return step + 1
+            continue
+        undo_trial(order, end, kept, arrival, log, begin_at, done, logged)
+        for p in range(low, high):
+            order[p] = backup[p]
+            position[order[p]] = p
+        for i in range(moved):
+            op = changed[i]
+            if binds:
+                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], -1)
+                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], 1)
+            device[op] = was[i]
+    return steps

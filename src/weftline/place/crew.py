@@ -1,0 +1,102 @@
+"""Crew: an annealer in a thread of its own, while the main thread proves bounds and finds plans of other kinds.
+
+The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds are handed to the annealer, which
+goes on from them. Nothing outlives `close`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+
+import numpy as np
+
+from weftline.graph.arrays import Indices
+from weftline.place.annealer import Annealer, Start
+from weftline.place.backfill import backfill
+from weftline.search import Search
+from weftline.simulate import Timeline
+from weftline.simulate.tables import tables
+
+__all__ = ["Crew"]
+
+PORTION = 4_000_000
+"""Ops that the annealer books between two looks at its letters, at most."""
+MOST_STEPS = 20_000
+POLL = 0.03
+
+
+class Crew:
+    """One annealer beside the main thread."""
+
+    def __init__(self, search: Search, starts: list[Start]) -> None:
+        self._search, self._starts = search, starts
+        self._stop = np.zeros(1, np.int64)
+        self._found: SimpleQueue[tuple[Indices, Indices, int]] = SimpleQueue()
+        self._given: SimpleQueue[tuple[Indices, Indices]] = SimpleQueue()
+        self._failed: list[BaseException] = []
+        self._ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
+        self._shown = 2**62 if search.best is None else search.best.value
+        Thread(target=self._run, daemon=True).start()
+
+    def poll(self) -> bool:
+        """Offer what the annealer has found since, give it what others have found -> True if the search is over."""
+        if self._failed:
+            raise self._failed[0]
+        search, newest = self._search, None
+        while True:
+            try:
+                newest = self._found.get_nowait()
+            except Empty:
+                break
+        if newest is not None and not search.is_over and (search.best is None or newest[2] < search.best.value):
+            self._offer(*newest)
+        best = search.best
+        if isinstance(best, Timeline) and best.value < self._shown:
+            self._shown = best.value
+            self._given.put((best.placement, best.order))
+        return search.is_over
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Let the annealer work alone."""
+        until = None if seconds is None else self._search.seconds + seconds
+        while not self.poll() and not self._ended.wait(POLL):
+            if until is not None and self._search.seconds >= until:
+                return
+
+    def close(self) -> None:
+        """Stop the annealer."""
+        self._stop[0] = 1
+        self._ended.wait()
+
+    def _offer(self, placement: Indices, order: Indices, value: int) -> None:
+        search = self._search
+        filled = backfill(tables(search.problem), placement, order)
+        if filled is not None and filled.value < value:
+            search.offer(placement, actions=filled.actions(search.problem.graph.arrays.producer))
+        if not search.is_over and (search.best is None or value < search.best.value):
+            search.offer(placement, order=order)
+
+    def _run(self) -> None:
+        try:
+            self._anneal()
+        except BaseException as error:  # handed to the main thread, which raises it
+            self._failed.append(error)
+        finally:
+            self._ended.set()
+
+    def _anneal(self) -> None:
+        problem, table = self._search.problem, tables(self._search.problem)
+        annealer = Annealer(
+            table, capacity=problem.capacity, group=problem.group, seed=self._search.seed, start=self._starts
+        )
+        steps, shown = max(1, min(MOST_STEPS, PORTION // len(table.time))), 2**62
+        while not self._stop[0]:
+            annealer.run(steps, self._stop)
+            best = annealer.best
+            if best is not None and best[2] < shown:
+                shown = best[2]
+                self._found.put(best)
+            with suppress(Empty):
+                annealer.give(*self._given.get_nowait())

@@ -1,0 +1,185 @@
+"""The energetic bound, chains, segments and the hub bound against brute force."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from weftline.bounds.chain import chain_of, pick_chain, reach, through
+from weftline.bounds.energetic import least_end, make_part, part_windows, refute
+from weftline.bounds.linear_program import Program, minimise
+from weftline.bounds.segments import distances, make_segments, walk
+from weftline.bounds.side_ops import make_hub, pick_hub, side_bound
+from weftline.bounds.windows import NEVER, windows
+from weftline.cost import CostTable
+from weftline.graph import Op, Tensor, assemble
+from weftline.place.decompose import Decomposition
+from weftline.problem import Problem
+from weftline.simulate import simulate_latency
+from weftline.simulate.tables import part_of, tables
+from weftline.testing.conformance import optimum
+from weftline.testing.generate import random_problem
+
+COUNT = 60
+
+
+@cache
+def _problems() -> list[tuple[Problem, int]]:
+    """Parallel problems with an optimum above 0: half with limits, both rules of transfers."""
+    found = []
+    for seed in range(COUNT):
+        problem = random_problem(seed, "latency", max_ops=6, runtime="parallel", limits=bool(seed % 2))
+        least = optimum(problem)
+        if least:
+            found.append((problem, least))
+    return found
+
+
+def test_refutes_only_what_is_impossible() -> None:
+    """Tests that a horizon that the optimum meets is never refuted, and that most smaller ones are."""
+    tight = 0
+    for problem, least in _problems():
+        part = make_part(tables(problem), problem.group)
+        for horizon in (least, least + 1, least + 3, 2 * least):
+            assert not refute(part, horizon), (problem, horizon)
+        found = part_windows(part)
+        assert found is not None
+        low = int((found.head + found.tail).min(axis=1).max())
+        end = least_end(part, low, least + 2, near=0.0)
+        assert low <= end <= least
+        tight += end == least
+    assert tight >= len(_problems()) * 3 // 4
+
+
+def test_windows_keep_what_an_optimal_plan_uses() -> None:
+    """Tests that windows at the optimum leave a device for every op, and that below the path bound they leave none."""
+    for problem, least in _problems():
+        assert windows(tables(problem), least, problem.group) is not None
+        found = windows(tables(problem), NEVER, problem.group)
+        assert found is not None
+        path = int((found.head + found.tail).min(axis=1).max())
+        assert path <= least
+        assert windows(tables(problem), path - 1, problem.group) is None
+
+
+@pytest.mark.parametrize("most", [0, 2, 100])
+def test_chain_bound_holds(most: int) -> None:
+    """Tests that the bound by any chain, also after all its arcs were worked on, is at most the optimum."""
+    for problem, least in _problems()[::2]:
+        table = tables(problem)
+        chain = pick_chain(table, reach(table), most)
+        assert 0 <= chain.inside <= 1 + 1e-9
+        work = Decomposition.of(table, problem.group, chain)
+        assert work.bound() <= least
+        for _ in range(6):
+            for step in work.next_round(least + 2):
+                work.work_on(*step, least + 2, lambda: False, exact_work=True)
+            assert work.bound() <= least, problem
+
+
+def test_segments_add_up() -> None:
+    """Tests distances and the way along them on a hand-made chain."""
+    lengths = [np.array([[3, 1]]), np.array([[1, 9], [9, 5]]), np.array([[2], [1]])]
+    ahead, back = distances(lengths)
+    assert [row.tolist() for row in ahead] == [[0], [3, 1], [4, 6], [6]]
+    assert [row.tolist() for row in back] == [[6], [3, 6], [2, 1], [0]]
+    assert walk(lengths) == [(0, 0), (0, 0), (0, 0)]
+
+
+def test_open_ends_count_paths() -> None:
+    """Tests that ends with too many ops are bounded by paths."""
+    for problem, least in _problems()[::3]:
+        table = tables(problem)
+        before = reach(table)
+        for op in range(len(table.time)):
+            chain = chain_of(table, before, np.array([op], np.int32), 0)
+            segments = make_segments(table, problem.group, chain)
+            assert int(distances([segment.low for segment in segments])[0][-1][0]) <= least
+
+
+def _skip_problem(seed: int) -> Problem:
+    """A hub, a chain after it, and ops beside the chain that read the hub and feed later ops of the chain."""
+    chooser = np.random.default_rng(seed)
+    ops = [Op(f"op{i}") for i in range(6)]
+    reads = {1: [0], 2: [0], 3: [1, 2], 4: [0], 5: [3, 4]}
+    tensors = [Tensor(f"t{a}{b}", a, (b,), output=False) for b, makers in reads.items() for a in makers]
+    tensors.append(Tensor("out", 5, (), output=True))
+    graph = assemble("skip", ops, tensors)
+    devices = 2 + seed % 2
+    transfer = chooser.integers(0, 6, (2, devices, devices))
+    transfer[:, range(devices), range(devices)] = 0
+    cost = CostTable(
+        chooser.integers(1, 7, (6, devices)), transfer, chooser.integers(0, 2, len(graph.tensors)).astype(np.int32)
+    )
+    base = random_problem(
+        0, "latency", max_ops=1, max_devices=1, limits=False, transfers=("per-edge", "per-tensor")[seed % 2]
+    )
+    kinds = tuple(replace_id(base, d) for d in range(devices))
+    rules = base.rules
+    return replace(base, graph=graph, devices=kinds, cost=cost, rules=rules, together=(), buses=())
+
+
+def replace_id(problem: Problem, number: int) -> object:
+    """The problem's device under another name, without a limit."""
+    import msgspec
+
+    return msgspec.structs.replace(problem.devices[0], id=f"d{number}", memory=None)
+
+
+def test_hub_bound_holds() -> None:
+    """Tests that the bound with ops beside the chain is at most the optimum, and better than the chain's at times."""
+    better = 0
+    for seed in range(40):
+        problem = _skip_problem(seed)
+        problem = problem.with_rules(type(problem.rules)(transfers=problem.rules.transfers))
+        least = optimum(problem)
+        assert least is not None
+        table = tables(problem)
+        before = reach(table)
+        chain = chain_of(table, before, np.array([0, 1, 3, 5], np.int32), 100)
+        assert pick_hub(table, before, chain) in (None, 0, 2, 4)
+        hub = make_hub(before, through(table, before, chain, 0, 100), 0)
+        assert hub is not None
+        work = Decomposition.of(table, problem.group, chain)
+        for upper in (least, least + 1, least + 3):
+            cases = []
+            for device in range(len(problem.devices)):
+                lengths = work.lengths((hub.place, device))
+                cases.append(side_bound(table, hub, device, work.segments, lengths, upper, seconds=5.0))
+            assert min(cases) <= least, (seed, upper)
+            better += upper == least + 1 and min(cases) > work.bound()
+    assert better >= 5
+
+
+def test_part_of_is_the_same_problem_when_nothing_is_left_out() -> None:
+    """Tests that the part of all ops has the same latency for the same placement and order."""
+    from weftline.simulate.latency_kernel import run_order, workspace
+
+    for problem, _ in _problems()[::4]:
+        table = tables(problem)
+        whole = part_of(table, np.arange(len(table.time), dtype=np.int32))
+        placement = np.array([int(np.flatnonzero(row >= 0)[0]) for row in table.time], np.int32)
+        order = np.arange(len(table.time), dtype=np.int32)
+        space = (
+            np.zeros(len(order), np.int64),
+            np.zeros(len(order), np.int64),
+            np.zeros((len(table.consumer_of), 6), int),
+        )
+        first = run_order(table, order, placement, *space, True, workspace(table))
+        assert run_order(whole, order, placement, *space, True, workspace(whole)) == first
+        if first[0] < NEVER:
+            assert simulate_latency(problem, placement, order).value == first[0]
+
+
+def test_minimise_says_what_is_infeasible() -> None:
+    """Tests value, solution and prices of a small program, and one that has no solution."""
+    one = np.array([1.0, 2.0])
+    rows, columns, values = np.array([0, 0]), np.array([0, 1]), np.array([1.0, 1.0])
+    free = np.array([0.0, 0.0]), np.array([np.inf, np.inf])
+    found = minimise(Program(one, *free, np.array([3.0]), np.array([np.inf]), rows, columns, values))
+    assert found.value == pytest.approx(3.0)
+    assert found.solution.tolist() == pytest.approx([3.0, 0.0])
+    assert found.prices.tolist() == pytest.approx([1.0])
+    none = minimise(Program(one, *free, np.array([-np.inf]), np.array([-1.0]), rows, columns, values))
+    assert none.value == np.inf

@@ -1,0 +1,50 @@
+"""Exact search by blocks."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weftline.bounds.chain import pick_chain, reach
+from weftline.place.decompose import SOLVER, Decomposition, decompose
+from weftline.problem.load import load_problem
+from weftline.search import Search
+from weftline.simulate.tables import tables
+from weftline.testing.conformance import optimum
+from weftline.testing.generate import random_problem
+
+DATA = Path(os.environ.get("WEFTLINE_DATA", "../shared/data")) / "moirai"
+
+
+def test_equals_brute_force() -> None:
+    """Tests value and bound on tiny problems without memory limits, where blocks hold everything."""
+    for seed in range(40):
+        problem = random_problem(seed, "latency", max_ops=6, runtime="parallel", limits=False)
+        least = optimum(problem)
+        search = Search(problem, work_limit=10_000)
+        SOLVER.solve(search)
+        assert search.best is not None
+        assert search.best.value == least
+        if least:
+            assert search.bound is not None
+            assert search.bound.value == least, seed
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the published instances are not here")
+def test_closes_a_published_instance() -> None:
+    """Tests that the blocks of GoogLeNet hold everything, and that their bounds rise above the path bound."""
+    problem, _ = load_problem(DATA / "GoogLeNet.json")
+    table = tables(problem)
+    chain = pick_chain(table, reach(table), 60)
+    assert chain.inside == pytest.approx(1.0)
+    work = Decomposition.of(table, problem.group, chain)
+    assert work.complete
+    first = work.bound()
+    search = Search(problem, work_limit=10_000)
+    search.offer(np.zeros(len(table.time), np.int32))
+    decompose(search, work, exact=False)
+    assert search.bound is not None
+    assert first < search.bound.value <= 1_278_110_000
+    assert search.best is not None
+    assert search.best.value < 1_400_000_000
