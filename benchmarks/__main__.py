@@ -26,6 +26,8 @@ __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_OPS = 40
+WARM_THEMSELVES = ("scale", "speed", "placement", "fusion", "placement-scale")
+"""Sections that need no compiled kernels of pipelines, or load what they need in processes of their own."""
 
 
 def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     file = ResultsFile(root / "benchmarks" / "results")
     crashed = False
     if not asked.render:
-        if not asked.tiny and asked.only not in ("scale", "speed"):
+        if not asked.tiny and asked.only not in WARM_THEMSELVES:
             warm_up(regal_problem("erdos_renyi", WARM_OPS, 0, 4))
         for section in SECTIONS.values():
             if asked.only in (None, section.name):

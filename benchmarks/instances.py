@@ -17,7 +17,7 @@ from weftline.cost import devices_of_file, expand_file_costs
 from weftline.problem import Problem, Rules, asked_rules, build_problem, load_problem
 from weftline.zoo import regal_costs, synthetic, zoo_graph
 
-__all__ = ["FAMILIES", "FIDDLE", "Instance", "data_folder", "instances"]
+__all__ = ["FAMILIES", "FIDDLE", "MOIRAI", "Instance", "data_folder", "instances"]
 
 MOIRAI = {"example-1": 30.0, "GoogLeNet": 1.27811, "yolov5x": 23.745}
 """Seconds: optima of the sample instances published with Moirai, for one transfer per edge and ports."""

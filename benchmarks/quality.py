@@ -14,22 +14,20 @@ from typing import Any
 import msgspec
 
 from benchmarks.instances import Instance
+from benchmarks.searched import CLOSE, run_solver
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import bound_of
 from weftline.certify.check import Problem as CheckedProblem
-from weftline.errors import WeftlineError
 from weftline.plan.baselines import baseline_values
 from weftline.plan.make import solvers_for
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.search import Search, Solver
 
-__all__ = ["REPLICAS", "measure_quality", "share_of_budget"]
+__all__ = ["REPLICAS", "Judge", "measure_quality", "share_of_budget"]
 
 REPLICAS = "replicas"
 OBJECTIVES = ("latency", "throughput")
-CLOSE = 0.0001
-"""The gap at which a search may stop, as in `plan`."""
 
 Row = dict[str, Any]
 
@@ -88,7 +86,7 @@ def _ask(
             limit = auto_limit if longer else time_limit
             search = Search(problem, time_limit=limit, gap=CLOSE, seed=seed, solver=solver.name)
             search.offer_bound(start)
-            note = _solve(solver, search)
+            note = run_solver(solver, search)
             row = {**shape, "solver": solver.name, "baseline": solver.baseline, "seed": seed, "time_limit": limit}
             rows.append({**row, "seconds": round(search.seconds, 4), "note": note, **judge.verdict(search)})
     rows += [{**shape, **row} for row in _replicas(problem)]
@@ -98,18 +96,6 @@ def _ask(
         counts = row["value_ns"] is not None and row["solver"] != REPLICAS
         row["ratio"] = (row["value_ns"] / best if best else 1.0) if counts else None
     return rows
-
-
-def _solve(solver: Solver, search: Search) -> str:
-    """Run it -> what went wrong, if anything did. One broken solver must not cost the whole table."""
-    try:
-        solver.solve(search)
-    except WeftlineError as error:
-        return str(error).splitlines()[0][:120]
-    except Exception as error:
-        print(f"  {solver.name} crashed: {error!r}", file=sys.stderr)
-        return f"crashed: {type(error).__name__}"
-    return ""
 
 
 class Judge:

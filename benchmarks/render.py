@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.render_fusion import fusion_sections
 from benchmarks.render_paper import paper_sections
+from benchmarks.render_placement import placement_sections
+from benchmarks.render_placement_scale import placement_scale_sections
 from benchmarks.render_quality import quality_sections
 from benchmarks.render_references import reference_sections
 from benchmarks.render_regal import regal_sections
@@ -25,6 +28,9 @@ TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
     "regal": ("Pipelines of random graphs", regal_sections),
     "unequal": ("Pipelines on unequal devices", lambda run, _: unequal_sections(run)),
     "scale": ("Pipelines of large graphs", scale_sections),
+    "placement": ("Placement for latency", placement_sections),
+    "fusion": ("Placement with and without fusion-aware coarsening", lambda run, _: fusion_sections(run)),
+    "placement-scale": ("Placement of large graphs", placement_scale_sections),
     "quality": ("Quality", lambda run, _: quality_sections(run)),
     "speed": ("Speed", lambda run, _: speed_sections(run["speed"])),
 }

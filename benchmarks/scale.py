@@ -6,18 +6,15 @@ time of the slice solver alone. Simplified: peak memory is the resident set of a
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
+from benchmarks.own_process import row_of_process
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
 
 __all__ = ["measure_scale", "scale_settings"]
 
-ROOT = Path(__file__).resolve().parents[1]
 KINDS = ["layered", "gpt"]
 SIZES: dict[str, Row] = {
     "tiny": {"kinds": ["layered"], "sizes": {"300": 1.0}},
@@ -27,8 +24,6 @@ SIZES: dict[str, Row] = {
         "sizes": {"1000": 30.0, "3000": 30.0, "10000": 30.0, "30000": 30.0, "100000": 120.0},
     },
 }
-LONGEST = 900.0
-"""Seconds after which a process is ended, whatever its limit was."""
 
 
 def scale_settings(size: str, time_limit: float | None) -> Row:
@@ -43,17 +38,4 @@ def measure_scale(settings: Row, collect: Collector) -> None:
         for kind in settings["kinds"]:
             print(f"scale: {kind}, {int(ops):,} ops", file=sys.stderr, flush=True)
             key = {"kind": kind, "asked_ops": int(ops), "instance": f"{kind} {ops}"}
-            collect.measure(key, partial(_row, kind, int(ops), seconds))
-
-
-def _row(kind: str, ops: int, seconds: float) -> Row:
-    command = [sys.executable, "-m", "benchmarks.scale_one", kind, str(ops), str(seconds)]
-    failed: Row = {"ops": ops, "time_limit": seconds, "value_ns": None, "seconds": LONGEST}
-    try:
-        done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=LONGEST)
-    except subprocess.TimeoutExpired:
-        return {**failed, "note": f"ended after {LONGEST:.0f} s"}
-    except subprocess.CalledProcessError as error:
-        return {**failed, "note": f"crashed: exit status {error.returncode}"}
-    row: Row = json.loads(done.stdout)
-    return row
+            collect.measure(key, partial(row_of_process, "scale_one", kind, int(ops), seconds))

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.clock import on_one_core
+from benchmarks.fusion import fusion_settings, measure_fusion
 from benchmarks.instances import instances
 from benchmarks.paper import measure_paper, paper_settings
+from benchmarks.placement import measure_placement, placement_settings
+from benchmarks.placement_scale import measure_placement_scale, placement_scale_settings
 from benchmarks.planned import Row
 from benchmarks.quality import measure_quality, share_of_budget
 from benchmarks.references import measure_references, reference_settings
@@ -96,6 +99,19 @@ SECTIONS = {
         ),
         Section("unequal", lambda size, asked: unequal_settings(size, asked.time_limit), measure_unequal, long=True),
         Section("scale", lambda size, asked: scale_settings(size, asked.time_limit), measure_scale, long=True),
+        Section(
+            "placement",
+            lambda size, asked: placement_settings(size, asked.time_limit),
+            measure_placement,
+            long=True,
+        ),
+        Section("fusion", lambda size, asked: fusion_settings(size, asked.time_limit), measure_fusion, long=True),
+        Section(
+            "placement-scale",
+            lambda size, asked: placement_scale_settings(size, asked.time_limit),
+            measure_placement_scale,
+            long=True,
+        ),
         Section("quality", _quality_settings, _quality),
         Section("speed", lambda size, asked: TINY_SPEED if size == "tiny" else SPEED, _speed),
     )

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from benchmarks.__main__ import main
+from benchmarks.fusion import WAYS
 from benchmarks.instances import FAMILIES, instances
 from benchmarks.quality import REPLICAS, measure_quality, share_of_budget
 from benchmarks.results_file import ResultsFile
 from benchmarks.sections import SECTIONS
+
+from weftline.place import solvers
 
 HEADINGS = (
     "## Pipelines on equal devices: the paper's experiment",
@@ -19,6 +22,9 @@ HEADINGS = (
     "## Pipelines of random graphs",
     "## Pipelines on unequal devices",
     "## Pipelines of large graphs",
+    "## Placement for latency",
+    "## Placement with and without fusion-aware coarsening",
+    "## Placement of large graphs",
     "## Quality",
     "## Speed",
     "### Simulator",
@@ -43,9 +49,14 @@ def test_tiny_run_writes_results_and_page(tmp_path: Path) -> None:
     assert str(tmp_path) not in text
     for row in sections["quality"]["full"]["rows"]:
         assert f"| {row['instance']} | {row['ops']} | {row['devices']} | {row['solver']} |" in text
-    for name in ("paper", "regal", "unequal", "scale"):
+    for name in ("paper", "regal", "unequal", "scale", "placement-scale"):
         for row in sections[name]["full"]["rows"]:
             assert row["simple_ns"] <= row["bound_ns"] <= row["value_ns"]
+    for name in ("placement", "fusion"):
+        for row in sections[name]["full"]["rows"]:
+            assert row["value_ns"] is None or row["bound_ns"] <= row["value_ns"]
+    assert {row["solver"] for row in sections["placement"]["full"]["rows"]} == set(solvers())
+    assert {row["way"] for row in sections["fusion"]["full"]["rows"]} == set(WAYS)
     page.unlink()
     assert main(["--render"], root=tmp_path) == 0
     assert page.read_text() == text
@@ -124,7 +135,6 @@ def test_share_of_budget() -> None:
 def test_a_crash_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that a solver that crashes costs its own rows only."""
     from benchmarks import quality
-    from weftline.place import solvers
     from weftline.search import Search, Solver
 
     def crash(search: Search) -> None:

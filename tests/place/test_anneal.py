@@ -10,7 +10,7 @@ from weftline.cost import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Op, Tensor, assemble
 from weftline.graph.arrays import Ints
-from weftline.place.anneal import SOLVER
+from weftline.place.anneal import SOLVER, anneal_starts
 from weftline.place.annealer import Annealer
 from weftline.place.backfill import backfill
 from weftline.place.heft import heft
@@ -77,13 +77,13 @@ def test_stored_prefixes_may_be_sparse() -> None:
 
 def test_conforms() -> None:
     """Tests limits, value, reference, bound, proofs, seed and stop rules on small problems."""
-    for seed in range(60):
+    for seed in range(30):
         check_solver(SOLVER, random_problem(seed, "latency", max_ops=5))
 
 
 def test_finds_nearly_all_optima() -> None:
     """Tests that of small problems nearly all are solved, and nearly always with the optimum."""
-    problems = [random_problem(seed, "latency", max_ops=5) for seed in range(2000, 2060)]
+    problems = [random_problem(seed, "latency", max_ops=5) for seed in range(2000, 2040)]
     feasible = [problem for problem in problems if optimum(problem) is not None]
     found = [solve(SOLVER, problem)[0].best for problem in feasible]
     best = [a is not None and a.value == optimum(p) for a, p in zip(found, feasible, strict=True)]
@@ -133,13 +133,13 @@ def test_backfill_refuses_what_cannot_run() -> None:
 
 
 def test_beats_heft_on_a_network() -> None:
-    """Tests a transformer of 300 ops on four unequal devices: better than HEFT and than any single device."""
-    problem = build_problem(synthetic("transformer_like", ops=300, seed=1), Cluster.preset("four-unequal"))
-    search = Search(problem, work_limit=1000)
-    SOLVER.solve(search)
+    """Tests a layered network of 300 ops on four unequal devices: better than HEFT and than any single device."""
+    problem = build_problem(synthetic("layered", ops=300, seed=1), Cluster.preset("four-unequal"))
+    starts = anneal_starts(Search(problem))
+    annealer = Annealer(tables(problem), capacity=problem.capacity, group=problem.group, start=starts)
+    annealer.run(10_000, STOP)
     single = min(simulate_latency(problem, np.full(300, device, np.int32)).value for device in range(4))
-    assert search.best is not None
-    assert search.best.value <= min(heft(Search(problem)).value, single)
+    assert annealer.value < 0.95 * min(heft(Search(problem)).value, single)
 
 
 def test_stop_flag_ends_a_run() -> None:

@@ -1,11 +1,10 @@
 """The CP-SAT model of placement and order, and the solver around it, against brute force."""
 
-from functools import cache
-
 import numpy as np
 import pytest
-from tests.conformance.test_placement_solvers import KINDS, _tight
+from tests.place.exact_problems import DATA, KINDS, problems
 
+from weftline import load_problem
 from weftline.errors import InfeasibleError
 from weftline.place import cp_sat
 from weftline.place.cp_sat import SOLVER
@@ -17,16 +16,6 @@ from weftline.simulate.tables import part_of, tables
 from weftline.testing.conformance import check_solver, optimum, solve
 from weftline.testing.generate import random_problem
 
-COUNT = 25
-"""Problems of each kind: 200 in all."""
-
-
-@cache
-def _problems(kind: str) -> list[Problem]:
-    first = 50_000 + 1000 * list(KINDS).index(kind)
-    found = [random_problem(seed, "latency", max_ops=5, **KINDS[kind]) for seed in range(first, first + COUNT)]  # type: ignore[arg-type]
-    return [_tight(problem) for problem in found] if "tight" in kind else found
-
 
 def _model(problem: Problem, horizon: int = 10_000, lower: int = 0) -> OrderModel:
     return OrderModel(tables(problem), horizon=horizon, lower=lower, capacity=problem.capacity, group=problem.group)
@@ -35,7 +24,7 @@ def _model(problem: Problem, horizon: int = 10_000, lower: int = 0) -> OrderMode
 @pytest.mark.parametrize("kind", KINDS)
 def test_model_equals_brute_force(kind: str) -> None:
     """Tests that the optimum of the model is the true one, or below it where activations do not fit."""
-    for problem in _problems(kind):
+    for problem in problems(kind):
         least, answer = optimum(problem), _model(problem).solve(None)
         if answer.placement is None or answer.actions is None:
             assert answer.status == "infeasible"
@@ -54,7 +43,7 @@ def test_model_equals_brute_force(kind: str) -> None:
 def test_model_below_the_optimum_is_infeasible() -> None:
     """Tests that nothing is found below the optimum, and the optimum itself just at it."""
     for kind in KINDS:
-        for problem in _problems(kind):
+        for problem in problems(kind):
             least = optimum(problem)
             if least is None or solve(SOLVER, problem)[0].bound.value < least:  # type: ignore[union-attr]
                 continue
@@ -66,7 +55,7 @@ def test_model_below_the_optimum_is_infeasible() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_conforms(kind: str) -> None:
     """Tests limits, value, reference, bound, proofs, seed and stop rules."""
-    for problem in _problems(kind)[:6]:
+    for problem in problems(kind)[:6]:
         check_solver(SOLVER, problem)
 
 
@@ -74,7 +63,7 @@ def test_solver_finds_and_claims_optima() -> None:
     """Tests that the solver finds nearly every optimum, and claims it where memory is static."""
     found = missed = 0
     for kind in KINDS:
-        for problem in _problems(kind):
+        for problem in problems(kind):
             search, error = solve(SOLVER, problem)
             least = optimum(problem)
             if least is None:
@@ -149,3 +138,15 @@ def test_proof_of_infeasibility() -> None:
             assert optimum(problem) is None
             return
     raise AssertionError("no infeasible problem was generated")
+
+
+def test_published_instances() -> None:
+    """Tests the known optima of Moirai's samples, where the folder with instances of other people is present."""
+    for name, seconds in (("example-1", 30.0), ("yolov5x", 23.745)):
+        path = DATA / f"{name}.json"
+        if path.exists():
+            search = Search(load_problem(path, transfers="per-edge"))
+            SOLVER.solve(search)
+            assert search.best is not None
+            assert search.best.value == round(seconds * 1e9)
+            assert search.stopped_by == "optimal"

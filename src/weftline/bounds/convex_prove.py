@@ -13,9 +13,11 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
+from weftline.bounds.convex_fronts import last_front, make_fronts
 from weftline.bounds.convex_graph import PRECISION, Bits, Graph, make_graph
 from weftline.bounds.convex_search import find_conflicts, search
 from weftline.bounds.convex_state import State, make_state
+from weftline.bounds.convex_tree import make_tree
 from weftline.coarsen.pieces import Pieces
 from weftline.graph.arrays import Ints
 
@@ -24,6 +26,9 @@ __all__ = ["Budget", "Members", "OnBound", "Prover"]
 OnBound = Callable[[int, dict[str, object]], None]
 """(bound in ns, witness): called for each better proved bound."""
 Members = NDArray[np.bool_]
+BUCKETS = 1024
+PAIRS = 5000
+"""Pairs along a tree that count as one node of branch and bound."""
 DEEPEST = 200
 """Rows of the search: pieces decided to be in, one after another."""
 
@@ -90,6 +95,8 @@ class Prover:
         self.target = -1
         self.multiplier = 4096
         self.proved = 0
+        self.tree = make_tree(pieces, self.graph)
+        self.fronts = None if self.tree is None else make_fronts(self.tree, self.words, BUCKETS)
 
     def upper(self) -> int:
         """Best known value in scaled units."""
@@ -111,10 +118,15 @@ class Prover:
         if target > self.target:
             self.conflict[:] = 0
         self.target = target
+        if self.tree is not None:
+            return
         find_conflicts(self.graph, target, self.state, self.conflict, self.stop)
 
     def prove(self, weights: Ints, least: int, target: int, limit: int) -> tuple[str, list[Members]]:
         """Search -> proved, found (and what), or too hard. `aim` was called with a target at least as high."""
+        if self.tree is not None:
+            outcome, _, found = self.heaviest(weights, least, target, limit)
+            return outcome if found or outcome != "found" else "too hard", found
         box = np.array([target, least, 0, 0, limit, 0, 3000, self.multiplier], np.int64)
         status, found = self._search(weights, np.zeros(self.words, np.uint64), box, 30)
         self.multiplier = max(1, int(box[7]))
@@ -124,6 +136,28 @@ class Prover:
             return "too hard", []
         self.tell(weights, target)
         return "proved", []
+
+    def heaviest(self, weights: Ints, least: int, target: int, limit: int) -> tuple[str, int, list[Members]]:
+        """Along the tree: proved, found or too hard; the largest weight below the target; sets, the heaviest first.
+
+        The cheapest set that is heavy enough gives a bound, if not the target.
+        """
+        assert self.tree is not None and self.fronts is not None
+        fronts = self.fronts
+        box = np.array([target, least, 0, PAIRS * limit, self.multiplier], np.int64)
+        begun = monotonic()
+        count = last_front(self.tree, weights, fronts, box, self.stop)
+        self.budget.count(1 + int(box[2]) // PAIRS, monotonic() - begun)
+        self.multiplier = max(1, int(box[4]))
+        if count < 0:
+            return "too hard", 0, []
+        heavy = np.flatnonzero(fronts.weight[:count] >= least)
+        if not len(heavy):
+            self.tell(weights, target)
+            return "proved", 0, []
+        self.tell(weights, int(fronts.cost[heavy[0]]))
+        found = [m for m in self.members(fronts.members[heavy[::-1]]) if self.cost(m) < target]
+        return "found", int(fronts.weight[heavy[-1]]), found
 
     def cheapest_with(self, piece: int, target: int, limit: int, *, exact: bool) -> tuple[str, int, list[Members]]:
         """The cheapest convex set with a piece, if below the target -> (proved or not, its cost or the target, it)."""

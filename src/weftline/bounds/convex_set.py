@@ -17,6 +17,7 @@ from weftline.bounds.convex_graph import MOST_PIECES, pack
 from weftline.bounds.convex_master import Master, whole
 from weftline.bounds.convex_pool import draw_sets
 from weftline.bounds.convex_prove import Budget, Members, OnBound, Prover
+from weftline.bounds.convex_rise import rise
 from weftline.coarsen.pieces import Pieces
 from weftline.graph.arrays import Ints
 
@@ -64,7 +65,10 @@ def convex_set_bound(
     if len(pieces.time) > MOST_PIECES or stages < 1 or upper() <= 0:
         return
     prover = Prover(pieces, stages, upper, stop, Budget(work, seconds, stop), on_bound)
-    _Driver(prover, seed).run(start_blocks)
+    if prover.tree is not None:
+        rise(prover, start_blocks, seed)
+    else:
+        _Driver(prover, seed).run(start_blocks)
 
 
 class _Driver:

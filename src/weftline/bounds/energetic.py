@@ -17,7 +17,7 @@ from weftline.bounds.windows import NEVER, Windows, narrow
 from weftline.graph.arrays import Indices
 from weftline.simulate.tables import Tables
 
-__all__ = ["FINE_LEVELS", "Part", "least_end", "make_part", "part_windows", "refute"]
+__all__ = ["FINE_LEVELS", "NEAR", "Part", "least_end", "make_part", "part_windows", "refute"]
 
 ROOM = 1e-6
 """Rounding of the linear program that a claim leaves room for, in shares of the horizon."""

@@ -24,6 +24,9 @@ __all__ = ["SOLVER", "anneal_starts"]
 PER_PAIR, PER_OP, MOST = 40, 200, 1_000_000
 """Steps without a time limit: per pair of ops and per op, up to MOST; fewer in large graphs, where they cost more."""
 PORTIONS = 20
+PATIENCE = 4
+"""Portions without any answer before others are asked."""
+HELPERS = ("greedy", "even-split", "round-robin", "pack")
 
 
 def _solve(search: Search) -> None:
@@ -34,15 +37,32 @@ def _solve(search: Search) -> None:
         n = len(problem.group)
         left = min(MOST, PER_PAIR * n * n + PER_OP * n, MOST * 500 // n)
         portion = max(1, left // PORTIONS if search.time_limit is None else min(20_000, 4_000_000 // n))
-        shown = _show(search, annealer, 2**62)
+        shown, portions = _show(search, annealer, 2**62), 0
         while not search.is_over and not stop[0] and (search.time_limit is not None or left > 0):
             annealer.run(portion, stop)
-            left -= portion
+            left, portions = left - portion, portions + 1
             shown = _show(search, annealer, shown)
+            if portions == PATIENCE and search.best is None:
+                _seek_help(search, annealer)
             if len(problem.devices) == 1:
                 break
     if search.best is None:
         raise InfeasibleError("annealing found no plan within the limits", conflicts=search.refused)
+
+
+def _seek_help(search: Search, annealer: Annealer) -> None:
+    """Where memory is so tight that no move mends it: begin at what another heuristic or an exact packing finds."""
+    from weftline.place import solvers
+
+    for name in HELPERS:
+        if search.best is None and not search.is_over:
+            try:
+                solvers()[name].solve(search)
+            except InfeasibleError as error:
+                if error.proved:
+                    raise
+    if isinstance(search.best, Timeline):
+        annealer.give(search.best.placement, search.best.order)
 
 
 def anneal_starts(search: Search) -> list[Start]:

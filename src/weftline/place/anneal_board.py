@@ -62,13 +62,14 @@ def make_board(table: Tables, group: Indices) -> Board:
     time = table.time.astype(np.int64)
     transfer = table.transfer.astype(np.int64)
     maker = table.edge_maker.astype(np.int32)
-    reader = np.repeat(np.arange(n, dtype=np.int32), np.diff(table.edge_ptr.astype(np.int64)))
+    before_ptr = table.edge_ptr.astype(np.int32)
+    reader = np.repeat(np.arange(n, dtype=np.int32), before_ptr[1:] - before_ptr[:-1])
     row = table.transfer_row[table.edge_tensor]
     dearest = transfer.max(axis=(1, 2), initial=0)
-    penalty = 1 + int(time.max(axis=1, initial=0).sum()) + int(dearest[row].sum())
+    penalty = min(2**60, 1 + int(time.max(axis=1, initial=0).sum()) + int(dearest[row].sum()))
     transfer = np.where(transfer < 0, penalty, transfer)
     by_maker = np.argsort(maker, kind="stable")
-    after_ptr, before_ptr = _pointer(maker, n), table.edge_ptr.astype(np.int32)
+    after_ptr = _pointer(maker, n)
     after_of = reader[by_maker]
     users = np.repeat(np.arange(len(table.tied_bytes), dtype=np.int32), np.diff(table.tied_ptr))
     by_user = np.argsort(table.tied_of, kind="stable")

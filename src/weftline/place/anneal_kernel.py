@@ -11,6 +11,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.anneal_board import Board
+from weftline.place.anneal_devices import carry, excess_of, move_chosen, rebuild_order, swap_devices
 from weftline.place.anneal_dice import below, unit
 from weftline.place.anneal_moves import (
     BALL,
@@ -42,7 +43,6 @@ REBUILD = 0.15
 """How often a move of several ops also makes the order anew (less often in large graphs)."""
 OVERHEAD = 12
 """What a trial costs beside its positions, in positions."""
-TRIES = 16
 MEND = 0.1
 """How often a move that breaks memory less is taken whatever it costs; else it may cost 3 %."""
 
@@ -71,9 +71,7 @@ def load(board: Board, state: State, device: Indices, order: Indices) -> int:
         state.order[p] = op
         state.position[op] = p
         state.device[op] = device[op]
-        _carry(
-            board.static_bytes, board.tied_ptr, board.tied_of, board.tied_bytes, held, state.users, op, device[op], 1
-        )
+        carry(board.static_bytes, board.tied_ptr, board.tied_of, board.tied_bytes, held, state.users, op, device[op], 1)
     value, done, logged, _ = schedule(
         board.cost,
         board.edge_ptr,
@@ -100,7 +98,7 @@ def load(board: Board, state: State, device: Indices, order: Indices) -> int:
         board.sequential,
     )
     keep_trial(state.stored, state.fresh, state.arrival, state.log, 0, done, state.stride, logged)
-    now[0], now[1] = value, _excess(held, state.room)
+    now[0], now[1] = value, excess_of(held, state.room)
     if not state.asks and now[1] == 0 and value < min(board.penalty, state.best_value[0]):
         note_best(state)
     return int(value)
@@ -113,142 +111,6 @@ def note_best(state: State) -> None:
     for i in range(len(state.order)):
         state.best[0, i] = state.device[i]
         state.best[1, i] = state.order[i]
-
-
-@part
-def _excess(held: Ints, room: Ints) -> int:
-    """Bytes above the limits."""
-    total = 0
-    for d in range(len(held)):
-        total += max(0, held[d] - room[d])
-    return total
-
-
-@part
-def _carry(
-    static_bytes: Ints,
-    tied_ptr: Indices,
-    tied_of: Indices,
-    tied_bytes: Ints,
-    held: Ints,
-    users: Indices,
-    op: int,
-    device: int,
-    sign: int,
-) -> None:
-    """Bring the weights of an op to a device (sign 1) or take them away (-1); a tied one counts once per device."""
-    held[device] += sign * static_bytes[op]
-    for e in range(tied_ptr[op], tied_ptr[op + 1]):
-        weight = tied_of[e]
-        if sign < 0:
-            users[weight, device] -= 1
-        if users[weight, device] == 0:
-            held[device] += sign * tied_bytes[weight]
-        if sign > 0:
-            users[weight, device] += 1
-
-
-@part
-def _send_group(
-    board: Board, device: Indices, changed: Indices, was: Indices, moved: int, which: int, target: int
-) -> int:
-    """Put a `together` set (or a single op) on a device -> number of ops that have moved so far."""
-    for e in range(board.group_ptr[which], board.group_ptr[which + 1]):
-        op = board.group_of[e]
-        if device[op] != target:
-            changed[moved] = op
-            was[moved] = device[op]
-            device[op] = target
-            moved += 1
-    return moved
-
-
-@part
-def _target(board: Board, state: State, op: int) -> int:
-    """Another device: any, or that of a neighbour."""
-    devices, here = board.cost.shape[1], state.device[op]
-    if unit(state.dice) < 0.5:
-        before, after = board.before_ptr[op], board.after_ptr[op]
-        reads, read = board.before_ptr[op + 1] - before, board.after_ptr[op + 1] - after
-        if reads + read > 0:
-            pick = below(state.dice, reads + read)
-            other = state.device[
-                board.before_of[before + pick] if pick < reads else board.after_of[after + pick - reads]
-            ]
-            if other != here:
-                return int(other)
-    target = below(state.dice, devices - 1)
-    return target + 1 if target >= here else target
-
-
-@part
-def _move_chosen(board: Board, state: State, count: int, stamp: int) -> int:
-    """Send the chosen ops (with their sets) to one device, those that can run there -> how many moved."""
-    chosen, device = state.chosen, state.device
-    target = _target(board, state, chosen[below(state.dice, count)])
-    moved = 0
-    for i in range(count):
-        which = board.group[chosen[i]]
-        if board.allowed[which, target] and state.mark[1, which] != stamp:
-            state.mark[1, which] = stamp
-            moved = _send_group(board, device, state.changed, state.was, moved, which, target)
-    return moved
-
-
-@part
-def _swap(board: Board, state: State) -> int:
-    """Two ops (with their sets) exchange their devices, if both can run there and memory allows -> how many moved."""
-    n, device = len(state.device), state.device
-    a = below(state.dice, n)
-    first, here = board.group[a], device[a]
-    for _ in range(TRIES):
-        b = below(state.dice, n)
-        other, there = board.group[b], device[b]
-        if here == there or not board.allowed[first, there] or not board.allowed[other, here]:
-            continue
-        more = _group_bytes(board, first) - _group_bytes(board, other)
-        fits = max(0, state.held[there] + more - state.room[there]) + max(0, state.held[here] - more - state.room[here])
-        if fits <= state.now[1]:
-            moved = _send_group(board, device, state.changed, state.was, 0, first, there)
-            return _send_group(board, device, state.changed, state.was, moved, other, here)
-    return 0
-
-
-@part
-def _group_bytes(board: Board, which: int) -> int:
-    total = 0
-    for e in range(board.group_ptr[which], board.group_ptr[which + 1]):
-        total += board.static_bytes[board.group_of[e]]
-    return total
-
-
-@part
-def _rebuild(board: Board, state: State) -> tuple[int, int]:
-    """Another order for the devices as they are now -> the range of positions that changed."""
-    order, spare, position = state.order, state.spare, state.position
-    if unit(state.dice) < 0.5:
-        depth_first(board.before_ptr, board.after_ptr, board.after_of, state.dice, spare)
-    else:
-        list_order(
-            board.cost,
-            board.transfer,
-            board.after_ptr,
-            board.after_of,
-            board.after_row,
-            state.device,
-            state.level,
-            spare,
-        )
-    first, last = len(order), 0
-    for p in range(len(order)):
-        if order[p] != spare[p]:
-            first, last = min(first, p), p + 1
-            state.backup[p] = order[p]
-            order[p] = spare[p]
-            position[spare[p]] = p
-        else:
-            state.backup[p] = order[p]
-    return (first, last) if first < last else (0, 0)
 
 
 @part
@@ -351,7 +213,7 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
                 stamp,
             )
         elif kind == SWAP:
-            moved = _swap(board, state)
+            moved = swap_devices(board, state)
         else:
             count = 1
             if kind == ONE:
@@ -363,14 +225,14 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
             else:
                 count = choose_window(order, device, chosen, dice)
             if count > 0:
-                moved = _move_chosen(board, state, count, stamp)
+                moved = move_chosen(board, state, count, stamp)
             if moved > 0 and kind == ONE:
                 if unit(dice) < 0.3:
                     low, high = shift_op(
                         before_ptr, before_of, after_ptr, after_of, order, position, backup, dice, chosen[0]
                     )
             elif moved > 1 and unit(dice) < rebuild:
-                low, high = _rebuild(board, state)
+                low, high = rebuild_order(board, state)
         effort[kind] += OVERHEAD
         if moved == 0 and low == high:
             continue
@@ -381,9 +243,9 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
         if binds and moved > 0:
             for i in range(moved):
                 op = changed[i]
-                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], -1)
-                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], 1)
-            excess = _excess(held, room)
+                carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], -1)
+                carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], 1)
+            excess = excess_of(held, room)
             if excess < now[1]:
                 limit = NEVER if now[0] >= penalty or unit(dice) < MEND else max(limit, now[0] + now[0] // 32)
         done, logged, value, as_it_was = first - first % stride, 0, NEVER, False
@@ -435,7 +297,7 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
         for i in range(moved):
             op = changed[i]
             if binds:
-                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], -1)
-                _carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], 1)
+                carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], -1)
+                carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], 1)
             device[op] = was[i]
     return steps

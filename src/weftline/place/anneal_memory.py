@@ -36,7 +36,8 @@ class ActivationRoom:
         start, end, sent = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((len(table.consumer_of), 6), np.int64)
         _, count = run_order(table, order, placement, start, end, sent, True, workspace(table))
         peak: Ints = latency_peaks(table, placement, start, end, sent[:count])
-        return np.maximum(peak - self._capacity, 0)
+        above: Ints = np.maximum(peak - self._capacity, 0)
+        return above
 
     def leave(self, overflow: Ints) -> Ints:
         """Set part of the overflow aside -> bytes to take from each device."""

@@ -185,7 +185,7 @@ def choose_subtree(tree: Indices, chosen: Indices, dice: Dice) -> int:
         step = log_size(dice, size - 1) if unit(dice) < 0.5 else 1 + below(dice, size - 1)
         member = tree[side, 0, begin + step]
         hole, length = tree[side, 1, member], tree[side, 2, member]
-    count = size - length
+    count = int(size - length)
     if count > max(1, n // 2):
         return 0
     for i in range(begin, hole):

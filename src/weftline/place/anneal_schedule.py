@@ -80,7 +80,7 @@ def schedule(
             origin = np.uint64(device[maker])
             done = end[maker]
             if origin != here:
-                slot = 0
+                slot = np.int64(0)
                 if not per_edge:
                     slot = np.int64(np.uint64(edge[e, 2]) * devices + here)
                     by = arrival[slot, 1]

@@ -92,7 +92,7 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
         work = Decomposition.of(table, problem.group, chain, search.seed)
         decompose(search, work, until=over, exact=work.complete or last)
         if not work.complete and not search.is_over:
-            beside_the_chain(search, before, chain, most, until=over)
+            beside_the_chain(search, before, work, most, until=over)
         if search.is_over:
             return
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.bounds import Bound
-from weftline.bounds.chain import MOST_OPS, Chain, pick_chain, reach, through
-from weftline.bounds.energetic import FINE_LEVELS, least_end, refute
+from weftline.bounds.chain import MOST_OPS, Chain, pick_chain, reach
+from weftline.bounds.energetic import FINE_LEVELS, NEAR, Part, least_end, refute
 from weftline.bounds.segments import Segment, distances, make_segments, walk
 from weftline.bounds.side_ops import Hub, make_hub, pick_hub, side_bound
 from weftline.bounds.windows import NEVER
@@ -33,7 +33,9 @@ from weftline.simulate.timeline import Timeline
 __all__ = ["SOLVER", "Decomposition", "beside_the_chain", "branch", "chains", "decompose"]
 
 SIZES = (60, 120, 320)
-"""Most ops of a block, tried in turn; the last try is the whole graph."""
+"""Most ops of a block, tried in turn."""
+ENOUGH = 0.93
+"""A chain whose blocks hold less than this share of what another's hold is not tried."""
 STEPS = 6_000
 """Of annealing a block."""
 EXACT_SECONDS = (2.0, 6.0, 20.0, 60.0)
@@ -43,8 +45,10 @@ SIDE_SECONDS = 20.0
 STARTS = ("single-device", "heft", "greedy")
 LONGEST_BLOCK = 400
 """Ops of a block for CP-SAT."""
-OPEN, BOUNDED, PLANNED = 0, 1, 2
+OPEN, ROUGH, BOUNDED, PLANNED = 0, 1, 2, 3
 """What was done for an arc; from PLANNED on CP-SAT, more each time."""
+ROUGHLY = 0.04
+"""How far a first bound may stay below what could be shown."""
 
 
 Held = tuple[int, int]
@@ -66,6 +70,7 @@ class Decomposition:
     """The segments of a chain and what is known about their arcs."""
 
     table: Tables
+    chain: Chain
     segments: list[Segment]
     seed: int = 0
     complete: bool = False
@@ -75,7 +80,7 @@ class Decomposition:
     @staticmethod
     def of(table: Tables, group: Indices, chain: Chain, seed: int = 0) -> Decomposition:
         """Cut a problem along a chain."""
-        made = Decomposition(table, make_segments(table, group, chain), seed)
+        made = Decomposition(table, chain, make_segments(table, group, chain), seed)
         held = np.unique(np.concatenate([segment.ops for segment in made.segments])) if made.segments else ()
         edges = sum(len(segment.part.table.edge_tensor) for segment in made.segments)
         made.complete = len(held) == len(table.time) and edges == len(table.edge_tensor)
@@ -124,7 +129,8 @@ class Decomposition:
         if not open_arcs:
             return []
         least = min(self.stage(*step) for step in open_arcs)
-        return [step for step in open_arcs if self.stage(*step) == least]
+        chosen = [step for step in open_arcs if self.stage(*step) == least]
+        return list({(self.segments[b].signature, k, j): (b, k, j) for b, k, j in chosen}.values())  # equal blocks once
 
     def stage(self, b: int, k: int, j: int) -> int:
         """How much was done for an arc."""
@@ -153,8 +159,10 @@ class Decomposition:
         part = segment.part.at(segment.ends(k, j))
         if arc.stage == OPEN:
             self._try_simple(segment, arc, k, j)
-            if arc.low < arc.high:
-                arc.low = max(arc.low, least_end(part, arc.low, min(arc.high, max(slack, arc.low))))
+            self._bound(arc, part, slack, ROUGHLY)
+            arc.stage = ROUGH
+        elif arc.stage == ROUGH:
+            self._bound(arc, part, slack, NEAR)
             arc.stage = BOUNDED
         elif arc.stage == BOUNDED:
             self._anneal(arc, part.table, part.leader)
@@ -170,6 +178,10 @@ class Decomposition:
                 arc.stage += 1
             else:
                 arc.stage = PLANNED + len(EXACT_SECONDS)
+
+    def _bound(self, arc: Arc, part: Part, slack: int, near: float) -> None:
+        if arc.low < arc.high:
+            arc.low = max(arc.low, least_end(part, arc.low, min(arc.high, max(slack, arc.low)), near=near))
 
     def _try_simple(self, segment: Segment, arc: Arc, k: int, j: int) -> None:
         """The whole block on one device."""
@@ -278,6 +290,7 @@ def decompose(
                 return
             upper = search.best.value if search.best is not None else NEVER // 4
             work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
+            _claim(search, work.bound(), upper, "chain")
         rest = search.best.placement if search.best is not None else np.zeros(len(work.table.time), np.int32)
         found = work.joined(rest)
         if found is not None and found[3] < min(offered, upper) and not over():
@@ -299,7 +312,7 @@ def branch(search: Search, work: Decomposition, hub: Hub, *, until: Callable[[],
         held = hub.place, device
         while not over():
             steps = work.next_round(upper, held)
-            if not steps or work.stage(*steps[0]) > OPEN:
+            if not steps or work.stage(*steps[0]) >= BOUNDED:
                 break
             for step in steps:
                 if not over():
@@ -312,17 +325,24 @@ def branch(search: Search, work: Decomposition, hub: Hub, *, until: Callable[[],
 
 
 def beside_the_chain(
-    search: Search, before: NDArray[np.bool_], chain: Chain, most: int, *, until: Callable[[], bool] | None = None
+    search: Search,
+    before: NDArray[np.bool_],
+    work: Decomposition,
+    most: int,
+    *,
+    until: Callable[[], bool] | None = None,
 ) -> None:
     """The hub bound, where something jumps over the chain."""
     table, group = tables(search.problem), search.problem.group
-    op = pick_hub(table, before, chain)
-    if op is None:
+    found = pick_hub(table, before, work.chain, most)
+    if found is None:
         return
-    longer = through(table, before, chain, op, most)
-    hub = make_hub(before, longer, op)
+    op, chain = found
+    hub = make_hub(before, chain, op)
     if hub is not None:
-        branch(search, Decomposition.of(table, group, longer, search.seed), hub, until=until)
+        if chain.ops != work.chain.ops:
+            work = Decomposition.of(table, group, chain, search.seed)
+        branch(search, work, hub, until=until)
 
 
 def _claim(search: Search, bound: int, upper: int, name: str) -> None:
@@ -346,7 +366,7 @@ def _solve(search: Search) -> None:
             work = Decomposition.of(table, problem.group, chain, search.seed)
             decompose(search, work)
             if not work.complete and not search.is_over:
-                beside_the_chain(search, before, chain, most)
+                beside_the_chain(search, before, work, most)
     if not search.is_over and len(problem.graph.ops) <= LONGEST_BLOCK:
         search.run(solvers()["cp-sat"])  # ops beside every chain, memory that binds
     if search.best is None:
@@ -354,15 +374,16 @@ def _solve(search: Search) -> None:
 
 
 def chains(table: Tables, before: NDArray[np.bool_]) -> list[tuple[Chain, int]]:
-    """Different chains by size of their blocks; one that holds everything is the last."""
+    """Different chains by size of their blocks, small ones first; one that holds everything is the last."""
     found: list[tuple[Chain, int]] = []
-    for most in (*SIZES, len(table.time)):
+    for most in SIZES:
         chain = pick_chain(table, before, most)
         if not found or chain.ops != found[-1][0].ops:
             found.append((chain, most))
         if chain.inside >= 1.0:
             break
-    return found
+    most_inside = max(chain.inside for chain, _ in found)
+    return [entry for entry in found if entry[0].inside >= ENOUGH * most_inside]
 
 
 SOLVER = Solver("decompose", "blocks between cuts, solved exactly and joined by a shortest path", _solve)

@@ -16,7 +16,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.milp_nodes import Node, Row, reachable
-from weftline.place.order_build import running_bytes
+from weftline.place.running_bytes import running_bytes
 from weftline.place.windows import Windows
 from weftline.simulate.tables import Tables
 

@@ -31,7 +31,8 @@ FEW_PAIRS = 30
 WORK = 3000
 """Nodes of the search tree under a work limit."""
 CLOSING = 0.5
-"""Seconds kept for ending HiGHS and for reading the answer."""
+OVERTIME = 0.05
+"""Seconds, and share of the time left, kept because HiGHS ends late and its answer has to be read."""
 LEAK = 1e-5
 """Share by which the tolerances of HiGHS may make a bound too large, generously."""
 
@@ -76,7 +77,9 @@ def _solve_model(attempt: Attempt) -> Answer | None:
 
 
 def _run(search: Search, model: MilpModel, pairs: int) -> MilpAnswer:
-    left = None if search.seconds_left is None else search.seconds_left - CLOSING
+    left = search.seconds_left
+    if left is not None:
+        left -= CLOSING + min(OVERTIME * left, 2.0)
     seconds, nodes = (left, None) if search.work_limit is None else (None, WORK)
     if pairs <= FEW_PAIRS:
         return solve_here(model.model, seconds=seconds, nodes=nodes, seed=search.seed)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from weftline.graph.arrays import Indices, Ints
+from weftline.place.running_bytes import running_bytes
 from weftline.place.windows import Windows
 from weftline.simulate.tables import Tables
 
-__all__ = ["OrderBuild", "Sent", "running_bytes"]
+__all__ = ["OrderBuild", "Sent"]
 
 MOST_BYTES = 2**50
 """Larger sums of bytes are rounded down to a larger unit, which only relaxes the limit."""
@@ -350,15 +349,3 @@ class OrderBuild:
         users = self._table.tied_of[self._table.tied_ptr[weight] : self._table.tied_ptr[weight + 1]].tolist()
         literals = [self.place[op][device] for op in users if device in self.place[op]]
         return self._any(literals) if literals else None
-
-
-def running_bytes(table: Tables) -> Ints:
-    """(n,): bytes of inputs, outputs and workspace, all on the op's device while it runs; 0 under the static rule."""
-    if not table.dynamic:
-        return np.zeros(len(table.time), np.int64)
-    need = table.workspace_bytes.astype(np.int64)
-    tensor = np.repeat(np.arange(len(table.producer)), np.diff(table.consumer_ptr))
-    np.add.at(need, table.consumer_of, table.tensor_bytes[tensor])
-    made = table.producer >= 0
-    np.add.at(need, table.producer[made], table.tensor_bytes[made])
-    return need

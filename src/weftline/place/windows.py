@@ -20,6 +20,8 @@ from weftline.simulate.tables import Tables
 __all__ = ["NEVER", "Windows", "windows"]
 
 NEVER = 2**61
+ROUNDS = 500
+"""Passes over the graph at most; windows are valid after every one of them."""
 
 
 class Windows(NamedTuple):
@@ -52,7 +54,7 @@ def _shrink(
     """Fill the three arrays -> an op without a device, or -1."""
     n, devices = table.time.shape
     allowed = np.ones((groups, devices), np.bool_)
-    while True:
+    for _ in range(ROUNDS):
         _share(group, ok, allowed)
         for op in range(n):
             _head(table, group, op, est, ok)
@@ -71,6 +73,11 @@ def _shrink(
                 return op
         if not changed:
             return -1
+    _share(group, ok, allowed)
+    for op in range(n):
+        if not ok[op].any():
+            return op
+    return -1
 
 
 @part

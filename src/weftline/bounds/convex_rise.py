@@ -1,0 +1,145 @@
+"""Rising targets for the convex-set bound where the search over sets goes along a tree: each search is exact and quick.
+
+So every round asks for the heaviest sets under weights between the master's and the best ones so far (a set that does
+not contradict the best weights moves them), and every answer is a bound: the cheapest set that is heavy enough. In: a
+`Prover` with a tree. Out: bounds, told by the prover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.bounds.convex_graph import pack
+from weftline.bounds.convex_master import Master, whole
+from weftline.bounds.convex_pool import draw_sets
+from weftline.bounds.convex_prove import Members, Prover
+from weftline.graph.arrays import Ints
+
+__all__ = ["rise"]
+
+WEIGHT = 2**20
+"""Weights are scaled so that a stage's share is about this much."""
+CLOSE = 0.001
+"""Stop when what the program can and cannot refute are this close."""
+STAY = 0.6
+"""How much of the best weights is in the next: those of a program that lacks columns are wild."""
+LEAVE = 0.02
+"""So little of them is none."""
+SETS = 10
+"""The heaviest sets of one search that the master gets."""
+RUNS, LENGTH, MANY = 20, 4, 60
+"""Annealing for more sets: runs, steps of each per piece, sets at most."""
+LIGHT = 0.3
+"""Of annealing, sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
+SELDOM = 16
+"""Rounds without annealing after it found nothing, at most."""
+FIRST, NEXT, LOWER = 0.4, 0.35, 0.5
+"""The first target, the next after a proof, and after a target that is too high or hard: share of the way up."""
+SHARE = 0.25
+"""Of the budget, for one target."""
+ROUND = 50
+"""Nodes that a round counts for beside those of its searches, where work is limited."""
+
+
+def rise(prover: Prover, start_blocks: Sequence[Members], seed: int) -> None:
+    """Prove better and better bounds until the budget is spent or the program cannot refute more."""
+    _Rise(prover, seed).run(start_blocks)
+
+
+class _Rise:
+    def __init__(self, prover: Prover, seed: int) -> None:
+        self.prover, self.budget, self.stages, self.n = prover, prover.budget, prover.stages, prover.n
+        self.master = Master(self.n, self.stages)
+        self.random = np.random.default_rng(seed)
+        self.centre: NDArray[np.float64] | None = None
+        """The best weights so far, such that no set cheaper than the target weighs more than 1."""
+        self.cover = 0.0
+        """Sets that these weights show to be needed."""
+        self.pause = self.waiting = 0
+
+    def run(self, start_blocks: Sequence[Members]) -> None:
+        """Targets go up a part of the way to what is known to be too high."""
+        for block in start_blocks:
+            self._add(np.asarray(block, np.bool_))
+        for piece in range(self.n):
+            self._add(np.arange(self.n) == piece)
+        low = max(int(self.prover.graph.work.sum()) // self.stages, 1)
+        high = self.prover.upper() + 1
+        part = FIRST
+        while self.budget.spent < 1.0:
+            high = min(high, self.prover.upper() + 1)
+            low = max(low, self.prover.proved)
+            if high - low <= max(1, CLOSE * high):
+                return
+            target = min(max(low + int(part * (high - low)), low + int(CLOSE * high / 2) + 1), high - 1)
+            outcome = self._try(target)
+            if outcome == "too high":
+                high = target
+            part = NEXT if outcome == "proved" else LOWER if outcome == "too high" else LOWER * part
+            if outcome == "too hard" and target - low <= CLOSE * high:
+                return
+
+    def _add(self, members: Members) -> bool:
+        return self.master.add(members, self.prover.cost(members))
+
+    def _try(self, target: int) -> str:
+        """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
+        self.prover.aim(target)
+        self.master.aim(target)
+        self.cover = 0.0
+        begun, stay = self.budget.spent, STAY
+        while self.budget.spent < 1.0:
+            if self.budget.spent > begun + SHARE:
+                return "too hard"
+            solved = self.master.solve()
+            if solved is None:
+                return "too hard"
+            count, weights, used = solved
+            if count <= self.stages + 1e-6:
+                return "too high"
+            self.budget.nodes += ROUND
+            trial = weights if self.centre is None else stay * self.centre + (1 - stay) * weights
+            if trial.sum() <= self.stages * (1 + 1e-9):
+                trial = weights
+            outcome, fresh = self._price(trial, used, target)
+            if outcome != "found":
+                return outcome
+            if not fresh and stay < LEAVE:
+                return "too hard"
+            stay = min(STAY, 1.3 * stay + 0.01) if fresh else stay / 2
+        return "stopped"
+
+    def _price(self, trial: NDArray[np.float64], used: list[int], target: int) -> tuple[str, int]:
+        """Sets that the master lacks -> found (or how the search ended), and how many are new."""
+        share = float(trial.sum()) / self.stages
+        pi = whole(trial / share, WEIGHT)
+        least = -(-int(pi.sum()) // self.stages)
+        wanted = min(least, max(1, int(WEIGHT * (1 + LIGHT * (share - 1)) / share)))
+        fresh = self._draw(pi, target, wanted, used)
+        outcome, heaviest, found = self.prover.heaviest(pi, least, target, self.budget.nodes_of(SHARE))
+        if outcome == "proved":
+            self.centre = trial
+        if outcome == "too hard":
+            return ("found" if fresh else outcome), fresh
+        if outcome == "found" and int(pi.sum()) > self.cover * heaviest:
+            self.cover = int(pi.sum()) / heaviest
+            self.centre = trial / share * (WEIGHT / heaviest)
+        return outcome, fresh + sum([self._add(members) for members in found[:SETS]])
+
+    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> int:
+        """Anneal from sets in use -> number of new sets; less and less often when there are none."""
+        if self.waiting > 0:
+            self.waiting -= 1
+            return 0
+        prover = self.prover
+        starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
+        found = np.zeros((MANY, prover.words), np.uint64)
+        seed = int(self.random.integers(2**31))
+        count = draw_sets(prover.graph, pi, target, wanted, starts, RUNS, LENGTH * self.n, seed, found, prover.stop)
+        fresh = sum([self._add(members) for members in prover.members(found[:count])])
+        self.pause = 0 if fresh > 1 else min(SELDOM, 2 * self.pause + 1)
+        self.waiting = self.pause
+        return fresh
