@@ -40,8 +40,8 @@ forbid = [{ op = "/encoder/*", device = "host" }]
 def main() -> None:
     """The same model with and without limits."""
     graph = zoo_graph("bert", layers=2)
-    limited = wl.plan(graph, wl.Cluster.parse(DEVICES + LIMITS))
-    free = wl.plan(graph, wl.Cluster.parse(DEVICES))
+    limited = wl.plan(graph, wl.Cluster.parse(DEVICES + LIMITS), work_limit=10)
+    free = wl.plan(graph, wl.Cluster.parse(DEVICES), work_limit=10)
     for name, plan in (("with limits", limited), ("without", free)):
         print(f"{name}: {plan.value_ns} ns, gap {plan.gap:.1%}, ops {dict(Counter(plan.placement.values()))}")
     print(wl.diff(limited, free))

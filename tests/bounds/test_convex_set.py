@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
 
+from weftline.bounds import convex_tree
 from weftline.bounds.bottleneck import bottleneck_bound
 from weftline.bounds.convex_set import convex_set_bound
 from weftline.coarsen import make_pieces, reduce_exactly
@@ -39,9 +40,14 @@ def holds(pieces: Pieces, value: int, witness: dict[str, object]) -> bool:
     return value == scale * target and pi.sum() > 0 and not (cheap & (sets @ pi >= least)).any()
 
 
+@pytest.mark.parametrize("rows", [0, convex_tree.MOST_ROWS])
 @pytest.mark.parametrize("start", range(0, 80, 20))
-def test_never_above_the_optimum(start: int) -> None:
-    """Tests bound <= optimum, rising bounds, and witnesses by enumeration, with a loose and a tight known value."""
+def test_never_above_the_optimum(start: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests bound <= optimum, rising bounds, and witnesses by enumeration, with a loose and a tight known value.
+
+    With branch and bound (no rows are allowed for a tree) and along trees.
+    """
+    monkeypatch.setattr(convex_tree, "MOST_ROWS", rows)
     close = 0
     for seed in range(start, start + 20):
         problem = equal_problem(seed, max_ops=7)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weftline.bounds.chain import pick_chain, reach
+from weftline.bounds.chain import Chains, reach
 from weftline.place.decompose import SOLVER, Decomposition, decompose
 from weftline.problem.load import load_problem
 from weftline.search import Search
@@ -36,7 +36,7 @@ def test_closes_a_published_instance() -> None:
     """Tests that the blocks of GoogLeNet hold everything, and that their bounds rise above the path bound."""
     problem, _ = load_problem(DATA / "GoogLeNet.json")
     table = tables(problem)
-    chain = pick_chain(table, reach(table), 60)
+    chain = Chains(table, reach(table)).pick(60)
     assert chain.inside == pytest.approx(1.0)
     work = Decomposition.of(table, problem.group, chain)
     assert work.complete

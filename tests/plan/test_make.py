@@ -198,7 +198,7 @@ def test_options_that_make_no_sense(options: dict[str, float]) -> None:
 
 
 def test_default_stop_rules() -> None:
-    """Tests that a throughput search without limits has a time limit and a gap, recorded; latency has neither."""
+    """Tests that a search without limits has a time limit and a gap, recorded."""
     used = make_plan(_problem("throughput"), solver="greedy").provenance
     assert (used.time_limit, used.work_limit, used.gap) == (DEFAULT_SECONDS, None, DEFAULT_GAP)
     used = make_plan(_problem("throughput"), solver="greedy", work_limit=5, gap=0.0).provenance
@@ -206,7 +206,7 @@ def test_default_stop_rules() -> None:
     used = make_plan(_problem("throughput"), solver="greedy", time_limit=7).provenance
     assert (used.time_limit, used.gap) == (7, DEFAULT_GAP)
     used = make_plan(_problem()).provenance
-    assert (used.time_limit, used.work_limit, used.gap) == (None, None, 0.0)
+    assert (used.time_limit, used.work_limit, used.gap) == (DEFAULT_SECONDS, None, DEFAULT_GAP)
 
 
 def test_a_start_is_offered_first(monkeypatch: pytest.MonkeyPatch) -> None:

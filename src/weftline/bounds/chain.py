@@ -14,16 +14,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.graph.arrays import Indices
+from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.jit import kernel
 from weftline.simulate.tables import Tables, edge_readers
 
-__all__ = ["Chain", "chain_of", "pick_chain", "reach", "through"]
+__all__ = ["Chain", "Chains", "chain_of", "reach", "through"]
 
 MOST_OPS = 12_000
 """Above it the table of who comes before whom (a byte per pair) is not made."""
 MOST_CANDIDATES = 1_800
 """Ops that may stand in the chain: products of matrices of this size are made."""
+EFFORT = 4e9
+"""Ops x candidates x candidates: so many products are made, twice."""
 EDGE_SHARE = 0.3
 """How much communication inside a block counts beside work: it makes blocks harder only in part."""
 BONUS = 1e-6
@@ -65,17 +67,28 @@ def reach(table: Tables) -> Bools:
     return before
 
 
-def pick_chain(table: Tables, before: Bools, most: int) -> Chain:
-    """The best chain whose blocks have at most so many ops."""
-    work, wire = _least_work(table), _least_transfers(table)
-    total = float(work.sum() + EDGE_SHARE * wire.sum()) or 1.0
-    comparable = before.sum(axis=0, dtype=np.int64) + before.sum(axis=1, dtype=np.int64)
-    able = np.sort(np.argsort(-comparable, kind="stable")[:MOST_CANDIDATES]).astype(np.int32)
-    count, held = _between(table, before, able, (work / total).astype(np.float32), (wire / total).astype(np.float32))
-    early, late = _open_ends(table, before, able, work / total, wire / total, most)
-    own = (work[able] / total).astype(np.float64)
-    places = _longest(count, held, before[np.ix_(able, able)], own, early, late, most)
-    return chain_of(table, before, able[places], most)
+class Chains:
+    """Chains of one problem for several sizes of blocks; what they share is computed once."""
+
+    def __init__(self, table: Tables, before: Bools) -> None:
+        self._table, self._before = table, before
+        work, wire = _least_work(table), _least_transfers(table)
+        total = float(work.sum() + EDGE_SHARE * wire.sum()) or 1.0
+        work, wire = work / total, wire / total
+        comparable = before.sum(axis=0, dtype=np.int64) + before.sum(axis=1, dtype=np.int64)
+        most = min(MOST_CANDIDATES, int((EFFORT / max(1, len(work))) ** 0.5))
+        self._able = np.sort(np.argsort(-comparable, kind="stable")[:most]).astype(np.int32)
+        self._count, self._held = _between(table, before, self._able, work.astype(np.float32), wire.astype(np.float32))
+        self._ends = _open_ends(table, before, self._able, work, wire)
+        self._own = work[self._able]
+
+    def pick(self, most: int) -> Chain:
+        """The best chain whose blocks have at most so many ops."""
+        able, before = self._able, self._before
+        (early, early_ops), (late, late_ops) = self._ends
+        early, late = np.where(early_ops > most, 0.0, early), np.where(late_ops > most, 0.0, late)
+        places = _longest(self._count, self._held, before[np.ix_(able, able)], self._own, early, late, most)
+        return chain_of(self._table, before, able[places], most)
 
 
 def chain_of(table: Tables, before: Bools, ops: Indices, most: int) -> Chain:
@@ -119,19 +132,17 @@ def _least_transfers(table: Tables) -> NDArray[np.float64]:
 
 
 def _open_ends(
-    table: Tables, before: Bools, able: Indices, work: NDArray[np.float64], wire: NDArray[np.float64], most: int
-) -> tuple[Floats, Floats]:
-    """(c,), (c,): work and communication before each candidate, and after it; nothing where it is too many ops."""
-    target = edge_readers(table)
-    source = table.edge_maker.astype(np.int64)
-    gain = np.concatenate([work, EDGE_SHARE * wire])
-    found = []
+    table: Tables, before: Bools, able: Indices, work: NDArray[np.float64], wire: NDArray[np.float64]
+) -> list[tuple[NDArray[np.float64], Ints]]:
+    """Before each candidate, then after it: work and communication, and how many ops."""
+    target, source = edge_readers(table), table.edge_maker.astype(np.int64)
+    found: list[tuple[NDArray[np.float64], Ints]] = []
     for near, end in ((before[able], target), (before[:, able].T, source)):
         closed = near.copy()
         closed[np.arange(len(able)), able] = True
-        value = np.concatenate([near, closed[:, end]], axis=1) @ gain
-        found.append(np.where(near.sum(axis=1) > most, 0.0, value).astype(np.float32))
-    return found[0], found[1]
+        value = near.astype(np.float64) @ work + closed[:, end].astype(np.float64) @ (EDGE_SHARE * wire)
+        found.append((value, near.sum(axis=1, dtype=np.int64)))
+    return found
 
 
 def _between(table: Tables, before: Bools, able: Indices, work: Floats, wire: Floats) -> tuple[Floats, Floats]:
@@ -162,8 +173,8 @@ def _longest(
     held: Floats,
     before: Bools,
     own: NDArray[np.float64],
-    early: Floats,
-    late: Floats,
+    early: NDArray[np.float64],
+    late: NDArray[np.float64],
     most: int,
 ) -> Indices:
     """Places of the best chain among the candidates."""

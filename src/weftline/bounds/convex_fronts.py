@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.bounds.convex_graph import FINE, Bits
-from weftline.bounds.convex_tree import Tree
+from weftline.bounds.convex_tree import VALUES, Tree
 from weftline.graph.arrays import Ints
 from weftline.simulate.jit import kernel, part
 
@@ -235,6 +235,19 @@ def _range(tree: Tree, fronts: Fronts, at: int, many: int, row: int) -> tuple[in
 
 
 @part
+def _may_do(tree: Tree, pi: Ints, up: Ints, at: int, many: int, row: int, bound: Ints) -> bool:
+    """Can a row be part of a set that is wanted, for all that the prices tell?"""
+    weight = pi[tree.piece[row]] if tree.piece[row] >= 0 else 0
+    for p in range(len(up)):
+        value = FINE * tree.cost[row] - bound[0, p] * weight
+        for c in range(at, at + many):
+            value += up[p, tree.child[c]]
+        if value > bound[1, p]:
+            return False
+    return True
+
+
+@part
 def _row(
     tree: Tree, pi: Ints, fronts: Fronts, at: int, many: int, row: int, floor: int, width: int, box: Ints, bound: Ints
 ) -> bool:
@@ -313,6 +326,7 @@ def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> i
         _downwards(tree, pi, bound[0, p], up[p], rest[p])
     fronts.bucket_cost[:] = NONE
     fronts.bucket_weight[:] = -NONE
+    live = np.zeros(VALUES, np.int64)
     bases = np.zeros(len(tree.children) + 1, np.int64)
     waiting = top = 0
     for step in range(len(tree.children)):
@@ -326,22 +340,23 @@ def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> i
                 alive = alive and up[p, state] <= bound[1, p]
             if not alive:
                 continue
+            rows = 0
             for row in range(first_row[state], first_row[state + 1]):
                 at = tree.child_ptr[step] + (row - row_ptr[step]) * many
                 low, high = _range(tree, fronts, at, many, row)
-                if low < target:
+                if low < target and _may_do(tree, pi, up, at, many, row, bound):
                     floor = min(floor, low)
                     highest = max(highest, min(high, target - 1))
-            if highest < 0:
+                    live[rows] = row
+                    rows += 1
+            if rows == 0:
                 continue
             width = (highest - floor) // buckets + 1
-            for row in range(first_row[state], first_row[state + 1]):
-                at = tree.child_ptr[step] + (row - row_ptr[step]) * many
-                if _range(tree, fronts, at, many, row)[0] >= target:
-                    continue
+            for r in range(rows):
+                at = tree.child_ptr[step] + (live[r] - row_ptr[step]) * many
                 for p in range(prices):
                     bound[1, p] = limit - bound[0, p] * least - rest[p, state]
-                if stop[0] != 0 or not _row(tree, pi, fronts, at, many, row, floor, width, box, bound):
+                if stop[0] != 0 or not _row(tree, pi, fronts, at, many, live[r], floor, width, box, bound):
                     return -1
             used = (highest - floor) // width + 1
             count = _gather(fronts, 0, used, fronts.cost, fronts.weight, fronts.members, top)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.bounds.convex_fronts import last_front, make_fronts
+from weftline.bounds.convex_fronts import Fronts, last_front, make_fronts
 from weftline.bounds.convex_graph import PRECISION, Bits, Graph, make_graph
 from weftline.bounds.convex_search import find_conflicts, search
 from weftline.bounds.convex_state import State, make_state
-from weftline.bounds.convex_tree import make_tree
+from weftline.bounds.convex_tree import HALVES, Tree, make_tree
 from weftline.coarsen.pieces import Pieces
 from weftline.graph.arrays import Ints
 
@@ -27,8 +28,8 @@ OnBound = Callable[[int, dict[str, object]], None]
 """(bound in ns, witness): called for each better proved bound."""
 Members = NDArray[np.bool_]
 BUCKETS = 1024
-PAIRS = 5000
-"""Pairs along a tree that count as one node of branch and bound."""
+PAIRS, ROWS = 5000, 20
+"""Pairs along a tree that count as one node of branch and bound; pairs that a row counts for."""
 DEEPEST = 200
 """Rows of the search: pieces decided to be in, one after another."""
 
@@ -95,8 +96,19 @@ class Prover:
         self.target = -1
         self.multiplier = 4096
         self.proved = 0
-        self.tree = make_tree(pieces, self.graph)
-        self.fronts = None if self.tree is None else make_fronts(self.tree, self.words, BUCKETS)
+        self.pieces = pieces
+        self.effort = 0
+        """Pairs that the last search along the tree looked at, and its rows."""
+
+    @cached_property
+    def tree(self) -> Tree | None:
+        """How the graph falls apart, if it does."""
+        return make_tree(self.pieces, self.graph)
+
+    @cached_property
+    def fronts(self) -> Fronts | None:
+        """Space for searches along the tree."""
+        return None if self.tree is None else make_fronts(self.tree, self.words, BUCKETS)
 
     def upper(self) -> int:
         """Best known value in scaled units."""
@@ -142,12 +154,14 @@ class Prover:
 
         The cheapest set that is heavy enough gives a bound, if not the target.
         """
-        assert self.tree is not None and self.fronts is not None
+        assert self.tree is not None
+        assert self.fronts is not None
         fronts = self.fronts
-        box = np.array([target, least, 0, PAIRS * limit, self.multiplier], np.int64)
+        box = np.array([HALVES * target, least, 0, PAIRS * limit, self.multiplier], np.int64)
         begun = monotonic()
         count = last_front(self.tree, weights, fronts, box, self.stop)
-        self.budget.count(1 + int(box[2]) // PAIRS, monotonic() - begun)
+        self.effort = int(box[2]) + ROWS * len(self.tree.cost)
+        self.budget.count(self.effort // PAIRS, monotonic() - begun)
         self.multiplier = max(1, int(box[4]))
         if count < 0:
             return "too hard", 0, []
@@ -155,7 +169,7 @@ class Prover:
         if not len(heavy):
             self.tell(weights, target)
             return "proved", 0, []
-        self.tell(weights, int(fronts.cost[heavy[0]]))
+        self.tell(weights, -(-int(fronts.cost[heavy[0]]) // HALVES))
         found = [m for m in self.members(fronts.members[heavy[::-1]]) if self.cost(m) < target]
         return "found", int(fronts.weight[heavy[-1]]), found
 

@@ -34,9 +34,13 @@ RUNS, LENGTH, MANY = 20, 4, 60
 """Annealing for more sets: runs, steps of each per piece, sets at most."""
 LIGHT = 0.3
 """Of annealing, sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
+DEAR = 10_000_000
+"""A search along the tree that looks at so many pairs waits until annealing finds nothing."""
 SELDOM = 16
 """Rounds without annealing after it found nothing, at most."""
-FIRST, NEXT, LOWER = 0.4, 0.35, 0.5
+MOST, KEEP = 8, 4
+"""Sets per piece above which a master is renewed, and how many stay."""
+FIRST, NEXT, LOWER = 0.4, 0.2, 0.5
 """The first target, the next after a proof, and after a target that is too high or hard: share of the way up."""
 SHARE = 0.25
 """Of the budget, for one target."""
@@ -88,6 +92,7 @@ class _Rise:
     def _try(self, target: int) -> str:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
         self.prover.aim(target)
+        self._renew()
         self.master.aim(target)
         self.cover = 0.0
         begun, stay = self.budget.spent, STAY
@@ -112,13 +117,27 @@ class _Rise:
             stay = min(STAY, 1.3 * stay + 0.01) if fresh else stay / 2
         return "stopped"
 
+    def _renew(self) -> None:
+        """A master with few sets is quick: leave out those that the best weights find light."""
+        if self.centre is None or len(self.master.cost) < MOST * self.n:
+            return
+        old = self.master
+        heavy = np.array(old.members) @ self.centre
+        self.master = Master(self.n, self.stages)
+        for place in np.argsort(-heavy, kind="stable")[: KEEP * self.n].tolist():
+            self.master.add(old.members[place], old.cost[place])
+        for piece in range(self.n):
+            self._add(np.arange(self.n) == piece)
+
     def _price(self, trial: NDArray[np.float64], used: list[int], target: int) -> tuple[str, int]:
         """Sets that the master lacks -> found (or how the search ended), and how many are new."""
         share = float(trial.sum()) / self.stages
         pi = whole(trial / share, WEIGHT)
         least = -(-int(pi.sum()) // self.stages)
         wanted = min(least, max(1, int(WEIGHT * (1 + LIGHT * (share - 1)) / share)))
-        fresh = self._draw(pi, target, wanted, used)
+        fresh, heavy = self._draw(pi, target, wanted, used)
+        if heavy >= least and self.prover.effort > DEAR:
+            return "found", fresh
         outcome, heaviest, found = self.prover.heaviest(pi, least, target, self.budget.nodes_of(SHARE))
         if outcome == "proved":
             self.centre = trial
@@ -129,17 +148,18 @@ class _Rise:
             self.centre = trial / share * (WEIGHT / heaviest)
         return outcome, fresh + sum([self._add(members) for members in found[:SETS]])
 
-    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> int:
-        """Anneal from sets in use -> number of new sets; less and less often when there are none."""
+    def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> tuple[int, int]:
+        """Anneal from sets in use -> number of new sets, largest weight; less and less often when there are none."""
         if self.waiting > 0:
             self.waiting -= 1
-            return 0
+            return 0, 0
         prover = self.prover
         starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
         found = np.zeros((MANY, prover.words), np.uint64)
         seed = int(self.random.integers(2**31))
         count = draw_sets(prover.graph, pi, target, wanted, starts, RUNS, LENGTH * self.n, seed, found, prover.stop)
-        fresh = sum([self._add(members) for members in prover.members(found[:count])])
+        sets = [members for members in prover.members(found[:count]) if self._add(members)]
+        fresh = len(sets)
         self.pause = 0 if fresh > 1 else min(SELDOM, 2 * self.pause + 1)
         self.waiting = self.pause
-        return fresh
+        return fresh, max((int(pi[members].sum()) for members in sets), default=0)

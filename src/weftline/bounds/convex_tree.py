@@ -19,15 +19,17 @@ from weftline.bounds.convex_graph import Graph
 from weftline.coarsen.pieces import Pieces
 from weftline.graph.arrays import Indices, Ints
 
-__all__ = ["MOST_ROWS", "Tree", "make_tree"]
+__all__ = ["HALVES", "MOST_ROWS", "VALUES", "Tree", "make_tree"]
 
-MOST_ROWS = 120_000
+MOST_ROWS = 400_000
 """Of all steps together."""
 WIDEST = 18
 """Variables around one that is eliminated: their values must fit one integer."""
-TRIES = 6
-BASE = 6
+TRIES = 12
+VALUES = 6
 """Values of a variable at most: a tensor's maker is at 0, 1, 2 and it is paid for or not."""
+HALVES = 2
+"""Costs of a tree are twice those of the graph, so that half a cost is a number."""
 
 Values = NDArray[np.int64]
 
@@ -45,7 +47,7 @@ class Tree(NamedTuple):
     first_row: Indices
     """State -> its first row; one more at the end."""
     cost: Ints
-    """Row -> what the values decide: the work of the piece, tensors."""
+    """Row -> HALVES times what the values decide: the work of the piece, tensors."""
     piece: Indices
     """Row -> the piece that is in the block, or -1."""
     child_ptr: Indices
@@ -97,13 +99,13 @@ def _relations(pieces: Pieces, graph: Graph) -> tuple[_Relations, list[int]]:
             continue
         if len(readers) <= 2:  # cut where its pieces are not together: half the cost between each two of three
             for reader in readers:
-                relations.add(maker, reader, price // len(readers) * _CUT)
+                relations.add(maker, reader, HALVES * price // len(readers) * _CUT)
             if len(readers) == 2:
-                relations.add(readers[0], readers[1], (price - price // 2) * _CUT)
+                relations.add(readers[0], readers[1], price * _CUT)
             continue
         variable = len(relations.size)
-        relations.size.append(6)
-        paid.append(price)
+        relations.size.append(VALUES)
+        paid.append(HALVES * price)
         in_order = [(maker, reader) in waiting for reader in readers]
         relations.add(maker, variable, np.where(np.arange(6) == 5, -1, _MADE) if all(in_order) else _MADE)
         for reader, ordered in zip(readers, in_order, strict=True):
@@ -147,7 +149,9 @@ def make_tree(pieces: Pieces, graph: Graph) -> Tree | None:
     relations, paid = _relations(pieces, graph)
     orders = [_order(relations, seed) for seed in range(TRIES)]
     n = len(graph.work)
-    steps = min(orders, key=lambda order: sum(float(np.prod([2.2 if v < n else 3.2 for v in near])) for _, near in order))
+    steps = min(
+        orders, key=lambda order: sum(float(np.prod([2.2 if v < n else 3.2 for v in near])) for _, near in order)
+    )
     if max((len(near) for _, near in steps), default=0) > WIDEST:
         return None
     number = {variable: i for i, (variable, _) in enumerate(steps)}
@@ -193,7 +197,7 @@ class _Rows:
         if variable >= 0:
             mine, n = values[:, 0], len(self.graph.work)
             if variable < n:
-                cost += self.graph.work[variable] * (mine == 1)
+                cost += HALVES * self.graph.work[variable] * (mine == 1)
                 piece[mine == 1] = variable
             else:
                 cost += self.paid[variable - n] * (mine & 1)
@@ -259,5 +263,5 @@ def _key(values: Values) -> Values:
     """Rows of values as integers."""
     key = np.zeros(len(values), np.int64)
     for column in range(values.shape[1]):
-        key = key * BASE + values[:, column]
+        key = key * VALUES + values[:, column]
     return key

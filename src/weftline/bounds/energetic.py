@@ -13,7 +13,7 @@ import numpy as np
 
 from weftline.bounds.energy_rows import Pairs, balance_rows, energy_rows, make_columns, make_items, make_pairs
 from weftline.bounds.linear_program import Program, minimise
-from weftline.bounds.windows import NEVER, Windows, narrow
+from weftline.bounds.windows import NEVER, Windows, windows
 from weftline.graph.arrays import Indices
 from weftline.simulate.tables import Tables
 
@@ -57,9 +57,8 @@ def make_part(table: Tables, group: Indices) -> Part:
 
 def part_windows(part: Part, horizon: int = NEVER) -> Windows | None:
     """Heads and tails, None if nothing ends by the horizon."""
-    able = np.ascontiguousarray(part.table.time >= 0)
-    found = Windows(np.zeros(able.shape, np.int64), np.zeros(able.shape, np.int64), able)
-    return found if narrow(part.table, found, horizon, part.leader) else None
+    found = windows(part.table, horizon, part.leader)
+    return None if found.stuck >= 0 else found
 
 
 def refute(part: Part, horizon: int, *, levels: int = LEVELS, seconds: float = 10.0) -> bool:

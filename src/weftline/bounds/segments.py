@@ -47,7 +47,7 @@ class Segment:
 def make_segments(table: Tables, group: Indices, chain: Chain) -> list[Segment]:
     """One more than the chain has ops: the first and the last are open."""
     made = windows(table, NEVER, group)
-    if made is None:
+    if made.stuck >= 0:
         return []
     found: list[Segment] = []
     ends = (-1, *chain.ops, -1)

@@ -1,8 +1,9 @@
-"""Windows: when each op can run on each device if everything must end by a horizon; and where it cannot run at all.
+"""Head and tail windows: on which devices can an op run, and when, if everything must end within a horizon?
 
-head(i, k) = earliest start of op i on device k, tail(i, k) = time from that start to the end of everything, both along
-paths with communication over devices that are still possible. A device with head + tail beyond the horizon is struck
-out, which makes other heads and tails longer, until nothing changes. Contention is ignored, so nothing is lost.
+In: the flat tables of a problem (or of a block whose end ops have a time on one device only) and a horizon. Out: for
+every op and device the earliest start, the time from its start to the end of everything, and whether the two fit into
+the horizon. Paths with communication only: contention and memory are ignored, so a device that is struck out is struck
+out for every plan within the horizon.
 """
 
 from __future__ import annotations
@@ -16,104 +17,124 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.jit import kernel, part
 from weftline.simulate.tables import Tables
 
-__all__ = ["NEVER", "Windows", "narrow", "windows"]
+__all__ = ["NEVER", "Windows", "windows"]
 
 NEVER = 2**61
+ROUNDS = 500
+"""Passes over the graph at most; windows are valid after every one of them."""
 
 
 class Windows(NamedTuple):
-    """Of n ops on K devices. Heads and tails are `NEVER` where an op cannot run."""
+    """n ops, K devices. Entries of `head` and `tail` mean something only where `able` holds."""
 
     head: Ints
+    """(n, K): no plan within the horizon starts the op earlier on this device."""
     tail: Ints
+    """(n, K): from the start of the op on this device to the end of everything."""
     able: NDArray[np.bool_]
+    """(n, K): False = no plan within the horizon runs the op there."""
+    stuck: int
+    """An op that has no device left, so that no plan exists within the horizon; -1 = every op has one."""
 
 
-def windows(table: Tables, horizon: int = NEVER, group: Indices | None = None) -> Windows | None:
-    """Windows of a whole problem, None if no plan ends by the horizon. `group`: ops that share a device."""
+def windows(table: Tables, horizon: int = NEVER, group: Indices | None = None) -> Windows:
+    """Strike out (op, device) pairs until nothing changes. Ops with the same number in `group` share a device."""
+    n, devices = table.time.shape
+    head, tail = np.zeros((n, devices), np.int64), np.zeros((n, devices), np.int64)
     able = np.ascontiguousarray(table.time >= 0)
-    found = Windows(np.zeros(able.shape, np.int64), np.zeros(able.shape, np.int64), able)
-    return found if narrow(table, found, horizon, np.zeros(0, np.int32) if group is None else group) else None
+    sets = np.arange(n, dtype=np.int32) if group is None else np.ascontiguousarray(group, np.int32)
+    stuck = _shrink(table, horizon, sets, int(sets.max(initial=-1)) + 1, head, tail, able)
+    return Windows(head, tail, able, stuck)
 
 
 @kernel
-def narrow(table: Tables, found: Windows, horizon: int, group: Indices) -> bool:
-    """Fill heads and tails and strike out devices until nothing changes -> whether every op has a device left."""
-    able = found.able
-    while True:
-        if len(group):
-            _share(able, group)
-        _heads(table, found.head, able)
-        _tails(table, found.tail, able)
-        struck = False
-        for op in range(len(able)):
-            left = 0
-            for k in range(able.shape[1]):
-                if able[op, k]:
-                    head, tail = found.head[op, k], found.tail[op, k]
-                    if head >= NEVER or tail >= NEVER or head + tail > horizon:
-                        able[op, k] = False
-                        struck = True
-                    else:
-                        left += 1
-            if left == 0:
-                return False
-        if not struck:
-            return True
+def _shrink(
+    table: Tables, horizon: int, group: Indices, groups: int, head: Ints, tail: Ints, able: NDArray[np.bool_]
+) -> int:
+    """Fill the three arrays -> an op without a device, or -1."""
+    n, devices = table.time.shape
+    allowed = np.ones((groups, devices), np.bool_)
+    for _ in range(ROUNDS):
+        _share(group, able, allowed)
+        for op in range(n):
+            _head(table, group, op, head, able)
+        for op in range(n - 1, -1, -1):
+            _tail(table, group, op, tail, able)
+        changed = False
+        for op in range(n):
+            left = False
+            for k in range(devices):
+                if able[op, k] and head[op, k] + tail[op, k] > horizon:
+                    able[op, k] = False
+                if not able[op, k] and allowed[group[op], k]:
+                    changed = True
+                left = left or able[op, k]
+            if not left:
+                return op
+        if not changed:
+            return -1
+    _share(group, able, allowed)
+    for op in range(n):
+        if not able[op].any():
+            return op
+    return -1
 
 
 @part
-def _share(able: NDArray[np.bool_], group: Indices) -> None:
-    """What one op of a group cannot use, none of them can."""
-    most = 0
-    for op in range(len(group)):
-        most = max(most, group[op])
-    both = np.ones((most + 1, able.shape[1]), np.bool_)
-    for op in range(len(group)):
-        for k in range(able.shape[1]):
-            both[group[op], k] &= able[op, k]
-    for op in range(len(group)):
-        for k in range(able.shape[1]):
-            able[op, k] = both[group[op], k]
-
-
-@part
-def _heads(table: Tables, head: Ints, able: NDArray[np.bool_]) -> None:
+def _share(group: Indices, able: NDArray[np.bool_], allowed: NDArray[np.bool_]) -> None:
+    """A device that one op of a group has lost is lost for all of them."""
     n, devices = able.shape
     for op in range(n):
         for k in range(devices):
-            head[op, k] = 0 if able[op, k] else NEVER
-        for e in range(np.int64(table.edge_ptr[op]), np.int64(table.edge_ptr[op + 1])):
-            maker, row = table.edge_maker[e], table.transfer_row[table.edge_tensor[e]]
-            for k in range(devices):
-                if not able[op, k]:
-                    continue
-                came = NEVER
-                for a in range(devices):
-                    length = table.transfer[row, a, k]
-                    if able[maker, a] and length >= 0 and head[maker, a] < NEVER:
-                        came = min(came, head[maker, a] + table.time[maker, a] + length)
-                head[op, k] = max(head[op, k], came)
+            if not able[op, k]:
+                allowed[group[op], k] = False
+    for op in range(n):
+        for k in range(devices):
+            able[op, k] = allowed[group[op], k]
 
 
 @part
-def _tails(table: Tables, tail: Ints, able: NDArray[np.bool_]) -> None:
-    n, devices = able.shape
-    for op in range(n - 1, -1, -1):
-        for k in range(devices):
-            tail[op, k] = table.time[op, k] if able[op, k] else NEVER
-            if not able[op, k]:
-                continue
-            after = 0
-            for o in range(table.output_ptr[op], table.output_ptr[op + 1]):
-                tensor = table.output_of[o]
-                row = table.transfer_row[tensor]
-                for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
-                    reader = table.consumer_of[c]
-                    left = NEVER
-                    for b in range(devices):
+def _head(table: Tables, group: Indices, op: int, head: Ints, able: NDArray[np.bool_]) -> None:
+    """Earliest starts of an op from those of the ops before it; a device that no input can reach is struck out."""
+    devices = table.time.shape[1]
+    for k in range(devices):
+        if not able[op, k]:
+            continue
+        ready = 0
+        for e in range(np.int64(table.edge_ptr[op]), np.int64(table.edge_ptr[op + 1])):
+            maker, row = np.int64(table.edge_maker[e]), table.transfer_row[np.int64(table.edge_tensor[e])]
+            came = NEVER
+            for a in range(devices):
+                if able[maker, a] and (a == k or group[maker] != group[op]):
+                    length = table.transfer[row, a, k]
+                    if length >= 0:
+                        came = min(came, head[maker, a] + table.time[maker, a] + length)
+            ready = max(ready, came)
+        if ready >= NEVER:
+            able[op, k] = False
+        head[op, k] = ready
+
+
+@part
+def _tail(table: Tables, group: Indices, op: int, tail: Ints, able: NDArray[np.bool_]) -> None:
+    """The same from behind, the op's own time included."""
+    devices = table.time.shape[1]
+    for k in range(devices):
+        if not able[op, k]:
+            continue
+        after = 0
+        for o in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[o]
+            row = table.transfer_row[tensor]
+            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+                reader = table.consumer_of[c]
+                left = NEVER
+                for b in range(devices):
+                    if able[reader, b] and (b == k or group[reader] != group[op]):
                         length = table.transfer[row, k, b]
-                        if able[reader, b] and length >= 0 and tail[reader, b] < NEVER:
+                        if length >= 0:
                             left = min(left, length + tail[reader, b])
-                    after = max(after, left)
-            tail[op, k] = min(NEVER, tail[op, k] + after)
+                after = max(after, left)
+        if after >= NEVER:
+            able[op, k] = False
+        tail[op, k] = table.time[op, k] + after

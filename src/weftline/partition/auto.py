@@ -38,7 +38,7 @@ FIRST_EXACT = 0.15
 SMALL, SMALL_EXACT = 40, 0.5
 """So few pieces are more for exact search than for bounds by sets."""
 MORE_IDEALS = 0.5
-CONVEX = 0.92
+CONVEX = 0.97
 SUPERBLOCKS = 0.3
 CONVEX_WORK = 20_000
 EXACT_WORK = 3.0

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.bounds import Bound
-from weftline.bounds.chain import MOST_OPS, Chain, pick_chain, reach
+from weftline.bounds.chain import MOST_OPS, Chain, Chains, reach
 from weftline.bounds.energetic import FINE_LEVELS, NEAR, Part, least_end, refute
 from weftline.bounds.segments import Segment, distances, make_segments, walk
 from weftline.bounds.side_ops import Hub, make_hub, pick_hub, side_bound
@@ -40,7 +40,8 @@ STEPS = 6_000
 """Of annealing a block."""
 EXACT_SECONDS = (2.0, 6.0, 20.0, 60.0)
 """Of CP-SAT on a block, by how often it was tried."""
-EXACT_WORK = (1.0, 3.0, 10.0)
+EXACT_WORK, MOST_EXACT = 1.0, 30
+"""Under a work limit: units of deterministic time of a call, and calls."""
 SIDE_SECONDS = 20.0
 STARTS = ("single-device", "heft", "greedy")
 LONGEST_BLOCK = 400
@@ -75,6 +76,7 @@ class Decomposition:
     seed: int = 0
     complete: bool = False
     """True if the blocks hold every op and every edge."""
+    _calls: int = 0
     _arcs: dict[bytes, dict[tuple[int, int], Arc]] = field(default_factory=dict)
 
     @staticmethod
@@ -173,7 +175,7 @@ class Decomposition:
                 return
             if refute(part, target, levels=FINE_LEVELS):
                 arc.low = target + 1
-            elif len(segment.ops) <= LONGEST_BLOCK:
+            elif len(segment.ops) <= LONGEST_BLOCK and self._calls < MOST_EXACT:
                 self._ask_cp_sat(arc, part.table, part.leader, target, stop, exact_work=exact_work)
                 arc.stage += 1
             else:
@@ -206,7 +208,8 @@ class Decomposition:
         model = OrderModel(table, horizon=target, lower=arc.low, group=group)
         turn = arc.stage - PLANNED
         if exact_work:
-            answer = model.solve(None, stop, work=EXACT_WORK[min(turn, len(EXACT_WORK) - 1)], seed=self.seed)
+            self._calls += 1
+            answer = model.solve(None, stop, work=EXACT_WORK, seed=self.seed)
         else:
             answer = model.solve(EXACT_SECONDS[turn], stop, seed=self.seed)
         if answer.timeline is not None and answer.timeline.value < arc.high:
@@ -376,8 +379,9 @@ def _solve(search: Search) -> None:
 def chains(table: Tables, before: NDArray[np.bool_]) -> list[tuple[Chain, int]]:
     """Different chains by size of their blocks, small ones first; one that holds everything is the last."""
     found: list[tuple[Chain, int]] = []
+    made = Chains(table, before)
     for most in SIZES:
-        chain = pick_chain(table, before, most)
+        chain = made.pick(most)
         if not found or chain.ops != found[-1][0].ops:
             found.append((chain, most))
         if chain.inside >= 1.0:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from weftline.bounds.windows import Windows
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.milp_nodes import Node, Row, reachable
 from weftline.place.running_bytes import running_bytes
-from weftline.place.windows import Windows
 from weftline.simulate.tables import Tables
 
 __all__ = ["SPAN", "MilpModel"]
@@ -35,13 +35,13 @@ class MilpModel:
         self._table, self._horizon, self._group = table, SPAN, group
         self._scale = SPAN / max(1, horizon)
         self._time: list[list[float]] = (table.time * self._scale).tolist()
-        self._est: list[list[float]] = (windows.est * self._scale).tolist()
+        self._est: list[list[float]] = (windows.head * self._scale).tolist()
         self._tail: list[list[float]] = (windows.tail * self._scale).tolist()
         self.model = mathopt.Model()
         by_group: dict[int, dict[int, Any]] = {}
         self.place: list[dict[int, Any]] = []
         """Op -> device -> its binary variable, shared by ops of a group."""
-        for g, row in zip(group.tolist(), windows.ok.tolist(), strict=True):
+        for g, row in zip(group.tolist(), windows.able.tolist(), strict=True):
             if g not in by_group:
                 by_group[g] = {k: self.model.add_binary_variable() for k, yes in enumerate(row) if yes}
                 self._row(dict.fromkeys(by_group[g].values(), 1.0), 1.0, 1.0)

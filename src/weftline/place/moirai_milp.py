@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from weftline.bounds.windows import windows
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.exact_search import Attempt, look_below, start_plan
@@ -17,7 +18,6 @@ from weftline.place.milp_model import SPAN, MilpModel
 from weftline.place.milp_nodes import reachable
 from weftline.place.milp_worker import MilpAnswer, solve_here, solve_in_process
 from weftline.place.order_model import Answer, common_unit, in_units
-from weftline.place.windows import windows
 from weftline.search import Search, Solver
 from weftline.simulate.tables import Tables, tables
 

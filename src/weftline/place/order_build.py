@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from weftline.bounds.windows import Windows
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.running_bytes import running_bytes
-from weftline.place.windows import Windows
 from weftline.simulate.tables import Tables
 
 __all__ = ["OrderBuild", "Sent"]
@@ -55,7 +55,7 @@ class OrderBuild:
         self.model = cp_model.CpModel()
         self._one = self.model.new_constant(1)
         self._time: list[list[int]] = table.time.tolist()
-        self._est: list[list[int]] = windows.est.tolist()
+        self._est: list[list[int]] = windows.head.tolist()
         self._tail: list[list[int]] = windows.tail.tolist()
         self.place: list[dict[int, Any]] = self._places(windows)
         """Op -> device -> the literal that says so, shared by ops of a group; only devices that the windows leave."""
@@ -84,7 +84,7 @@ class OrderBuild:
     def _places(self, windows: Windows) -> list[dict[int, Any]]:
         model, places = self.model, []
         by_group: dict[int, dict[int, Any]] = {}
-        for g, row in zip(self._group.tolist(), windows.ok.tolist(), strict=True):
+        for g, row in zip(self._group.tolist(), windows.able.tolist(), strict=True):
             if g not in by_group:
                 devices = [k for k, yes in enumerate(row) if yes]
                 if len(devices) == 1:

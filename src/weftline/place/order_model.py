@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weftline.bounds.windows import windows
 from weftline.cp_sat import run_model
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.order_build import OrderBuild
-from weftline.place.windows import windows
 from weftline.simulate.tables import Tables
 from weftline.simulate.timeline import Timeline
 
@@ -70,7 +70,7 @@ class OrderModel:
     @property
     def intervals(self) -> int:
         """How many ops and transfers on devices the model has at most, known before it is built."""
-        choices = self.windows.ok.sum(axis=1, dtype=np.int64)
+        choices = self.windows.able.sum(axis=1, dtype=np.int64)
         readers = np.repeat(np.arange(len(choices)), np.diff(self._table.edge_ptr))
         return int(choices.sum() + (choices[self._table.edge_maker.astype(np.int64)] * choices[readers]).sum())
 

@@ -11,7 +11,7 @@ from functools import cache
 import msgspec
 import numpy as np
 
-from weftline.bounds.chain import pick_chain, reach
+from weftline.bounds.chain import Chains, reach
 from weftline.bounds.label_costs import label_costs
 from weftline.bounds.labelling import best_labelling
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
@@ -50,7 +50,7 @@ def prepare() -> None:
     flat = tables(problem)
     search = Search(problem, work_limit=10**6)
     search.offer(np.zeros(len(flat.time), np.int32))
-    chain = pick_chain(flat, reach(flat), 4)
+    chain = Chains(flat, reach(flat)).pick(4)
     decompose(search, Decomposition.of(flat, problem.group, chain), exact=False)
 
 

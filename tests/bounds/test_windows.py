@@ -5,9 +5,9 @@ import pytest
 from tests.place.exact_problems import KINDS, problems
 
 from weftline.bounds import path_bound
+from weftline.bounds.windows import windows
 from weftline.errors import InfeasibleError
 from weftline.place.cp_sat import SOLVER
-from weftline.place.windows import windows
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables
 from weftline.testing.conformance import optimum, solve
@@ -24,10 +24,10 @@ def test_optimal_plan_stays_inside(kind: str) -> None:
         found = windows(tables(problem), least, problem.group)
         ops = np.arange(len(best.placement))
         assert found.stuck == -1
-        assert found.ok[ops, best.placement].all()
+        assert found.able[ops, best.placement].all()
         assert isinstance(best, Timeline)
         if problem.rules.runtime == "parallel":
-            assert (found.est[ops, best.placement] <= best.start).all()
+            assert (found.head[ops, best.placement] <= best.start).all()
             assert (best.start + found.tail[ops, best.placement] <= least).all()
 
 
@@ -52,10 +52,10 @@ def test_groups_share_their_devices() -> None:
         if shared.stuck >= 0:
             continue
         assert alone.stuck == -1
-        assert not (shared.ok & ~alone.ok).any()
+        assert not (shared.able & ~alone.able).any()
         for members in problem.together:
             seen += 1
-            assert (shared.ok[list(members)] == shared.ok[members[0]]).all()
+            assert (shared.able[list(members)] == shared.able[members[0]]).all()
     assert seen >= 10
 
 
@@ -65,4 +65,4 @@ def test_wide_horizon_keeps_everything() -> None:
         problem = random_problem(seed, "latency", max_ops=8, limits=False)
         found = windows(tables(problem), 10_000)
         assert found.stuck == -1
-        assert np.array_equal(found.ok, problem.cost.time >= 0)
+        assert np.array_equal(found.able, problem.cost.time >= 0)
