@@ -11,7 +11,7 @@ from weftline.cli.output import JsonFlag, print_json, progress, show
 
 __all__ = ["demo"]
 
-QUESTIONS = (("inception-v3", "laptop", "latency"), ("bert", "two-gpus", "throughput"))
+QUESTIONS = (("flava", "four-unequal", "latency"), ("bert", "two-gpus", "throughput"))
 
 
 def demo(

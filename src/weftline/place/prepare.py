@@ -11,6 +11,7 @@ from functools import cache
 import msgspec
 import numpy as np
 
+from weftline.bounds import lower_bounds
 from weftline.bounds.chain import Chains, reach
 from weftline.bounds.label_costs import label_costs
 from weftline.bounds.labelling import best_labelling
@@ -44,6 +45,7 @@ def prepare() -> None:
                 solvers()[name].solve(search)
             except InfeasibleError:
                 continue
+    lower_bounds(problem)
     labels = label_costs(problem)
     if labels is not None:
         best_labelling(labels, rounds=1)
