@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
@@ -95,6 +97,16 @@ def test_work_limit_repeats() -> None:
     pieces = make_pieces(equal_problem(23))
     upper = int(pieces.time[:, 0].sum())
     assert bounds_of(pieces, 2, upper, seed=5) == bounds_of(pieces, 2, upper, seed=5)
+
+
+def test_pieces_without_work() -> None:
+    """Tests that costs of tensors alone give bounds that hold."""
+    for seed in range(12):
+        problem = equal_problem(seed, max_ops=6)
+        problem = replace(problem, cost=replace(problem.cost, time=np.zeros_like(problem.cost.time)))
+        best, pieces = brute_force_throughput(problem), make_pieces(problem)
+        assert best is not None
+        assert all(value <= best for value, _ in bounds_of(pieces, len(problem.devices), best + 5))
 
 
 def test_nothing_when_stopped() -> None:

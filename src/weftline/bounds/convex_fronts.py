@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.bounds.convex_graph import FINE, Bits
+from weftline.bounds.convex_prices import NONE, best_price, downwards, upwards
 from weftline.bounds.convex_tree import VALUES, Tree
 from weftline.graph.arrays import Ints
 from weftline.simulate.jit import kernel, part
@@ -21,9 +22,6 @@ __all__ = ["PRICES", "Fronts", "last_front", "make_fronts"]
 
 PRICES = np.array([1.0, 0.8, 1.25, 0.6, 1.6])
 """Of weight, relative to the best one, at which the rest of the graph is bounded."""
-NONE = 2**60
-STRETCH = 1.05
-SEARCHES = 25
 LONGEST = 2**20
 """Pairs in all fronts that are alive."""
 
@@ -72,90 +70,6 @@ def make_fronts(tree: Tree, words: int, buckets: int) -> Fronts:
         np.zeros((2, buckets), np.int64),
         np.zeros((2, buckets, words), np.uint64),
     )
-
-
-@part
-def _upwards(tree: Tree, pi: Ints, price: int, up: Ints, heavy: Ints) -> int:
-    """Least of FINE * cost - price * weight below every state, and the weight where it is -> the least of all."""
-    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
-    cost, piece, child, children, child_ptr = tree.cost, tree.piece, tree.child, tree.children, tree.child_ptr
-    for step in range(len(children)):
-        many = children[step]
-        for state in range(state_ptr[step], state_ptr[step + 1]):
-            best, weight = NONE, 0
-            for row in range(first_row[state], first_row[state + 1]):
-                value, mine = FINE * cost[row], 0
-                if piece[row] >= 0:
-                    mine = pi[piece[row]]
-                    value -= price * mine
-                at = child_ptr[step] + (row - row_ptr[step]) * many
-                for c in range(many):
-                    value += up[child[at + c]]
-                    mine += heavy[child[at + c]]
-                if value < best:
-                    best, weight = value, mine
-            up[state] = best
-            heavy[state] = weight
-    return int(up[len(up) - 1])
-
-
-@part
-def _downwards(tree: Tree, pi: Ints, price: int, up: Ints, rest: Ints) -> None:
-    """Least of the same over all that is not below a state."""
-    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
-    cost, piece, child, children, child_ptr = tree.cost, tree.piece, tree.child, tree.children, tree.child_ptr
-    for state in range(len(rest)):
-        rest[state] = NONE
-    rest[len(rest) - 1] = 0
-    for step in range(len(children) - 1, -1, -1):
-        many = children[step]
-        for state in range(state_ptr[step], state_ptr[step + 1]):
-            for row in range(first_row[state], first_row[state + 1]):
-                value = FINE * cost[row] + rest[state]
-                if piece[row] >= 0:
-                    value -= price * pi[piece[row]]
-                at = child_ptr[step] + (row - row_ptr[step]) * many
-                for c in range(many):
-                    value += up[child[at + c]]
-                for c in range(many):
-                    below = child[at + c]
-                    rest[below] = min(rest[below], value - up[below])
-
-
-@part
-def _best_price(tree: Tree, pi: Ints, least: int, price: int, fronts: Fronts) -> int:
-    """The price of weight at which all costs most: a concave function, each price gives one line of it."""
-    up, heavy = fronts.up[0], fronts.heavy
-    low = high = -1
-    low_value = high_value = low_weight = high_weight = 0
-    best, best_value = price, -NONE
-    stretch = STRETCH
-    for _ in range(SEARCHES):
-        value = _upwards(tree, pi, price, up, heavy) + price * least
-        weight = heavy[len(heavy) - 1]
-        if value > best_value:
-            best, best_value = price, value
-        if weight < least:
-            low, low_value, low_weight = price, value, weight
-        else:
-            high, high_value, high_weight = price, value, weight
-        if low < 0:
-            if high <= 1:
-                break
-            price = max(1, int(high / stretch))
-        elif high < 0:
-            price = int(low * stretch) + 1
-            if price * max(1, abs(least)) > 2**52:
-                break
-        else:
-            # value + (x - price) * (least - weight) of both lines, where they meet
-            step = (high_value - low_value + (low - high) * (least - high_weight)) / max(1, high_weight - low_weight)
-            other = low + int(step)
-            if other <= low or other >= high:
-                break
-            price = other
-        stretch = min(4.0, stretch * stretch)
-    return best
 
 
 @part
@@ -317,13 +231,13 @@ def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> i
     up, rest, begin, end = fronts.up, fronts.rest, fronts.begin, fronts.end
     target, least, prices, buckets = box[0], box[1], len(up), fronts.bucket_cost.shape[1]
     limit = FINE * (target - 1)
-    box[4] = _best_price(tree, pi, least, max(1, box[4]), fronts)
+    box[4] = best_price(tree, pi, least, max(1, box[4]), up[0], fronts.heavy)
     bound = np.zeros((2, prices), np.int64)
     for p in range(prices):
         bound[0, p] = max(1, int(box[4] * PRICES[p]))
-        if _upwards(tree, pi, bound[0, p], up[p], fronts.heavy) + bound[0, p] * least > limit:
+        if upwards(tree, pi, bound[0, p], up[p], fronts.heavy) + bound[0, p] * least > limit:
             return 0
-        _downwards(tree, pi, bound[0, p], up[p], rest[p])
+        downwards(tree, pi, bound[0, p], up[p], rest[p])
     fronts.bucket_cost[:] = NONE
     fronts.bucket_weight[:] = -NONE
     live = np.zeros(VALUES, np.int64)

@@ -39,7 +39,7 @@ class Master:
         self.cost: list[int] = []
         self.members: list[Members] = []
         self._known: set[bytes] = set()
-        self._target = -1
+        self.target = -1
         for row in self._rows:
             # Leaving a piece out must be dearer than all stages together; covering it twice is free, so that no
             # weight is negative: weaker in theory, but the weights settle much sooner.
@@ -53,7 +53,7 @@ class Master:
         if name in self._known:
             return False
         self._known.add(name)
-        column = self._model.add_variable(lb=0.0, ub=float("inf") if cost < self._target else 0.0)
+        column = self._model.add_variable(lb=0.0, ub=float("inf") if cost < self.target else 0.0)
         for piece in np.flatnonzero(members).tolist():
             self._rows[piece].set_coefficient(column, 1.0)
         self._objective.set_linear_coefficient(column, 1.0)
@@ -66,25 +66,33 @@ class Master:
     def aim(self, target: int) -> None:
         """Only sets cheaper than this may be used."""
         for column, cost in zip(self._columns, self.cost, strict=True):
-            if (cost < target) != (cost < self._target):
+            if (cost < target) != (cost < self.target):
                 column.upper_bound = float("inf") if cost < target else 0.0
-        self._target = target
+        self.target = target
 
     def solve(self) -> tuple[float, NDArray[np.float64], list[int]] | None:
         """(number of sets, weights of pieces, sets in use), or None if the solver failed."""
-        if self._solver is None:
-            self._solver = self._mathopt.IncrementalSolver(self._model, self._solver_type)
-        result = self._solver.solve(model_params=self._answers)
-        if not result.has_primal_feasible_solution() or not result.has_dual_feasible_solution():
+        result = self._result() or self._result()
+        if result is None or not result.has_primal_feasible_solution() or not result.has_dual_feasible_solution():
             return None
         weights = np.array(result.dual_values(self._rows))
         amounts = result.variable_values()
         used = [self._place[column] for column, amount in amounts.items() if amount > 1e-6 and column in self._place]
         return float(result.objective_value()), weights, used
 
+    def _result(self) -> Any:
+        """Solve from where the solver is; None if it broke down (numbers), and then the next begins anew."""
+        if self._solver is None:
+            self._solver = self._mathopt.IncrementalSolver(self._model, self._solver_type)
+        try:
+            return self._solver.solve(model_params=self._answers)
+        except Exception:  # of several kinds, some of them errors inside of the error handling
+            self._solver = None
+            return None
+
     def usable(self) -> list[Members]:
         """Sets cheaper than the target."""
-        return [m for m, cost in zip(self.members, self.cost, strict=True) if cost < self._target]
+        return [m for m, cost in zip(self.members, self.cost, strict=True) if cost < self.target]
 
 
 def whole(weights: NDArray[np.float64], scale: int) -> Ints:

@@ -24,10 +24,8 @@ WEIGHT = 2**20
 """Weights are scaled so that a stage's share is about this much."""
 CLOSE = 0.001
 """Stop when what the program can and cannot refute are this close."""
-STAY = 0.6
-"""How much of the best weights is in the next: those of a program that lacks columns are wild."""
-LEAVE = 0.02
-"""So little of them is none."""
+STAY = (0.95, 0.85, 0.7, 0.5)
+"""How much of the best weights is in the next, in turn: those of a program that lacks columns are wild."""
 SETS = 10
 """The heaviest sets of one search that the master gets."""
 RUNS, LENGTH, MANY = 20, 4, 60
@@ -58,7 +56,8 @@ class _Rise:
         self.prover, self.budget, self.stages, self.n = prover, prover.budget, prover.stages, prover.n
         self.master = Master(self.n, self.stages)
         self.random = np.random.default_rng(seed)
-        self.centre: NDArray[np.float64] | None = None
+        work = prover.graph.work.astype(np.float64)
+        self.centre = work / work.max() if work.any() else np.ones(self.n)
         """The best weights so far, such that no set cheaper than the target weighs more than 1."""
         self.cover = 0.0
         """Sets that these weights show to be needed."""
@@ -92,42 +91,51 @@ class _Rise:
     def _try(self, target: int) -> str:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
         self.prover.aim(target)
-        self._renew()
+        self._renew([])
         self.master.aim(target)
         self.cover = 0.0
-        begun, stay = self.budget.spent, STAY
+        begun, useless, turn = self.budget.spent, 0, 0
+        outcome, _ = self._price(self.centre, [], target)
+        if outcome != "found":
+            return outcome
         while self.budget.spent < 1.0:
-            if self.budget.spent > begun + SHARE:
-                return "too hard"
             solved = self.master.solve()
-            if solved is None:
+            if solved is None or self.budget.spent > begun + SHARE:
                 return "too hard"
             count, weights, used = solved
             if count <= self.stages + 1e-6:
                 return "too high"
             self.budget.nodes += ROUND
-            trial = weights if self.centre is None else stay * self.centre + (1 - stay) * weights
+            used = self._renew(used)
+            stay, turn = STAY[turn % len(STAY)], turn + 1
+            trial = stay * self.centre + (1 - stay) * weights
             if trial.sum() <= self.stages * (1 + 1e-9):
                 trial = weights
             outcome, fresh = self._price(trial, used, target)
             if outcome != "found":
                 return outcome
-            if not fresh and stay < LEAVE:
+            useless = 0 if fresh else useless + 1
+            if useless > len(STAY):
                 return "too hard"
-            stay = min(STAY, 1.3 * stay + 0.01) if fresh else stay / 2
         return "stopped"
 
-    def _renew(self) -> None:
-        """A master with few sets is quick: leave out those that the best weights find light."""
-        if self.centre is None or len(self.master.cost) < MOST * self.n:
-            return
+    def _renew(self, used: list[int]) -> list[int]:
+        """A master with few sets is quick: when it has many, leave out those that the best weights find light.
+
+        Sets in use stay -> their new places.
+        """
         old = self.master
+        if len(old.cost) < MOST * self.n:
+            return used
         heavy = np.array(old.members) @ self.centre
+        heavy[used] = np.inf
         self.master = Master(self.n, self.stages)
+        self.master.aim(old.target)
         for place in np.argsort(-heavy, kind="stable")[: KEEP * self.n].tolist():
             self.master.add(old.members[place], old.cost[place])
         for piece in range(self.n):
             self._add(np.arange(self.n) == piece)
+        return list(range(len(used)))
 
     def _price(self, trial: NDArray[np.float64], used: list[int], target: int) -> tuple[str, int]:
         """Sets that the master lacks -> found (or how the search ended), and how many are new."""
