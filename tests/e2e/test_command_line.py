@@ -198,11 +198,13 @@ def test_zoo_and_cluster(tmp_path) -> None:
     assert len(listed["architectures"]) >= 10
     run("zoo", "build", "erdos_renyi", "--ops", "60", "-o", "random.pbtxt", cwd=tmp_path)
     plan = json.loads(
-        run("plan", "random.pbtxt", "--objective", "throughput", "--stages", "4", "--json", cwd=tmp_path).stdout
+        run(
+            "plan", "random.pbtxt", "--objective", "throughput", "--stages", "4", "--time", "3s", "--json", cwd=tmp_path
+        ).stdout
     )
     assert len(plan["devices"]) == 4
     run("zoo", "build", "layered", "--ops", "60", "-o", "layered.json", cwd=tmp_path)
-    run("plan", "layered.json", "--cluster", "edge", cwd=tmp_path)
+    run("plan", "layered.json", "--cluster", "edge", "--time", "3s", cwd=tmp_path)
     (tmp_path / "mine.toml").write_text(run("cluster", "show", "edge", cwd=tmp_path).stdout)
     assert json.loads(run("cluster", "check", "mine.toml", "--json", cwd=tmp_path).stdout)["name"] == "edge"
     (tmp_path / "mine.toml").write_text((tmp_path / "mine.toml").read_text().replace("GiB", "GiBs", 1))

@@ -23,6 +23,8 @@ __all__ = ["SOLVER"]
 FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split", "round-robin")
 WARM_UP = 0.02
 """Share of the time in which the annealer works alone: bounds are better with a good plan to compare with."""
+LEAST_WARM_UP = 0.5
+"""Seconds, if that is no more than a quarter of the time."""
 BLOCKS = 0.45
 """Share of the time for the blocks of one chain, if there are others to try."""
 LONGEST = 60.0
@@ -68,7 +70,7 @@ def _at_once(search: Search) -> None:
     limit = search.time_limit if search.time_limit is not None else LONGEST
     begun = search.seconds
     with _crew(search) as crew:
-        crew.wait(WARM_UP * (limit - begun))
+        crew.wait(max(WARM_UP * (limit - begun), min(LEAST_WARM_UP, 0.25 * (limit - begun))))
         if _exact(search) and search.best is not None:
             if len(search.problem.graph.ops) <= SMALL:
                 best_of(search, solvers(), ("cp-sat",))
