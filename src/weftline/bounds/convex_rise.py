@@ -22,8 +22,8 @@ __all__ = ["rise"]
 
 WEIGHT = 2**20
 """Weights are scaled so that a stage's share is about this much."""
-CLOSE = 0.001
-"""Stop when what the program can and cannot refute are this close."""
+CLOSE, JUMP = 0.0002, 0.004
+"""Stop when what the program can and cannot refute are this close; try the whole rest at once when it is this small."""
 STAY = (0.95, 0.85, 0.7, 0.5)
 """How much of the best weights is in the next, in turn: those of a program that lacks columns are wild."""
 SETS = 10
@@ -77,6 +77,8 @@ class _Rise:
             low = max(low, self.prover.proved)
             if high - low <= max(1, CLOSE * high):
                 return
+            if part == NEXT and self.prover.upper() < high <= (1 + JUMP) * low:
+                part = 1.0
             target = min(max(low + int(part * (high - low)), low + int(CLOSE * high / 2) + 1), high - 1)
             outcome = self._try(target)
             if outcome == "too high":
