@@ -23,7 +23,7 @@ from weftline.plugins import load_plugins
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 
-__all__ = ["Event", "Search", "Solver", "alarm", "best_of", "find_solver", "load_solvers"]
+__all__ = ["Budget", "Event", "Search", "Solver", "alarm", "best_of", "find_solver", "load_solvers"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,10 @@ class Event:
     message: str = ""
 
 
-@dataclass
-class Search:
-    """One search: what was asked, what was found. Only `offer` and `offer_bound` change it."""
+@dataclass(kw_only=True)
+class Budget:
+    """What a search may use, and what it has used."""
 
-    problem: Problem
     time_limit: float | None = None
     """Seconds."""
     work_limit: int | None = None
@@ -54,14 +53,9 @@ class Search:
     seed: int = 0
     on_event: Callable[[Event], None] | None = None
     solver: str = ""
-    best: Timeline | Loads | None = None
-    bound: Bound | None = None
     offered: int = 0
     refused: tuple[str, ...] = ()
     """Why the last candidate was refused."""
-    reached: dict[str, int | None] = field(default_factory=dict)
-    """What each solver that could finish reached by itself; None = nothing within the limits."""
-    _own: int | None = None
     _begun: float = field(default_factory=monotonic)
 
     @property
@@ -70,12 +64,16 @@ class Search:
         return monotonic() - self._begun
 
     @property
-    def stopped_by(self) -> str:
-        """The stop rule that has fired, or nothing."""
-        if self.best is not None and self.bound is not None:
-            if self.best.value <= self.bound.value:
+    def seconds_left(self) -> float | None:
+        """Until the time limit, None without one."""
+        return None if self.time_limit is None else self.time_limit - self.seconds
+
+    def rule(self, value: int | None, bound: int | None) -> str:
+        """The stop rule that has fired with this value and lower bound, or nothing."""
+        if value is not None and bound is not None:
+            if value <= bound:
                 return "optimal"
-            if self.best.value - self.bound.value <= self.gap * self.best.value:
+            if value - bound <= self.gap * value:
                 return "gap"
         if self.work_limit is not None and self.offered >= self.work_limit:
             return "work"
@@ -83,16 +81,29 @@ class Search:
             return "time"
         return ""
 
+
+@dataclass
+class Search(Budget):
+    """One search: what was asked, what was found. Only `offer` and `offer_bound` change it."""
+
+    problem: Problem
+    best: Timeline | Loads | None = None
+    bound: Bound | None = None
+    reached: dict[str, int | None] = field(default_factory=dict)
+    """What each solver that could finish reached by itself; None = nothing within the limits."""
+    _own: int | None = None
+
+    @property
+    def stopped_by(self) -> str:
+        """The stop rule that has fired, or nothing."""
+        value = None if self.best is None else self.best.value
+        return self.rule(value, None if self.bound is None else self.bound.value)
+
     @property
     def is_over(self) -> bool:
         """A stop rule has fired and there is an answer, or no time is left to find one."""
         fired = self.stopped_by
         return fired != "" and (self.best is not None or fired == "time")
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Until the time limit, None without one."""
-        return None if self.time_limit is None else self.time_limit - self.seconds
 
     def run(self, solver: Solver) -> None:
         """Let a solver work on this search, and note what it reaches by itself."""
@@ -154,7 +165,7 @@ class Solver:
 
 
 @contextmanager
-def alarm(search: Search) -> Iterator[Ints]:
+def alarm(search: Budget) -> Iterator[Ints]:
     """A flag for kernels that rises when the search's time is over."""
     stop = np.zeros(1, np.int64)
     if search.seconds_left is None:

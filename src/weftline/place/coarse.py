@@ -25,8 +25,8 @@ def search_coarse(search: Search, solver: Solver, group: Indices) -> None:
     left = search.seconds_left
     coarse = Search(
         contracted.problem,
-        None if left is None else SHARE * left,
-        None if search.work_limit is None else max(1, int(SHARE * search.work_limit)),
+        time_limit=None if left is None else SHARE * left,
+        work_limit=None if search.work_limit is None else max(1, int(SHARE * search.work_limit)),
         seed=search.seed,
         solver=f"{search.solver} (coarse)",
     )

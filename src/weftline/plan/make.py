@@ -79,7 +79,15 @@ def make_plan(
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
     _prepare(problem.rules.objective)  # kernels are compiled or loaded before the clock begins
-    search = Search(problem, time_limit, work_limit, gap, seed, on_event, solver)
+    search = Search(
+        problem,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        gap=gap,
+        seed=seed,
+        on_event=on_event,
+        solver=solver,
+    )
     bounds: list[Bound] = []
     interrupted = False
     try:

@@ -1,9 +1,12 @@
 """Problem = graph + devices + costs + limits + rules: everything a solver may know.
 
 In: a Graph and a Cluster, or a file that holds costs. Out: a `Problem` that passed the early feasibility checks, and
-its JSON form, which plans embed. Simplified: pins and forbids are folded into the times, as absent times.
+its JSON form, which plans embed. Schedules ask another question: `Blocks`, what one micro-batch does on its devices.
+Simplified: pins and forbids are folded into the times, as absent times.
 """
 
+from weftline.problem.blocks import Block, Blocks, BlockTable, Lane
+from weftline.problem.blocks_json import blocks_from_json, blocks_to_file, read_blocks
 from weftline.problem.feasible import check_feasible
 from weftline.problem.json_form import problem_from_json, problem_hash, problem_to_json
 from weftline.problem.load import asked_rules, build_problem, load_problem, read_model
@@ -11,14 +14,21 @@ from weftline.problem.model import UNLIMITED, Problem, Rules
 
 __all__ = [
     "UNLIMITED",
+    "Block",
+    "BlockTable",
+    "Blocks",
+    "Lane",
     "Problem",
     "Rules",
     "asked_rules",
+    "blocks_from_json",
+    "blocks_to_file",
     "build_problem",
     "check_feasible",
     "load_problem",
     "problem_from_json",
     "problem_hash",
     "problem_to_json",
+    "read_blocks",
     "read_model",
 ]

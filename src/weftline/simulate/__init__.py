@@ -2,8 +2,8 @@
 
 In: a Problem and decisions (a device per op; for latency also the order of ops and transfers). Out: `Timeline`
 (latency) or `Loads` (throughput), each with its value in ns and the memory peak of every device; `evaluate` does it for
-many placements. Simplified: times are fixed numbers; inputs of the model are present on every device at time 0; outputs
-stay where they are made.
+many placements. `Blocks` and an order for every device become a `Timetable` (schedules). Simplified: times are fixed
+numbers; inputs of the model are present on every device at time 0; outputs stay where they are made.
 """
 
 from weftline.simulate.batch import INFEASIBLE, Evaluation, evaluate
@@ -11,6 +11,7 @@ from weftline.simulate.latency import replay, simulate_latency
 from weftline.simulate.limits import violations
 from weftline.simulate.memory import memory_over_time
 from weftline.simulate.order import default_order, upward_rank
+from weftline.simulate.schedule import Orders, Timetable, schedule_violations, simulate_schedule
 from weftline.simulate.throughput import simulate_throughput
 from weftline.simulate.timeline import Loads, Timeline
 
@@ -18,12 +19,16 @@ __all__ = [
     "INFEASIBLE",
     "Evaluation",
     "Loads",
+    "Orders",
     "Timeline",
+    "Timetable",
     "default_order",
     "evaluate",
     "memory_over_time",
     "replay",
+    "schedule_violations",
     "simulate_latency",
+    "simulate_schedule",
     "simulate_throughput",
     "upward_rank",
     "violations",

@@ -1,0 +1,215 @@
+"""Blocks: what one micro-batch does on which devices, the question of every schedule.
+
+In: blocks with spans, device sets and memory changes; edges with latency; a memory limit per device. Out: `Blocks`,
+which passed its rules, and `BlockTable`, its flat arrays for kernels. Simplified: times and memory are whole numbers
+(ns and bytes, or units of the user's own); micro-batches do not depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from weftline.errors import InputError
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem.model import UNLIMITED
+
+__all__ = ["Block", "BlockTable", "Blocks", "Lane"]
+
+KINDS = ("F", "B", "W", "C")
+MOST_BLOCKS, MOST_DEVICES, MOST_EDGES = 20_000, 4_096, 200_000
+MOST = 2**46
+"""Spans, latencies and memory changes above this are refused: sums over many micro-batches must stay exact."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of work of one micro-batch that holds all its devices from start to end."""
+
+    kind: str
+    """F forward, B backward (or gradients of inputs), W gradients of weights, C communication on a link."""
+    span: int
+    devices: tuple[int, ...]
+    """Numbers of its devices, ascending; several for a tensor-parallel block."""
+    memory: tuple[int, ...]
+    """Change on each of its devices, when it starts."""
+    name: str = ""
+    stage: int = -1
+    """The part of the model that it computes; a forward block and its backward blocks have the same."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Something that does one block at a time: a device, or a link (which holds no memory and may idle)."""
+
+    id: str
+    memory: int = UNLIMITED
+    """Limit of the sum of changes."""
+    link: bool = False
+
+
+class BlockTable(NamedTuple):
+    """Row i of a `*_ptr` / `*_of` pair is `*_of[ptr[i]:ptr[i+1]]`."""
+
+    span: Ints
+    kind: Indices
+    """0 F, 1 B, 2 W, 3 C."""
+    stage: Indices
+    device_ptr: Indices
+    device_of: Indices
+    """Block -> devices."""
+    device_memory: Ints
+    """Beside `device_of`: change of memory there."""
+    before_ptr: Indices
+    before_of: Indices
+    before_lag: Ints
+    """Block -> blocks it waits for, and the latency of each edge."""
+    after_ptr: Indices
+    after_of: Indices
+    after_lag: Ints
+    order: Indices
+    """The blocks in a topological order."""
+    limit: Ints
+    """Device -> memory limit."""
+    is_link: Indices
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One micro-batch on its devices; `Blocks.of` checks everything."""
+
+    name: str
+    devices: tuple[Lane, ...]
+    blocks: tuple[Block, ...]
+    edges: tuple[tuple[int, int, int], ...]
+    """From, to, latency: the target starts at the earliest so long after the end of the source."""
+
+    @staticmethod
+    def of(
+        name: str, devices: Sequence[Lane], blocks: Sequence[Block], edges: Sequence[Sequence[int]], where: str = ""
+    ) -> Blocks:
+        """Build and check; an `InputError` says which block or edge is wrong."""
+        joined: dict[tuple[int, int], int] = {}
+        for number, edge in enumerate(edges):
+            if len(edge) not in (2, 3):
+                raise InputError("an edge is [from, to] or [from, to, latency]", where=f"{where}edges[{number}]")
+            source, target, lag = int(edge[0]), int(edge[1]), int(edge[2]) if len(edge) == 3 else 0
+            joined[source, target] = max(lag, joined.get((source, target), 0)) if lag >= 0 else lag
+        rows = tuple((source, target, lag) for (source, target), lag in sorted(joined.items()))
+        made = Blocks(name, tuple(devices), tuple(blocks), rows)
+        made._check(where)
+        return made
+
+    def with_memory(self, limit: int | Sequence[int]) -> Blocks:
+        """The same with a memory limit for every device (links have none), or one for each."""
+        limits = [limit] * len(self.devices) if isinstance(limit, int) else list(limit)
+        if len(limits) != len(self.devices) or min(limits) < 0:
+            raise InputError(f"a memory limit is one number, or one for each of the {len(self.devices)} devices")
+        lanes = [d if d.link else replace(d, memory=m) for d, m in zip(self.devices, limits, strict=True)]
+        return replace(self, devices=tuple(lanes))
+
+    @property
+    def n(self) -> int:
+        """Number of blocks."""
+        return len(self.blocks)
+
+    @cached_property
+    def loads(self) -> tuple[int, ...]:
+        """Device -> busy time per micro-batch."""
+        return tuple(sum(b.span for b in self.blocks if d in b.devices) for d in range(len(self.devices)))
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Device -> memory that one finished micro-batch leaves; 0 where every change is taken back."""
+        left = [0] * len(self.devices)
+        for block in self.blocks:
+            for device, change in zip(block.devices, block.memory, strict=True):
+                left[device] += change
+        return tuple(left)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether micro-batches take back all memory: without that no pattern repeats for ever."""
+        return not any(self.kept)
+
+    @cached_property
+    def table(self) -> BlockTable:
+        """Flat arrays for kernels."""
+        n = self.n
+        device_ptr = np.zeros(n + 1, np.int32)
+        np.cumsum([len(b.devices) for b in self.blocks], out=device_ptr[1:])
+        before: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        after: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        for source, target, lag in self.edges:
+            before[target].append((source, lag))
+            after[source].append((target, lag))
+        return BlockTable(
+            np.array([b.span for b in self.blocks], np.int64),
+            np.array([KINDS.index(b.kind) for b in self.blocks], np.int32),
+            np.array([b.stage for b in self.blocks], np.int32),
+            device_ptr,
+            np.array([d for b in self.blocks for d in b.devices], np.int32),
+            np.array([m for b in self.blocks for m in b.memory], np.int64),
+            *_rows(before),
+            *_rows(after),
+            np.array(_topological(n, self.edges), np.int32),
+            np.array([UNLIMITED if d.link else d.memory for d in self.devices], np.int64),
+            np.array([d.link for d in self.devices], np.int32),
+        )
+
+    def _check(self, where: str) -> None:
+        if not 1 <= self.n <= MOST_BLOCKS or not 1 <= len(self.devices) <= MOST_DEVICES:
+            raise InputError(f"needs 1 to {MOST_BLOCKS} blocks and 1 to {MOST_DEVICES} devices", where=where)
+        if len(self.edges) > MOST_EDGES:
+            raise InputError(f"has more than {MOST_EDGES} edges", where=where)
+        for i, block in enumerate(self.blocks):
+            place = f"{where}blocks[{i}]"
+            if block.kind not in KINDS:
+                raise InputError(f"kind is one of {', '.join(KINDS)}, not {block.kind!r}", where=place)
+            if not 1 <= block.span <= MOST:
+                raise InputError(f"span must be 1 to {MOST}", where=place)
+            if not block.devices or list(block.devices) != sorted(set(block.devices)):
+                raise InputError("devices must be different numbers, ascending, at least one", where=place)
+            if block.devices[0] < 0 or block.devices[-1] >= len(self.devices):
+                raise InputError(f"devices are 0..{len(self.devices) - 1}", where=place)
+            if len(block.memory) != len(block.devices) or max(map(abs, block.memory)) > MOST:
+                raise InputError("memory is one change for each of its devices, within limits", where=place)
+        for source, target, lag in self.edges:
+            if not (0 <= source < self.n and 0 <= target < self.n) or source == target:
+                raise InputError(f"edge {source} -> {target} does not join two blocks", where=where)
+            if not 0 <= lag <= MOST:
+                raise InputError(f"edge {source} -> {target}: latency must be 0 to {MOST}", where=where)
+        if len(_topological(self.n, self.edges)) < self.n:
+            raise InputError("the edges form a circle, so no block of it can ever start", where=where)
+
+
+def _rows(rows: list[list[tuple[int, int]]]) -> tuple[Indices, Indices, Ints]:
+    pointer = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=pointer[1:])
+    flat = [pair for row in rows for pair in row]
+    return pointer, np.array([a for a, _ in flat], np.int32), np.array([b for _, b in flat], np.int64)
+
+
+def _topological(n: int, edges: Sequence[tuple[int, int, int]]) -> list[int]:
+    """The blocks that can ever start, in the order of their numbers as far as edges allow."""
+    from heapq import heapify, heappop, heappush
+
+    waits, after = [0] * n, [[] for _ in range(n)]  # type: list[int], list[list[int]]
+    for source, target, _ in edges:
+        if 0 <= source < n and 0 <= target < n:
+            waits[target] += 1
+            after[source].append(target)
+    ready = [i for i in range(n) if not waits[i]]
+    heapify(ready)
+    order = []
+    while ready:
+        order.append(heappop(ready))
+        for target in after[order[-1]]:
+            waits[target] -= 1
+            if not waits[target]:
+                heappush(ready, target)
+    return order

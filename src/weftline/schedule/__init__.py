@@ -1,0 +1,26 @@
+"""Schedules: in what order do many micro-batches run on the placed blocks?
+
+In: `Blocks` (one micro-batch on its devices), the number of micro-batches, memory limits. Out: an order for every
+device, costed by the simulator, with the best repeating pattern (the repetend) and lower bounds of period and makespan.
+Simplified: spans are fixed numbers; micro-batches are alike and do not depend on each other.
+"""
+
+from functools import cache
+
+from weftline.plugins import load_plugins
+from weftline.schedule.repetend import Repetend, unroll
+from weftline.schedule.search import Scheduler, ScheduleSearch
+
+__all__ = ["Repetend", "ScheduleSearch", "Scheduler", "schedulers", "unroll"]
+
+_BUILT_IN = ("list_priority",)
+
+
+@cache
+def schedulers() -> dict[str, Scheduler]:
+    """All schedulers by name: ours, then those other packages offer as entry points `weftline.schedule`."""
+    from importlib import import_module
+
+    found: list[Scheduler] = [import_module(f"weftline.schedule.{module}").SCHEDULER for module in _BUILT_IN]
+    found += load_plugins("weftline.schedule")
+    return {scheduler.name: scheduler for scheduler in found}

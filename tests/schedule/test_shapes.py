@@ -1,0 +1,75 @@
+"""Tests of the named shapes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weftline.errors import UsageError
+from weftline.problem import read_blocks
+from weftline.schedule.shapes import SHAPES, chunked, make_shape
+
+DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tessel"
+FILES = sorted(DATA.glob("*.json")) if DATA.is_dir() else []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_shapes_are_those_that_were_published(path: Path) -> None:
+    """Tests that the shapes for 4 devices are, block by block and edge by edge, those of the published files."""
+    published = read_blocks(path)
+    name, devices, mode = published.name.rsplit("-", 2)
+    made = make_shape(name, int(devices), train=mode == "train")
+    assert made.name == published.name
+    rows = [[(b.kind, b.span, b.devices, b.memory) for b in blocks.blocks] for blocks in (made, published)]
+    assert rows[0] == rows[1]
+    assert made.edges == published.edges
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("devices", [2, 6, 16])
+@pytest.mark.parametrize("train", [True, False])
+def test_shapes_of_any_size_are_balanced(name: str, devices: int, train: bool) -> None:
+    """Tests that shapes take back all memory, use every device, and have no memory changes for inference."""
+    blocks = make_shape(name, devices, train=train)
+    assert blocks.balanced
+    assert min(blocks.loads) > 0
+    assert train or not any(change for block in blocks.blocks for change in block.memory)
+
+
+def test_known_loads() -> None:
+    """Tests the busiest device's load of every shape against the published periods."""
+    loads = {name: max(make_shape(name, 8).loads) for name in SHAPES}
+    assert loads == {
+        "vshape": 4,
+        "xshape": 8,
+        "mshape": 6,
+        "nnshape": 8,
+        "nnshape-eager": 8,
+        "kshape": 6,
+        "mllm": 8,
+        "finetune": 4,
+        "alphafold": 4,
+        "linear": 3,
+        "zigzag": 6,
+        "interleaved": 6,
+    }
+
+
+def test_wrong_shapes_are_refused() -> None:
+    """Tests that an unknown name and an odd number of devices are errors that say what exists."""
+    with pytest.raises(UsageError, match="vshape"):
+        make_shape("circle", 4)
+    with pytest.raises(UsageError, match="even"):
+        make_shape("kshape", 5)
+
+
+def test_latency_stands_on_edges_between_devices() -> None:
+    """Tests that the turn of a zigzag has no latency and all other steps have."""
+    blocks = chunked("z", [0, 1, 1, 0], [1] * 4, [1] * 4, [1] * 4, latency=50)
+    lags = {(blocks.blocks[a].name, blocks.blocks[b].name): lag for a, b, lag in blocks.edges}
+    assert lags["F0", "F1"] == 50
+    assert lags["F1", "F2"] == 0
+    assert lags["B3", "B2"] == 50
+    assert lags["B2", "W2"] == 0
