@@ -70,11 +70,12 @@ def chunked(
         blocks.append(Block("F", forward[i], (device,), (memory[0] if train else 0,), f"F{i}", i))
         if i:
             edges.append((i - 1, i, latency if stages[i - 1] != device else 0))
+    last = 0
     for i in reversed(range(count if train else 0)):
         change = memory[1] if weight is not None else memory[1] + memory[2]
         edges.append((i, len(blocks), 0))
         if i < count - 1:
-            edges.append((last, len(blocks), latency if stages[i + 1] != stages[i] else 0))  # noqa: F821
+            edges.append((last, len(blocks), latency if stages[i + 1] != stages[i] else 0))
         last = len(blocks)
         blocks.append(Block("B", backward[i], (stages[i],), (change,), f"B{i}", i))
         if weight is not None:
