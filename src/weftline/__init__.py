@@ -29,7 +29,7 @@ from weftline.errors import (
 )
 
 if TYPE_CHECKING:
-    from weftline.certify import Verdict
+    from weftline.certify import ScheduleVerdict, Verdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
     from weftline.plan import Difference, Plan, Sweep
@@ -220,7 +220,7 @@ def simulate(plan: Plan) -> Timeline | Loads:
     return plan_result(plan)[1]
 
 
-def verify(plan: Plan | Path | str) -> Verdict:
+def verify(plan: Plan | Path | str) -> Verdict | ScheduleVerdict:
     """Check a plan (or plan file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes

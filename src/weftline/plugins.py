@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["GROUPS", "broken_plugins", "load_plugins"]
 
-GROUPS = ("weftline.importers", "weftline.architectures", "weftline.place", "weftline.partition")
+GROUPS = ("weftline.importers", "weftline.architectures", "weftline.place", "weftline.partition", "weftline.schedule")
 
 
 def load_plugins(group: str) -> list[Any]:

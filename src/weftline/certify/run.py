@@ -9,12 +9,17 @@ import tempfile
 from pathlib import Path
 
 from weftline.certify.check import Verdict
+from weftline.certify.check_schedule import Verdict as ScheduleVerdict
 from weftline.errors import InputError, VerificationError
 
-__all__ = ["verify_bytes", "verify_file"]
+__all__ = ["is_schedule", "verify_bytes", "verify_file"]
+
+SCHEDULE = b'"weftline-schedule"'
+HEAD = 200
+"""Bytes of a file that say what it is."""
 
 
-def verify_bytes(data: bytes) -> Verdict:
+def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict:
     """The same for a plan that is not in a file yet."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
@@ -22,9 +27,10 @@ def verify_bytes(data: bytes) -> Verdict:
         return verify_file(path)
 
 
-def verify_file(path: Path | str) -> Verdict:
-    """The verdict, or `InputError` (unreadable) or `VerificationError` (refused)."""
-    script = Path(__file__).with_name("check.py")
+def verify_file(path: Path | str) -> Verdict | ScheduleVerdict:
+    """The verdict on a plan or schedule, or `InputError` (unreadable) or `VerificationError` (refused)."""
+    schedule = is_schedule(Path(path))
+    script = Path(__file__).with_name("check_schedule.py" if schedule else "check.py")
     done = subprocess.run(
         [sys.executable, "-I", str(script), str(path)],
         capture_output=True,
@@ -41,4 +47,15 @@ def verify_file(path: Path | str) -> Verdict:
         raise InputError(answer["message"], where=str(path))
     if done.returncode != 0:
         raise VerificationError(f"{path}: {answer['message']}")
-    return Verdict(answer["objective"], answer["value_ns"], answer["proved_bound_ns"], tuple(answer["checks"]))
+    fields = {**answer, "checks": tuple(answer["checks"])}
+    del fields["ok"]
+    return ScheduleVerdict(**fields) if schedule else Verdict(**fields)
+
+
+def is_schedule(path: Path) -> bool:
+    """Whether a file says that it is a schedule; a plan otherwise."""
+    try:
+        with path.open("rb") as file:
+            return SCHEDULE in file.read(HEAD)
+    except OSError:
+        return False

@@ -48,9 +48,7 @@ def demo(
         write_atomically(folder / "trace.json", trace_json(answer))
         write_atomically(folder / "summary.md", plan_markdown(answer).encode())
         verdict = verify_file(folder / "plan.json")
-        written.append(
-            {"folder": str(folder), "value_ns": verdict.value_ns, "proved_bound_ns": verdict.proved_bound_ns}
-        )
+        written.append({"folder": str(folder), **verdict._asdict()})
         if not json:
             show(f"{model} on {cluster}: {objective}", comparison_table(answer), "")
             show(answer.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}", "")

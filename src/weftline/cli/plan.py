@@ -17,7 +17,7 @@ from weftline.errors import InputError, UsageError
 if TYPE_CHECKING:
     from weftline.plan import Plan, Sweep
 
-__all__ = ["plan"]
+__all__ = ["call_arguments", "plan"]
 
 
 def plan(
@@ -87,7 +87,7 @@ def _plan(question: Question, stages: int | None, options: dict[str, Any]) -> Pl
     if question.group is not None:
         options = {**options, "coarsen": question.group}
     with progress(f"planning {problem.graph.name}") as tell:
-        return make_plan(problem, inputs=question.inputs, argv=_arguments(), on_event=tell, **options)
+        return make_plan(problem, inputs=question.inputs, argv=call_arguments(), on_event=tell, **options)
 
 
 def _sweep(question: Question, counts: str, options: dict[str, Any]) -> Sweep:
@@ -95,10 +95,10 @@ def _sweep(question: Question, counts: str, options: dict[str, Any]) -> Sweep:
 
     problems = stage_problems(question.problem, counts)
     with progress(f"planning {problems.top.graph.name}") as tell:
-        return sweep_stages(problems, inputs=question.inputs, argv=_arguments(), on_event=tell, **options)
+        return sweep_stages(problems, inputs=question.inputs, argv=call_arguments(), on_event=tell, **options)
 
 
-def _arguments() -> list[str]:
+def call_arguments() -> list[str]:
     """The call, without where the answer goes: the same question gives the same bytes."""
     words, skip = [], False
     for word in sys.argv[1:]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -20,6 +17,7 @@ from weftline.place.coarse import search_coarse
 from weftline.place.prepare import prepare as prepare_place
 from weftline.plan.baselines import baseline_values
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
+from weftline.plan.uninterrupted import uninterrupted
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, find_solver
@@ -127,7 +125,7 @@ def make_plan(
         "work_limit": work_limit,
         "gap": gap,
     }
-    with _uninterrupted():
+    with uninterrupted():
         return _assemble(
             problem,
             search.best,
@@ -145,19 +143,6 @@ def _prepare(objective: str) -> None:
         prepare_partition()
     else:
         prepare_place()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits: the best plan is found, only its certificate is being written."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _assemble(

@@ -105,12 +105,13 @@ class Blocks:
         return made
 
     def with_memory(self, limit: int | Sequence[int]) -> Blocks:
-        """The same with a memory limit for every device (links have none), or one for each."""
-        limits = [limit] * len(self.devices) if isinstance(limit, int) else list(limit)
-        if len(limits) != len(self.devices) or min(limits) < 0:
-            raise InputError(f"a memory limit is one number, or one for each of the {len(self.devices)} devices")
-        lanes = [d if d.link else replace(d, memory=m) for d, m in zip(self.devices, limits, strict=True)]
-        return replace(self, devices=tuple(lanes))
+        """The same with a memory limit for every device, or one for each; links have none."""
+        count = sum(not lane.link for lane in self.devices)
+        limits = [limit] * count if isinstance(limit, int) else list(limit)
+        if len(limits) != count or min(limits) < 0:
+            raise InputError(f"a memory limit is one number >= 0, or one for each of the {count} devices")
+        left = iter(limits)
+        return replace(self, devices=tuple(d if d.link else replace(d, memory=next(left)) for d in self.devices))
 
     @property
     def n(self) -> int:

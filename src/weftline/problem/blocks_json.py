@@ -72,7 +72,7 @@ def blocks_from_json(data: bytes | str) -> Blocks:
 
 
 def blocks_of_file(file: BlocksFile) -> Blocks:
-    """Check what was decoded; ids of blocks may be any different numbers."""
+    """Check what was decoded; blocks get the order of their ids, which may be any different numbers."""
     if isinstance(file.devices, int):
         if not 1 <= file.devices <= 4096:
             raise InputError("devices: 1 to 4096 of them")
@@ -86,11 +86,12 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
         lanes = [Lane(d.id, UNLIMITED if d.memory is None else d.memory, d.link) for d in file.devices]
     if len({lane.id for lane in lanes}) < len(lanes):
         raise InputError("two devices have the same id", where="devices")
-    place = {block.id: i for i, block in enumerate(file.blocks)}
-    if len(place) < len(file.blocks):
+    rows = sorted(file.blocks, key=lambda block: block.id)
+    place = {block.id: i for i, block in enumerate(rows)}
+    if len(place) < len(rows):
         raise InputError("two blocks have the same id", where="blocks")
     blocks = []
-    for block in file.blocks:
+    for block in rows:
         changes = (block.memory,) * len(block.devices) if isinstance(block.memory, int) else block.memory
         pairs = sorted(zip(block.devices, changes, strict=False)) if len(changes) == len(block.devices) else None
         if pairs is None:

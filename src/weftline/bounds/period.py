@@ -1,0 +1,140 @@
+"""Lower bounds of the period: no pattern that repeats for ever needs less time per micro-batch, whatever its size.
+
+In: blocks. Out: an exact fraction and what proves it. Load: a device does one block at a time. Memory: in the average
+over time a device holds at most its limit, so limit * period >= what one micro-batch holds times how long it must
+(longest paths between the blocks that take and those that give back) + what stays empty for certain (a block that gives
+back runs below the limit, and so does the block before one that takes). Simplified: each device by itself.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import gcd
+
+import numpy as np
+
+from weftline.graph.arrays import Ints
+from weftline.problem.blocks import Blocks
+from weftline.problem.model import UNLIMITED
+
+__all__ = ["period_bound"]
+
+MOST_PAIRS = 256
+"""Blocks of one device up to which the block before each taking block is chosen by an assignment."""
+LARGE = 2**60
+NEVER = -(2**62)
+
+
+def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
+    """The largest of the bounds, and a few words that say which it is."""
+    busiest = max(range(len(blocks.devices)), key=lambda d: blocks.loads[d])
+    best, by = Fraction(blocks.loads[busiest]), f"load of device {blocks.devices[busiest].id}"
+    if not blocks.balanced:
+        return best, by
+    for device, lane in enumerate(blocks.devices):
+        if lane.link or lane.memory >= UNLIMITED or lane.memory <= 0:
+            continue
+        held = _held(blocks, device)
+        if held is None:
+            continue
+        bound = Fraction(held + _empty(blocks, device), lane.memory)
+        if bound > best:
+            best, by = bound, f"memory of device {lane.id}"
+    return best, by
+
+
+def _held(blocks: Blocks, device: int) -> int | None:
+    """Memory times time that one micro-batch holds at least on a device; None where nothing says so.
+
+    What is taken is given back later: a plan that pairs each taken unit with one that is given back on a path after it
+    holds at least the sum of the longest paths. Every plan is valid; the flow finds a best one.
+    """
+    takes, gives = _changes(blocks, device)
+    if not takes:
+        return 0
+    paths = {i: _longest_paths(blocks, i) for i in takes}
+    pairs = [(i, j, int(paths[i][j])) for i in takes for j in gives if paths[i][j] > NEVER]
+    plan = _transport(takes, {j: -m for j, m in gives.items()}, pairs)
+    return None if plan is None else sum(amount * length for amount, (_, _, length) in zip(plan, pairs, strict=True))
+
+
+def _changes(blocks: Blocks, device: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Block -> change, of those that take and those that give."""
+    takes, gives = {}, {}
+    for i, block in enumerate(blocks.blocks):
+        if device in block.devices:
+            change = block.memory[block.devices.index(device)]
+            if change > 0:
+                takes[i] = change
+            elif change < 0:
+                gives[i] = change
+    return takes, gives
+
+
+def _longest_paths(blocks: Blocks, source: int) -> Ints:
+    """Least time from the start of a block to the start of every other; `NEVER` where no path leads."""
+    table = blocks.table
+    found = np.full(blocks.n, NEVER, np.int64)
+    found[source] = 0
+    for i in table.order:
+        if found[i] > NEVER:
+            for e in range(table.after_ptr[i], table.after_ptr[i + 1]):
+                after = table.after_of[e]
+                found[after] = max(found[after], found[i] + table.span[i] + table.after_lag[e])
+    return found
+
+
+def _transport(takes: dict[int, int], gives: dict[int, int], pairs: list[tuple[int, int, int]]) -> list[int] | None:
+    """Amounts for the pairs that use up everything, with a large total length; None where none do."""
+    if len(takes) == 1 or len(gives) == 1:
+        amounts = [takes[i] if len(gives) == 1 else gives[j] for i, j, _ in pairs]
+        return amounts if len(pairs) == max(len(takes), len(gives)) else None
+    from ortools.graph.python import min_cost_flow
+
+    unit = gcd(*takes.values(), *gives.values())
+    total = sum(takes.values()) // unit
+    longest = max((length for *_, length in pairs), default=0)
+    coarse = max(1, longest * total * (len(takes) + len(gives)) // LARGE + 1)  # lengths may be rounded, amounts not
+    flow = min_cost_flow.SimpleMinCostFlow()
+    node = {block: number for number, block in enumerate([*takes, *gives])}
+    arcs = [
+        flow.add_arc_with_capacity_and_unit_cost(node[i], node[j], min(takes[i], gives[j]) // unit, -(length // coarse))
+        for i, j, length in pairs
+    ]
+    for block, amount in takes.items():
+        flow.set_node_supply(node[block], amount // unit)
+    for block, amount in gives.items():
+        flow.set_node_supply(node[block], -(amount // unit))
+    if flow.solve() != flow.OPTIMAL:
+        return None
+    return [unit * int(flow.flow(arc)) for arc in arcs]
+
+
+def _empty(blocks: Blocks, device: int) -> int:
+    """Memory times time that stays empty on a device per micro-batch, at least.
+
+    Block x, followed by y on the device, runs at or below limit - max(what x gives, what y takes). Which block follows
+    which is unknown: the cheapest assignment.
+    """
+    rows = [
+        (block.span, block.memory[block.devices.index(device)]) for block in blocks.blocks if device in block.devices
+    ]
+    cost = [[span * max(0, -change, taken) for _, taken in rows] for span, change in rows]
+    if len(rows) <= MOST_PAIRS:
+        return _cheapest_assignment(cost)
+    return sum(min(row) for row in cost)
+
+
+def _cheapest_assignment(cost: list[list[int]]) -> int:
+    """A lower bound of the cheapest assignment; equal to it while the numbers are small."""
+    from ortools.graph.python import linear_sum_assignment
+
+    unit = gcd(*(value for row in cost for value in row)) or 1
+    coarse = unit * (max(max(row) for row in cost) // unit // 2**40 + 1)
+    assignment = linear_sum_assignment.SimpleLinearSumAssignment()
+    for i, row in enumerate(cost):
+        for j, value in enumerate(row):
+            assignment.add_arc_with_cost(i, j, value // coarse)
+    if assignment.solve() != assignment.OPTIMAL:
+        return sum(min(row) for row in cost)
+    return int(assignment.optimal_cost()) * coarse

@@ -1,0 +1,215 @@
+"""`weftline schedule`: in what order do micro-batches run?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from weftline.cli.options import read_gap, read_seconds
+from weftline.cli.output import JsonFlag, console, print_json, progress, show
+from weftline.cli.plan import call_arguments
+from weftline.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from weftline.plan.schedule_file import Schedule
+    from weftline.plan.schedule_sweep import MemorySweep
+    from weftline.problem import Blocks
+
+__all__ = ["schedule"]
+
+PER_DEVICE = 4
+"""Micro-batches for each device, unless said otherwise."""
+
+
+def schedule(
+    shape: Annotated[str | None, typer.Option(help="A named placement; `--shape help` lists them.")] = None,
+    devices: Annotated[int, typer.Option("--devices", min=1, help="Number of devices of the shape.")] = 4,
+    plan: Annotated[
+        Path | None, typer.Option(help="A throughput plan: its stages become blocks, in ns and bytes.")
+    ] = None,
+    blocks: Annotated[Path | None, typer.Option(help="A blocks.json file (docs/formats.md).")] = None,
+    micro_batches: Annotated[
+        int | None, typer.Option("--micro-batches", "-n", min=1, help="How many.  [default: 4 per device]")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Limit of every device, in units of the blocks (with --plan also 12 GiB), or one for each: 4,4,8."
+        ),
+    ] = None,
+    train: Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward alone.")] = True,
+    split: Annotated[
+        bool, typer.Option("--split-backward", help="With --plan: gradients of inputs and of weights apart.")
+    ] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="With --plan: keep only a stage's inputs, compute the rest again.")
+    ] = False,
+    objective: Annotated[
+        Literal["makespan", "device-span"],
+        typer.Option(help="What is short: all micro-batches, or each device's time from first to last block."),
+    ] = "makespan",
+    period: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --infer: a request arrives every so often; search the least latency at that rate."
+        ),
+    ] = None,
+    solver: Annotated[str, typer.Option(help="Name of a method; `--solver help` lists them.")] = "auto",
+    gap: Annotated[
+        str | None, typer.Option(help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]")
+    ] = None,
+    work: Annotated[
+        int | None, typer.Option(min=1, help="Limit of orders costed: with it the same call gives the same bytes.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    robust: Annotated[
+        bool, typer.Option("--robust", help="Choose the order with the least 95th percentile under noise.")
+    ] = False,
+    noise: Annotated[float, typer.Option(min=0, max=2, help="With --robust: sigma of the log-normal spans.")] = 0.1,
+    straggler: Annotated[
+        float, typer.Option(min=1, max=100, help="With --robust: how much slower one device may be.")
+    ] = 1.2,
+    sweep_memory: Annotated[
+        str | None, typer.Option(metavar="A..B|M,M...", help="Period and makespan for several memory limits.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schedule here.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Order many micro-batches on their devices, with a bound on it.
+
+    Searches a repeating pattern (repetend) and the order of all micro-batches.
+
+    weftline schedule --shape vshape --devices 4 --micro-batches 16 --memory 4 -o sched.json
+    """
+    from weftline.plan.make_schedule import make_schedule
+    from weftline.plan.schedule_file import schedule_to_json
+    from weftline.plan.schedule_sweep import sweep_memory as sweep
+    from weftline.schedule.noise import Noise
+
+    if solver == "help" or shape == "help":
+        _list(shape == "help", json)
+        return
+    if output is not None and not output.parent.is_dir():
+        raise InputError("cannot be written: no such folder", where=str(output))
+    question, inputs = _question(shape, devices, plan, blocks, train, split, recompute)
+    if memory is not None:
+        question = question.with_memory(_limits(memory, in_bytes=plan is not None))
+    count = micro_batches or PER_DEVICE * sum(not lane.link for lane in question.devices)
+    asked_gap = read_gap(gap)
+    options: dict[str, Any] = {
+        "solver": solver,
+        "device_span": objective == "device-span",
+        "gap": asked_gap,
+        "time_limit": read_seconds(time),
+        "work_limit": work,
+        "seed": seed,
+        "robust": Noise(noise, straggler, seed=seed) if robust else None,
+        "inputs": inputs,
+        "argv": call_arguments(),
+    }
+    if period is not None:
+        if train:
+            raise UsageError("--period is for inference: add --infer")
+        options["arrivals"] = period
+    with progress(f"scheduling {question.name}") as tell:
+        if sweep_memory is not None:
+            _show_sweep(sweep(question, count, sweep_memory, on_event=tell, **options), output, json)
+            return
+        answer = make_schedule(question, count, on_event=tell, **options)
+    if output is not None:
+        answer.save(output)
+    if json:
+        print_json(schedule_to_json(answer).rstrip())
+    else:
+        _show(answer, output)
+    if asked_gap is not None and answer.gap > asked_gap:
+        typer.echo(
+            f"the gap is {answer.gap:.2%}, not the asked {asked_gap:.2%}: stopped by {answer.stopped_by}", err=True
+        )
+        raise typer.Exit(5)
+
+
+def _question(
+    shape: str | None, devices: int, plan: Path | None, blocks: Path | None, train: bool, split: bool, recompute: bool
+) -> tuple[Blocks, dict[str, str]]:
+    import hashlib
+
+    if sum(given is not None for given in (shape, plan, blocks)) != 1:
+        raise UsageError("what is scheduled? One of --shape NAME, --plan plan.json, --blocks blocks.json")
+    if shape is not None:
+        from weftline.schedule.shapes import make_shape
+
+        return make_shape(shape, devices, train=train), {}
+    file = plan or blocks
+    assert file is not None
+    if blocks is not None:
+        from weftline.problem import read_blocks
+
+        question = read_blocks(blocks)
+    else:
+        from weftline.plan import load_plan, plan_result
+        from weftline.schedule.pipeline_blocks import pipeline_blocks
+        from weftline.simulate import Loads
+
+        problem, result = plan_result(load_plan(file))
+        if not isinstance(result, Loads):
+            raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
+        question = pipeline_blocks(problem, result, train=train, split=split, recompute=recompute)
+    return question, {"plan" if plan else "blocks": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+def _limits(word: str, in_bytes: bool) -> int | list[int]:
+    """`4`, `4,4,8`, or with bytes `12 GiB`."""
+    from weftline.units import parse_bytes
+
+    try:
+        limits = [
+            parse_bytes(part) if in_bytes and not part.strip().isdigit() else int(part) for part in word.split(",")
+        ]
+    except ValueError as error:
+        raise UsageError(f"--memory {word!r} is not a whole number, or one for each device") from error
+    return limits[0] if len(limits) == 1 else limits
+
+
+def _list(shapes: bool, json: bool) -> None:
+    if shapes:
+        from weftline.schedule.shapes import SHAPES
+
+        entries = {name: entry.description for name, entry in SHAPES.items()}
+    else:
+        from weftline.schedule import schedulers
+
+        entries = {name: method.description for name, method in schedulers().items()}
+    if json:
+        print_json({"shapes" if shapes else "solvers": entries})
+        return
+    for name, description in entries.items():
+        show(f"{name:<16} {description}")
+
+
+def _show(answer: Schedule, output: Path | None) -> None:
+    from weftline.report.gantt import gantt, schedule_table, schedule_words
+
+    out = console()
+    show(f"{answer.name}: {len(answer.blocks.blocks)} blocks, {answer.micro_batches} micro-batches", "")
+    for line in gantt(answer, out.width):
+        out.print(line)
+    show("", schedule_table(answer), "", *schedule_words(answer))
+    show(f"written to {output}" if output else "not written; -o sched.json keeps it")
+
+
+def _show_sweep(answer: MemorySweep, output: Path | None, json: bool) -> None:
+    from weftline.report.memory_sweep import memory_table, memory_words
+
+    if output is not None:
+        answer.best.save(output)
+    if json:
+        print_json(answer.to_json())
+        return
+    show(memory_table(answer), "", *memory_words(answer))
+    show(f"written to {output}" if output else "not written; -o sched.json keeps the best")

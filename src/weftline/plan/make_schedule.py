@@ -1,0 +1,209 @@
+"""Blocks and a number of micro-batches -> a Schedule: search, bounds, certificate."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from math import lcm
+from types import MappingProxyType
+
+import msgspec
+
+from weftline import __version__
+from weftline.bounds.makespan import makespan_bound
+from weftline.bounds.period import period_bound
+from weftline.certify import check_schedule
+from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.plan.schedule_file import Action, RepetendFile, Schedule, ScheduleProvenance, exact
+from weftline.plan.uninterrupted import uninterrupted
+from weftline.problem import UNLIMITED, Blocks
+from weftline.problem.blocks_json import BlocksFile, blocks_to_file
+from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
+from weftline.schedule.noise import Noise, percentile
+from weftline.search import Event
+from weftline.simulate import Timetable
+
+__all__ = ["find_scheduler", "make_schedule"]
+
+MAX_SEED = 2**31 - 1
+MAX_OPERATIONS = 2_000_000
+TIME_LIMIT = 60.0
+
+
+def find_scheduler(name: str) -> Scheduler:
+    """The scheduler of that name, or an error that lists what exists."""
+    known = schedulers()
+    if name not in known:
+        raise UsageError(f"unknown solver {name!r}; there are: {', '.join(known)}")
+    return known[name]
+
+
+def make_schedule(
+    blocks: Blocks,
+    micro_batches: int,
+    *,
+    solver: str = "auto",
+    device_span: bool = False,
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    robust: Noise | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    argv: Sequence[str] = (),
+) -> Schedule:
+    """Search and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
+
+    Without limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
+    the order with the least 95th percentile of the makespan under noise wins.
+    """
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
+    if not 1 <= micro_batches <= MAX_OPERATIONS // blocks.n:
+        raise UsageError(f"1 to {MAX_OPERATIONS // blocks.n} micro-batches of {blocks.n} blocks can be planned")
+    chosen = find_scheduler(solver)
+    free = time_limit is None and work_limit is None
+    search = ScheduleSearch(
+        blocks,
+        micro_batches,
+        device_span=device_span,
+        time_limit=TIME_LIMIT if free else time_limit,
+        work_limit=work_limit,
+        settle=free,
+        wants_period=solver in ("auto", "cyclic"),
+        gap=gap or 0.0,
+        seed=seed,
+        on_event=on_event,
+        solver=solver,
+        keep=0 if robust is None else POOL,
+    )
+    interrupted = False
+    try:
+        check_memory(blocks)
+        search.offer_bound(*makespan_bound(blocks, micro_batches, device_span=device_span))
+        if blocks.balanced:
+            search.offer_period_bound(*period_bound(blocks))
+        search.run(chosen)
+    except KeyboardInterrupt:
+        interrupted = True
+    except InfeasibleError:
+        if search.best is None:
+            raise
+    if search.best is None:
+        if interrupted:
+            raise KeyboardInterrupt
+        raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
+    stopped_by = "interrupted" if interrupted else search.stopped_by or ("settled" if free else "done")
+    provenance = ScheduleProvenance(
+        __version__, "", dict(inputs), tuple(argv), seed, search.time_limit, work_limit, search.gap
+    )
+    with uninterrupted():
+        return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
+
+
+POOL = 24
+"""With noise: so many of the best orders are compared."""
+
+
+def check_memory(blocks: Blocks) -> None:
+    """What no order can fit is said at once: one block needs more than its device has."""
+    for block in blocks.blocks:
+        for device, change in zip(block.devices, block.memory, strict=True):
+            lane = blocks.devices[device]
+            if not lane.link and change > lane.memory:
+                raise InfeasibleError(
+                    f"block {block.name!r} needs {change} memory on device {lane.id!r}, which has {lane.memory}",
+                    proved=True,
+                )
+
+
+def _chosen(search: ScheduleSearch, robust: Noise | None) -> Timetable:
+    """The best order; under noise, the one with the least 95th percentile among the best."""
+    assert search.best is not None
+    if robust is None:
+        return search.best
+    pool = [search.best, *search.pool]
+    return min(pool, key=lambda t: (percentile(search.blocks, search.micro_batches, t.orders, robust), t.makespan))
+
+
+def _assemble(
+    search: ScheduleSearch, found: Timetable, robust: Noise | None, stopped_by: str, provenance: ScheduleProvenance
+) -> Schedule:
+    blocks, value = search.blocks, search.value(found)
+    file = msgspec.convert(blocks_to_file(blocks), BlocksFile)
+    digest = hashlib.sha256(msgspec.json.encode(file)).hexdigest()
+    bound = search.bound or 0
+    repetend, period_bound = search.repetend, search.period_bound or Fraction(0)
+    period = Fraction(found.makespan, search.micro_batches) if repetend is None else repetend.period
+    noise = None
+    if robust is not None:
+        noise = {
+            "p95": percentile(blocks, search.micro_batches, found.orders, robust),
+            "sigma": robust.sigma,
+            "straggler": robust.straggler,
+            "draws": robust.draws,
+        }
+    made = Schedule(
+        format="weftline-schedule",
+        version=1,
+        name=blocks.name,
+        objective="device-span" if search.device_span else "makespan",
+        micro_batches=search.micro_batches,
+        makespan=found.makespan,
+        bound=bound,
+        bound_by=search.bound_by,
+        gap=(value - bound) / value,
+        proof="claimed",
+        period=exact(period),
+        period_exact=str(period),
+        repetend=None if repetend is None else _repetend_file(repetend),
+        period_bound=exact(period_bound),
+        period_bound_exact=str(period_bound),
+        period_bound_by=search.period_bound_by,
+        period_proved=search.period_proved,
+        period_proof=search.proof,
+        bubble=found.bubble,
+        device_span=found.device_span,
+        device_span_bubble=found.device_span_bubble,
+        peak_memory=found.peak_memory,
+        memory_limit=tuple(None if d.link or d.memory >= UNLIMITED else d.memory for d in blocks.devices),
+        latency=max(found.latency(m) for m in range(search.micro_batches)),
+        robust=noise,
+        solver=search.solver,
+        seconds=None if search.work_limit is not None else round(search.seconds, 3),
+        period_seconds=None if search.work_limit is not None else round(search.period_seconds, 3),
+        stopped_by=stopped_by,
+        reached=dict(search.reached),
+        actions=tuple(_actions(found, device) for device in range(len(blocks.devices))),
+        provenance=msgspec.structs.replace(provenance, blocks_sha256=digest),
+        blocks=file,
+    )
+    plain = msgspec.to_builtins(made)
+    made = msgspec.structs.replace(made, proof="proved" if check_schedule.bound_of(plain) >= bound else "claimed")
+    try:
+        check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
+    except check_schedule.Refusal as refusal:
+        raise VerificationError(f"the answer of {search.solver} does not hold: {refusal}") from refusal
+    return made
+
+
+def _repetend_file(repetend: Repetend) -> RepetendFile:
+    scale = lcm(repetend.length.denominator, *(start.denominator for start in repetend.starts))
+    return RepetendFile(
+        repetend.micro_batches,
+        exact(repetend.length),
+        repetend.lags,
+        repetend.orders,
+        scale,
+        int(repetend.length * scale),
+        tuple(int(start * scale) for start in repetend.starts),
+    )
+
+
+def _actions(found: Timetable, device: int) -> tuple[Action, ...]:
+    n = found.blocks.n
+    order = found.orders[device]
+    rows = zip(order.tolist(), found.start[order].tolist(), found.end[order].tolist(), strict=True)
+    return tuple(Action(op % n, op // n, start, end) for op, start, end in rows)

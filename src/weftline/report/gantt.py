@@ -1,0 +1,110 @@
+"""A schedule for a terminal: what each device does when, a table of memory and bubbles, a sentence about the bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weftline.plan.schedule_file import Schedule
+from weftline.report.rows import Rows
+from weftline.report.tables import text_table
+from weftline.units import format_name
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = ["gantt", "schedule_table", "schedule_words"]
+
+COLOURS = {"F": "blue", "B": "green", "W": "yellow", "C": "white"}
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+IDLE = "."
+
+
+def gantt(schedule: Schedule, width: int = 100) -> list[Text]:
+    """One line per device; a letter is the micro-batch (modulo 36), its colour the kind of block.
+
+    A long schedule is drawn coarser: a column shows what the device does in the middle of its time.
+    """
+    from rich.text import Text
+
+    kinds = [block.kind for block in schedule.blocks.blocks]
+    names = _names(schedule)
+    margin = max(map(len, names)) + 1
+    columns = max(10, min(width - margin, schedule.makespan))
+    lines = []
+    for name, row in zip(names, schedule.actions, strict=True):
+        line = Text(name.ljust(margin), no_wrap=True)
+        place = 0
+        for column in range(columns):
+            time = ((2 * column + 1) * schedule.makespan) // (2 * columns)
+            while place < len(row) and row[place].end <= time:
+                place += 1
+            if place < len(row) and row[place].start <= time:
+                action = row[place]
+                line.append(DIGITS[action.micro_batch % len(DIGITS)], style=f"black on {COLOURS[kinds[action.block]]}")
+            else:
+                line.append(IDLE)
+        lines.append(line)
+    legend = Text(" " * margin)
+    used = [kind for kind in COLOURS if kind in kinds]
+    for kind in used:
+        legend.append(f" {kind} ", style=f"black on {COLOURS[kind]}")
+        legend.append(" ")
+    legend.append("letters: micro-batches")
+    return [*lines, legend]
+
+
+def schedule_table(schedule: Schedule) -> Table:
+    """What each device does and holds."""
+    rows: Rows = []
+    for number, (name, row) in enumerate(zip(_names(schedule), schedule.actions, strict=True)):
+        busy = sum(action.end - action.start for action in row)
+        limit = schedule.memory_limit[number]
+        rows.append(
+            (
+                name,
+                str(busy),
+                f"{busy / schedule.makespan:.1%}",
+                str(row[0].start) if row else "",
+                str(row[-1].end) if row else "",
+                str(schedule.peak_memory[number]),
+                "" if limit is None else str(limit),
+            )
+        )
+    return text_table("Devices", ("device", "busy", "of makespan", "first start", "last end", "memory", "limit"), rows)
+
+
+def schedule_words(schedule: Schedule) -> list[str]:
+    """Value, bound and period in words."""
+    what = "makespan" if schedule.objective == "makespan" else "device span"
+    words = [
+        f"{what} {schedule.value} for {schedule.micro_batches} micro-batches; at most {schedule.gap:.2%} longer than "
+        f"the best possible (bound {schedule.bound}, {schedule.proof} by {schedule.bound_by})."
+    ]
+    if schedule.repetend is None:
+        words.append("no pattern repeats for ever: the blocks do not take back all their memory, or none was found.")
+    else:
+        count = schedule.repetend.micro_batches
+        known = schedule.period_proof or f"bound {schedule.period_bound_exact} by {schedule.period_bound_by}"
+        several = "es" if count > 1 else ""
+        words.append(
+            f"period {schedule.period_exact} per micro-batch, a repetend of {count} micro-batch{several}; "
+            f"{'proved: ' if schedule.period_proved else ''}{known}."
+        )
+    words.append(
+        f"bubble {schedule.bubble}, between first and last block of a device {schedule.device_span_bubble}; "
+        f"latency of a micro-batch at most {schedule.latency}."
+    )
+    if schedule.robust is not None:
+        words.append(
+            f"under noise (sigma {schedule.robust['sigma']}, straggler x{schedule.robust['straggler']}) the 95th "
+            f"percentile of the makespan is {schedule.robust['p95']}."
+        )
+    return words
+
+
+def _names(schedule: Schedule) -> list[str]:
+    lanes = schedule.blocks.devices
+    if isinstance(lanes, int):
+        return [str(number) for number in range(lanes)]
+    return [format_name(lane.id) for lane in lanes]

@@ -1,0 +1,209 @@
+"""Linear pipelines: the least period of patterns of one micro-batch, exactly and at once.
+
+In: blocks. Out: starts for a given period or the proof that there are none, and with them the least period over all
+orders. A linear pipeline has on every device one F, one B, perhaps one W; all F in a row, then all B back, each W after
+its B. It is recognised by its edges and memory changes, not by names. For a given period the devices are settled from
+last to first: the time from F to B of a device should be short, and the shortest possible after it is never worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from weftline.problem.blocks import Blocks
+from weftline.schedule.cyclic_order import make_pattern, order_of_starts
+from weftline.schedule.cyclic_ratio import exact_period
+from weftline.schedule.repetend import Repetend, repetend_of_starts
+
+__all__ = ["LinearPipeline", "fraction_below", "least_linear_period", "linear_pipeline"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The blocks of one device (W is -1 if there is none) and its memory limit."""
+
+    f: int
+    b: int
+    w: int
+    limit: int
+    f_lag: int = 0
+    """Latency from F to the next stage's F."""
+    b_lag: int = 0
+    """Latency from the next stage's B to B."""
+
+
+@dataclass(frozen=True)
+class LinearPipeline:
+    """Stages in the order of the forward pass."""
+
+    blocks: Blocks
+    stages: tuple[Stage, ...]
+
+    def starts(self, period: Fraction) -> list[Fraction] | None:
+        """Starts of all blocks with this period, or None: then there are none."""
+        count = len(self.stages)
+        distance: list[Fraction] = [Fraction(0)] * count
+        weight: list[Fraction] = [Fraction(0)] * count
+        least = Fraction(0)
+        for number in reversed(range(count)):
+            stage = self.stages[number]
+            found = self._shortest(stage, least, period)
+            if found is None:
+                return None
+            distance[number], weight[number] = found
+            if number:
+                before = self.stages[number - 1]
+                lags = before.f_lag + before.b_lag
+                least = self._span(before.f) + distance[number] + self._span(stage.b) + lags
+        starts = [Fraction(0)] * self.blocks.n
+        begin = Fraction(0)
+        for stage, gap, delay in zip(self.stages, distance, weight, strict=True):
+            starts[stage.f], starts[stage.b] = begin, begin + gap
+            if stage.w >= 0:
+                starts[stage.w] = begin + gap + delay
+            begin += self._span(stage.f) + stage.f_lag
+        return starts
+
+    def _span(self, block: int) -> int:
+        return self.blocks.blocks[block].span
+
+    def _shortest(self, stage: Stage, least: Fraction, period: Fraction) -> tuple[Fraction, Fraction] | None:
+        """Shortest time from F to B on a device that keeps its memory, and the time from B to W."""
+        f, b = self._span(stage.f), self._span(stage.b)
+        w = self._span(stage.w) if stage.w >= 0 else 0
+        candidates = []
+        for low, high, wait in ((f, period - b - w, Fraction(b)), (f + w, period - b, None)):
+            if high < low or (wait is None and not w):
+                continue
+            distance = _next_in(max(least, Fraction(f)), Fraction(low), high, period)
+            candidates.append((distance, wait if wait is not None else period - distance % period + f))
+        for distance, delay in sorted(candidates):
+            if self._peak(stage, distance, delay, period) <= stage.limit:
+                return distance, delay
+        return None
+
+    def _peak(self, stage: Stage, distance: Fraction, delay: Fraction, period: Fraction) -> int:
+        """Memory at the start of F, the largest: every repetition adds those still between F and B, or B and W."""
+        change = [self.blocks.blocks[i].memory[0] if i >= 0 else 0 for i in (stage.f, stage.b, stage.w)]
+        given_back = sum(
+            change[k] * -((lag - period) // period) for k, lag in ((1, distance), (2, distance + delay)) if change[k]
+        )
+        return change[0] + _telescoped(change, distance, delay, period) if given_back else change[0]
+
+
+def _telescoped(change: list[int], distance: Fraction, delay: Fraction, period: Fraction) -> int:
+    """Memory of earlier repetitions when F starts: repetition k back started B if k * period >= distance, W likewise."""
+    b_open = -(-distance // period) - 1  # repetitions 1..b_open have not started B
+    w_open = -(-(distance + delay) // period) - 1
+    return int(change[0] * b_open + (change[0] + change[1]) * (w_open - b_open))
+
+
+def _next_in(least: Fraction, low: Fraction, high: Fraction, period: Fraction) -> Fraction:
+    """The smallest number >= least whose remainder in the period lies in [low, high]."""
+    turns, rest = divmod(least, period)
+    if rest <= high:
+        return turns * period + max(rest, low)
+    return (turns + 1) * period + low
+
+
+def linear_pipeline(blocks: Blocks) -> LinearPipeline | None:
+    """The pipeline that the blocks are, or None."""
+    rows: list[list[int]] = [[] for _ in blocks.devices]
+    for i, block in enumerate(blocks.blocks):
+        if len(block.devices) != 1:
+            return None
+        rows[block.devices[0]].append(i)
+    used = [(d, row) for d, row in enumerate(rows) if row]
+    lags = {(a, b): lag for a, b, lag in blocks.edges}
+    stages: dict[int, Stage] = {}
+    for device, row in used:
+        stage = _stage(blocks, device, row, lags)
+        if stage is None:
+            return None
+        stages[stage.f] = stage
+    return _in_a_row(blocks, stages, lags)
+
+
+def _stage(blocks: Blocks, device: int, row: list[int], lags: dict[tuple[int, int], int]) -> Stage | None:
+    """The one block that takes memory, the one that gives back, and perhaps one more after it without successors."""
+    takes = [i for i in row if blocks.blocks[i].memory[0] > 0]
+    rest = [i for i in row if blocks.blocks[i].memory[0] <= 0]
+    if len(takes) != 1 or len(rest) not in (1, 2) or blocks.devices[device].link:
+        return None
+    limit = blocks.devices[device].memory
+    if len(rest) == 1:
+        return Stage(takes[0], rest[0], -1, limit)
+    for b, w in (rest, rest[::-1]):
+        if lags.get((b, w)) == 0 and not any(source == w for source, _ in lags):
+            return Stage(takes[0], b, w, limit)
+    return None
+
+
+def _in_a_row(blocks: Blocks, stages: dict[int, Stage], lags: dict[tuple[int, int], int]) -> LinearPipeline | None:
+    """Put stages in the order of their F, and check that there is no other edge."""
+    heads = [f for f in stages if not any(target == f for _, target in lags)]
+    if len(heads) != 1 or not blocks.balanced:
+        return None
+    left = dict(lags)
+    found: list[Stage] = []
+    here = stages[heads[0]]
+    while True:
+        if left.pop((here.f, here.b), 0) or (here.w >= 0 and left.pop((here.b, here.w), 1)):
+            return None
+        after = [stages[b] for a, b in left if a == here.f and b in stages]
+        if not after:
+            found.append(here)
+            break
+        f_lag, b_lag = left.pop((here.f, after[0].f)), left.pop((after[0].b, here.b), None)
+        if len(after) > 1 or b_lag is None:
+            return None
+        found.append(Stage(here.f, here.b, here.w, here.limit, f_lag, b_lag))
+        here = after[0]
+    direct = (here.f, here.b) in lags
+    return LinearPipeline(blocks, tuple(found)) if not left and direct and len(found) == len(stages) else None
+
+
+def fraction_below(value: Fraction, most: int) -> Fraction:
+    """The largest fraction below a value with a denominator up to `most`."""
+    best = Fraction(0)
+    for denominator in range(1, max(1, most) + 1):
+        numerator = -(-value.numerator * denominator // value.denominator) - 1
+        best = max(best, Fraction(numerator, denominator))
+    return best
+
+
+def least_linear_period(pipeline: LinearPipeline, bound: Fraction) -> Repetend | None:
+    """The repetend of one micro-batch with the least period of all, or None: memory is too small for any."""
+    blocks = pipeline.blocks
+    longest = Fraction(sum(b.span for b in blocks.blocks) + sum(lag for *_, lag in blocks.edges))
+    low, high = -(-bound.numerator // bound.denominator) - 1, int(longest)
+    starts, length = pipeline.starts(bound), bound
+    if starts is None:
+        starts, length = pipeline.starts(longest), longest
+        if starts is None:
+            return None
+        while high - low > 1:  # feasible at high, and nothing below the bound
+            middle = (low + high) // 2
+            found = pipeline.starts(Fraction(middle)) if middle >= bound else None
+            if found is None:
+                low = middle
+            else:
+                high, starts, length = middle, found, Fraction(middle)
+    while True:  # periods are ratios of cycles: try the next smaller one until there is none
+        repetend = _tight(blocks, starts, length)
+        below = fraction_below(repetend.length, int(longest / bound) + 1)
+        if below < bound:
+            return repetend
+        found = pipeline.starts(below)
+        if found is None:
+            return repetend
+        starts, length = found, below
+
+
+def _tight(blocks: Blocks, starts: list[Fraction], length: Fraction) -> Repetend:
+    """The repetend with the least period of the order that starts mean."""
+    pattern = make_pattern(blocks, 1)
+    exact = exact_period(pattern, order_of_starts(pattern, starts, length))
+    assert exact is not None
+    return repetend_of_starts(blocks, 1, exact[0], exact[1])
