@@ -23,8 +23,10 @@ from benchmarks.references import measure_references, reference_settings
 from benchmarks.regal import measure_regal, regal_settings
 from benchmarks.results_file import Collector
 from benchmarks.scale import measure_scale, scale_settings
+from benchmarks.schedules import measure_schedules, schedule_settings
 from benchmarks.speed import measure_growth, measure_simulator
 from benchmarks.speed_of_files import measure_check, measure_files
+from benchmarks.tessel_eval import measure_tessel_eval, tessel_eval_settings
 from benchmarks.unequal import measure_unequal, unequal_settings
 
 __all__ = ["SECTIONS", "Section"]
@@ -110,6 +112,18 @@ SECTIONS = {
             "placement-scale",
             lambda size, asked: placement_scale_settings(size, asked.time_limit),
             measure_placement_scale,
+            long=True,
+        ),
+        Section(
+            "schedules",
+            lambda size, asked: schedule_settings(size, asked.time_limit),
+            measure_schedules,
+            long=True,
+        ),
+        Section(
+            "tessel",
+            lambda size, asked: tessel_eval_settings(size, asked.time_limit),
+            measure_tessel_eval,
             long=True,
         ),
         Section("quality", _quality_settings, _quality),

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     from weftline.cluster import Cluster
     from weftline.graph import Graph
     from weftline.plan import Difference, Plan, Sweep
-    from weftline.problem import Problem
+    from weftline.plan.schedule_file import Schedule
+    from weftline.problem import Blocks, Problem
+    from weftline.schedule.noise import Noise
     from weftline.search import Event
-    from weftline.simulate import Loads, Timeline
+    from weftline.simulate import Loads, Timeline, Timetable
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Blocks",
     "Cluster",
     "Graph",
     "InfeasibleError",
@@ -48,6 +51,7 @@ __all__ = [
     "MissingExtra",
     "Plan",
     "Problem",
+    "Schedule",
     "UsageError",
     "VerificationError",
     "WeftlineError",
@@ -56,16 +60,20 @@ __all__ = [
     "load",
     "load_problem",
     "plan",
+    "schedule",
+    "shape",
     "simulate",
     "sweep",
     "verify",
 ]
 
 _LAZY = {
+    "Blocks": "weftline.problem",
     "Cluster": "weftline.cluster",
     "Graph": "weftline.graph",
     "Plan": "weftline.plan",
     "Problem": "weftline.problem",
+    "Schedule": "weftline.plan.schedule_file",
 }
 
 
@@ -213,20 +221,82 @@ def _problem(model: Graph | Problem, cluster: Cluster | None, rules: Mapping[str
     return build_problem(model, cluster, rules=asked_rules(rules))
 
 
-def simulate(plan: Plan) -> Timeline | Loads:
-    """Run a plan's decisions through the simulator again."""
-    from weftline.plan import plan_result
+def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
+    """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
+    from weftline.schedule.shapes import make_shape
 
-    return plan_result(plan)[1]
+    return make_shape(name, devices, train=train)
 
 
-def verify(plan: Plan | Path | str) -> Verdict | ScheduleVerdict:
-    """Check a plan (or plan file) with the independent checker; `VerificationError` if it does not hold."""
+def schedule(
+    question: Blocks | Plan | Path | str,
+    *,
+    micro_batches: int,
+    memory: int | Sequence[int] | None = None,
+    train: bool = True,
+    split_backward: bool = False,
+    recompute: bool = False,
+    objective: Literal["makespan", "device-span"] = "makespan",
+    arrivals: int | None = None,
+    solver: str = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    robust: Noise | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Schedule:
+    """Decide the order of many micro-batches on the devices of their blocks.
+
+    The question is Blocks (`wl.shape`), a throughput Plan, or a blocks.json file. `train`, `split_backward` and
+    `recompute` say how the stages of a plan become blocks. `memory` limits every device. Without limits of time or work
+    the search ends when nothing becomes better, after 60 s at the latest.
+    """
+    from weftline.plan import Plan, plan_result
+    from weftline.plan.make_schedule import make_schedule
+    from weftline.problem import read_blocks
+    from weftline.schedule.pipeline_blocks import pipeline_blocks
+    from weftline.simulate import Loads
+
+    if isinstance(question, Plan):
+        problem, loads = plan_result(question)
+        if not isinstance(loads, Loads):
+            raise UsageError("a schedule needs a throughput plan")
+        question = pipeline_blocks(problem, loads, train=train, split=split_backward, recompute=recompute)
+    elif isinstance(question, Path | str):
+        question = read_blocks(question)
+    return make_schedule(
+        question if memory is None else question.with_memory(memory),
+        micro_batches,
+        solver=solver,
+        device_span=objective == "device-span",
+        arrivals=arrivals,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        robust=robust,
+        on_event=on_event,
+    )
+
+
+def simulate(plan: Plan | Schedule) -> Timeline | Loads | Timetable:
+    """Run the decisions of a plan or schedule through the simulator again."""
+    from weftline.plan import Plan, plan_result
+
+    return plan_result(plan)[1] if isinstance(plan, Plan) else plan.timetable()
+
+
+def verify(plan: Plan | Schedule | Path | str) -> Verdict | ScheduleVerdict:
+    """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
     from weftline.plan import Plan
     from weftline.plan.files import plan_to_json
+    from weftline.plan.schedule_file import Schedule, schedule_to_json
 
+    if isinstance(plan, Schedule):
+        return verify_bytes(schedule_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(plan)
 
 
@@ -263,7 +333,11 @@ class _Facade(ModuleType):
         super().__setattr__(name, value)
 
 
-_VERBS: dict[str, Callable[..., object]] = {"weftline.plan": plan, "weftline.simulate": simulate}
+_VERBS: dict[str, Callable[..., object]] = {
+    "weftline.plan": plan,
+    "weftline.schedule": schedule,
+    "weftline.simulate": simulate,
+}
 
 
 sys.modules[__name__].__class__ = _Facade

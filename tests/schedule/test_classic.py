@@ -215,3 +215,19 @@ def test_1f1b_of_branches() -> None:
     assert run("1f1b", joined, 9).peak_memory == (3, 2, 1, 2)
     apart = Blocks.of("apart", lanes, blocks, [(0, 1), (1, 5), (5, 4), (2, 6), (3, 7)])
     assert run("1f1b", apart, 9).peak_memory == (2, 1, 1, 1)
+
+
+def test_groups_of_devices_are_stages() -> None:
+    """Tests that stages on several devices each run the classic schedules, all devices of a stage alike."""
+    one = make_shape("linear", 3)
+    groups = [(0, 3), (1,), (2, 4, 5)]
+    rows = [
+        replace(block, devices=groups[block.devices[0]], memory=block.memory * len(groups[block.devices[0]]))
+        for block in one.blocks
+    ]
+    blocks = Blocks.of("groups", [Lane(str(d)) for d in range(6)], rows, one.edges)
+    found = classic_schedules(blocks, 7)
+    assert set(found) == APPLY["linear"]
+    for name, orders in found.items():
+        assert simulate_schedule(blocks, 7, orders).makespan == run(name, one, 7).makespan
+        assert orders[2].tolist() == orders[5].tolist()

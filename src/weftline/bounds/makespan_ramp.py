@@ -8,6 +8,7 @@ memory of all of them together fit in the limit. The same holds backwards in tim
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def _relaxed(kept: list[tuple[int, int]], room: int, count: int) -> int:
             hull.pop()
         hull.append((memory, work))
     best = count * hull[-1][1]
-    for (m0, w0), (m1, w1) in zip(hull, hull[1:], strict=False):
+    for (m0, w0), (m1, w1) in pairwise(hull):
         price = Fraction(w1 - w0, m1 - m0)
         bound = count * max(work - price * memory for memory, work in hull) + price * room
         best = min(best, int(bound // 1))

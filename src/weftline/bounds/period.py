@@ -17,7 +17,7 @@ from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.problem.model import UNLIMITED
 
-__all__ = ["period_bound"]
+__all__ = ["gives_back_later", "period_bound"]
 
 MOST_PAIRS = 256
 """Blocks of one device up to which the block before each taking block is chosen by an assignment."""
@@ -43,6 +43,11 @@ def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
     return best, by
 
 
+def gives_back_later(blocks: Blocks, device: int) -> bool:
+    """Whether all that is given back on a device was taken on paths before: no part of a micro-batch frees memory."""
+    return _held(blocks, device) is not None
+
+
 def _held(blocks: Blocks, device: int) -> int | None:
     """Memory times time that one micro-batch holds at least on a device; None where nothing says so.
 
@@ -50,8 +55,8 @@ def _held(blocks: Blocks, device: int) -> int | None:
     holds at least the sum of the longest paths. Every plan is valid; the flow finds a best one.
     """
     takes, gives = _changes(blocks, device)
-    if not takes:
-        return 0
+    if not takes or not gives:
+        return None if takes or gives else 0
     paths = {i: _longest_paths(blocks, i) for i in takes}
     pairs = [(i, j, int(paths[i][j])) for i in takes for j in gives if paths[i][j] > NEVER]
     plan = _transport(takes, {j: -m for j, m in gives.items()}, pairs)

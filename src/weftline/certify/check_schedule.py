@@ -17,6 +17,8 @@ __all__ = ["Refusal", "Unreadable", "Verdict", "bound_of", "check", "main", "per
 
 MAX_BYTES = 1 << 30
 CHECKS = ("blocks hash", "order and exclusivity", "memory", "makespan", "repetend", "bound")
+VALUES = {"makespan": "makespan", "device-span": "device_span", "latency": "latency"}
+"""Objective -> field that holds the value."""
 KINDS = ("F", "B", "W", "C")
 
 
@@ -113,6 +115,10 @@ class _Question:
 def bound_of(schedule: dict[str, Any]) -> int:
     """What can be said about every schedule: the longest way, and work with what must lie before and after it."""
     question, count = _Question(schedule["blocks"]), schedule["micro_batches"]
+    if schedule["objective"] == "latency":
+        arrival = question.n - 1
+        longest = max(h + s for h, s in zip(question.head, question.span, strict=True))
+        return longest - question.span[arrival]
     whole = schedule["objective"] == "makespan"
     bound = max(h + s + t for h, s, t in zip(question.head, question.span, question.tail, strict=True)) if whole else 0
     for device in range(len(question.lanes)):
@@ -141,7 +147,7 @@ def check(schedule: dict[str, Any]) -> Verdict:
         _check_actions(schedule, question)
         _check_repetend(schedule, question)
         bound, period = bound_of(schedule), period_bound_of(schedule)
-        value = schedule["makespan"] if schedule["objective"] == "makespan" else schedule["device_span"]
+        value = schedule[VALUES[schedule["objective"]]]
         need(schedule["bound"] <= value, "bound", "the bound is above the value")
         need(abs(schedule["gap"] - (value - schedule["bound"]) / value) < 1e-9, "gap", "is not that of value and bound")
         need(schedule["proof"] != "proved" or bound >= schedule["bound"], "proof", f"only {bound} can be re-computed")
@@ -191,6 +197,11 @@ def _check_actions(schedule: dict[str, Any], question: _Question) -> None:
         for a, b, lag in question.edges:
             early = start[b, micro] < start[a, micro] + question.span[a] + lag
             need(not early, "order", f"block {b} of micro-batch {micro} starts before its input is there")
+    begin = [start[n - 1, m] + question.span[-1] for m in range(count)]
+    if schedule["objective"] != "latency":
+        begin = [min(start[i, m] for i in range(n)) for m in range(count)]
+    latency = max(max(start[i, m] + question.span[i] for i in range(n)) - begin[m] for m in range(count))
+    need(latency == schedule["latency"], "latency", f"is {latency}")
     _check_spans(schedule, question)
 
 

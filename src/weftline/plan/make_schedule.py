@@ -11,7 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from weftline import __version__
-from weftline.bounds.makespan import makespan_bound
+from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.bounds.period import period_bound
 from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError
@@ -20,7 +20,9 @@ from weftline.plan.uninterrupted import uninterrupted
 from weftline.problem import UNLIMITED, Blocks
 from weftline.problem.blocks_json import BlocksFile, blocks_to_file
 from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
+from weftline.schedule.least_latency import with_arrivals
 from weftline.schedule.noise import Noise, percentile
+from weftline.schedule.prepare import prepare
 from weftline.search import Event
 from weftline.simulate import Timetable
 
@@ -49,6 +51,7 @@ def make_schedule(
     time_limit: float | None = None,
     work_limit: int | None = None,
     seed: int = 0,
+    arrivals: int | None = None,
     robust: Noise | None = None,
     on_event: Callable[[Event], None] | None = None,
     inputs: Mapping[str, str] = MappingProxyType({}),
@@ -56,19 +59,25 @@ def make_schedule(
 ) -> Schedule:
     """Search and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
 
-    Without limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
+    With `arrivals` (inference) a micro-batch comes every so often, and the search is for the least latency. Without
+    limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
     the order with the least 95th percentile of the makespan under noise wins.
     """
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     if not 1 <= micro_batches <= MAX_OPERATIONS // blocks.n:
         raise UsageError(f"1 to {MAX_OPERATIONS // blocks.n} micro-batches of {blocks.n} blocks can be planned")
+    if arrivals is not None:
+        blocks = with_arrivals(blocks, arrivals)
+        solver = "least-latency" if solver == "auto" else solver
     chosen = find_scheduler(solver)
+    prepare()  # kernels are compiled or loaded before the clock begins
     free = time_limit is None and work_limit is None
     search = ScheduleSearch(
         blocks,
         micro_batches,
         device_span=device_span,
+        from_arrival=arrivals is not None,
         time_limit=TIME_LIMIT if free else time_limit,
         work_limit=work_limit,
         settle=free,
@@ -82,7 +91,7 @@ def make_schedule(
     interrupted = False
     try:
         check_memory(blocks)
-        search.offer_bound(*makespan_bound(blocks, micro_batches, device_span=device_span))
+        search.offer_bound(*_bound(search))
         if blocks.balanced:
             search.offer_period_bound(*period_bound(blocks))
         search.run(chosen)
@@ -105,6 +114,18 @@ def make_schedule(
 
 POOL = 24
 """With noise: so many of the best orders are compared."""
+
+
+def _bound(search: ScheduleSearch) -> tuple[int, str]:
+    if search.from_arrival:
+        head = {search.blocks.n - 1: 0}
+        for block in search.blocks.table.order.tolist():
+            ends = [head[a] + search.blocks.blocks[a].span + lag for a, b, lag in search.blocks.edges if b == block]
+            head[block] = max(ends, default=0)
+        longest = max(head[i] + block.span for i, block in enumerate(search.blocks.blocks))
+        return longest - search.blocks.blocks[-1].span, "path"
+    known = device_span_bound if search.device_span else makespan_bound
+    return known(search.blocks, search.micro_batches)
 
 
 def check_memory(blocks: Blocks) -> None:
@@ -149,7 +170,7 @@ def _assemble(
         format="weftline-schedule",
         version=1,
         name=blocks.name,
-        objective="device-span" if search.device_span else "makespan",
+        objective="latency" if search.from_arrival else "device-span" if search.device_span else "makespan",
         micro_batches=search.micro_batches,
         makespan=found.makespan,
         bound=bound,
@@ -169,7 +190,7 @@ def _assemble(
         device_span_bubble=found.device_span_bubble,
         peak_memory=found.peak_memory,
         memory_limit=tuple(None if d.link or d.memory >= UNLIMITED else d.memory for d in blocks.devices),
-        latency=max(found.latency(m) for m in range(search.micro_batches)),
+        latency=value if search.from_arrival else max(found.latency(m) for m in range(search.micro_batches)),
         robust=noise,
         solver=search.solver,
         seconds=None if search.work_limit is not None else round(search.seconds, 3),

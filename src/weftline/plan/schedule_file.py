@@ -71,7 +71,7 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
     format: Literal["weftline-schedule"]
     version: Literal[1]
     name: str
-    objective: Literal["makespan", "device-span"]
+    objective: Literal["makespan", "device-span", "latency"]
     micro_batches: int
     makespan: int
     bound: int
@@ -99,7 +99,7 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
     peak_memory: tuple[int, ...]
     memory_limit: tuple[int | None, ...]
     latency: int
-    """From first start to last end of the slowest micro-batch."""
+    """Of the slowest micro-batch: from its first start (or its arrival, where that is given) to its last end."""
     robust: dict[str, float | int] | None
     """With noise: 95th percentile of the makespan, and the noise."""
     solver: str
@@ -117,7 +117,7 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
     @property
     def value(self) -> int:
         """What was minimised."""
-        return self.makespan if self.objective == "makespan" else self.device_span
+        return {"makespan": self.makespan, "device-span": self.device_span, "latency": self.latency}[self.objective]
 
     def load_blocks(self) -> Blocks:
         """The embedded question."""

@@ -76,7 +76,7 @@ def schedule_table(schedule: Schedule) -> Table:
 
 def schedule_words(schedule: Schedule) -> list[str]:
     """Value, bound and period in words."""
-    what = "makespan" if schedule.objective == "makespan" else "device span"
+    what = schedule.objective.replace("-", " ")
     words = [
         f"{what} {schedule.value} for {schedule.micro_batches} micro-batches; at most {schedule.gap:.2%} longer than "
         f"the best possible (bound {schedule.bound}, {schedule.proof} by {schedule.bound_by})."

@@ -6,6 +6,7 @@ Simplified: spans are fixed numbers; micro-batches are alike and do not depend o
 """
 
 from functools import cache
+from importlib import import_module
 
 from weftline.plugins import load_plugins
 from weftline.schedule.repetend import Repetend, unroll
@@ -13,14 +14,25 @@ from weftline.schedule.search import Scheduler, ScheduleSearch
 
 __all__ = ["Repetend", "ScheduleSearch", "Scheduler", "schedulers", "unroll"]
 
-_BUILT_IN = ("list_priority",)
+_BUILT_IN = (
+    "auto",
+    "cyclic",
+    "sequence",
+    "list_priority",
+    "full",
+    "least_latency",
+    "tessel_lazy",
+    "tessel_fast",
+    "classic",
+)
 
 
 @cache
 def schedulers() -> dict[str, Scheduler]:
     """All schedulers by name: ours, then those other packages offer as entry points `weftline.schedule`."""
-    from importlib import import_module
-
-    found: list[Scheduler] = [import_module(f"weftline.schedule.{module}").SCHEDULER for module in _BUILT_IN]
+    found: list[Scheduler] = []
+    for name in _BUILT_IN:
+        module = import_module(f"weftline.schedule.{name}")
+        found += getattr(module, "SCHEDULERS", None) or (module.SCHEDULER,)
     found += load_plugins("weftline.schedule")
     return {scheduler.name: scheduler for scheduler in found}

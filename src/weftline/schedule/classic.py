@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Blocks
+from weftline.schedule.classic_groups import by_groups
 from weftline.schedule.classic_orders import chimera, gpipe, interleaved_1f1b, one_f_one_b
 from weftline.schedule.classic_plus import one_f_one_b_plus
 from weftline.schedule.classic_zero_bubble import dualpipe_v, zb_h1, zb_h2, zb_v
@@ -33,15 +34,17 @@ class Classic:
 CLASSICS = {
     classic.name: classic
     for classic in (
-        Classic("gpipe", "all micro-batches forward, then all backward", gpipe),
-        Classic("1f1b", "one stage per device, forward and backward in turn", one_f_one_b),
-        Classic("interleaved-1f1b", "1F1B with several stages per device, round and round", interleaved_1f1b),
-        Classic("1f1b-plus", "1F1B with an extra step for each block on several devices", one_f_one_b_plus),
-        Classic("chimera", "two pipelines in opposite directions, directly concatenated", chimera),
-        Classic("zb-h1", "split backward pass at the memory of 1F1B", zb_h1),
-        Classic("zb-h2", "split backward pass at nearly twice the memory of 1F1B", zb_h2),
-        Classic("zb-v", "split backward pass, two chunks per device there and back", zb_v),
-        Classic("dualpipe-v", "DualPipe folded to a V, without overlap inside a device", dualpipe_v),
+        Classic("gpipe", "all micro-batches forward, then all backward", by_groups(gpipe)),
+        Classic("1f1b", "one stage per device, forward and backward in turn", by_groups(one_f_one_b)),
+        Classic(
+            "interleaved-1f1b", "1F1B with several stages per device, round and round", by_groups(interleaved_1f1b)
+        ),
+        Classic("1f1b-plus", "1F1B with an extra step for each block on several devices", by_groups(one_f_one_b_plus)),
+        Classic("chimera", "two pipelines in opposite directions, directly concatenated", by_groups(chimera)),
+        Classic("zb-h1", "split backward pass at the memory of 1F1B", by_groups(zb_h1)),
+        Classic("zb-h2", "split backward pass at nearly twice the memory of 1F1B", by_groups(zb_h2)),
+        Classic("zb-v", "split backward pass, two chunks per device there and back", by_groups(zb_v)),
+        Classic("dualpipe-v", "DualPipe folded to a V, without overlap inside a device", by_groups(dualpipe_v)),
     )
 }
 

@@ -60,7 +60,7 @@ def anneal(
     pattern: Pattern, order: CyclicOrder, setting: Setting, least: float, *, trials: int, seed: int, stop: Ints
 ) -> Annealed:
     """One run; it ends at the length `least`, which nothing can beat, after so many trials, or when `stop` rises."""
-    work = CyclicOrder(*(part_.copy() for part_ in order))
+    work = CyclicOrder(order.slot.copy(), order.position.copy(), order.lag.copy())
     best_slot, best_lag = np.zeros_like(order.slot), np.zeros_like(order.lag)
     schedule = np.array([setting.hot, setting.cold, setting.price, setting.last_price])
     ratio = _anneal(
@@ -85,10 +85,10 @@ def anneal(
 @part
 def _note_critical(now: Potentials, moves: Moves) -> None:
     """The cycle that the last trial found becomes the critical one."""
-    for j in range(moves.count[1]):
+    for j in range(moves.state[1]):
         moves.is_critical[moves.critical[j]] = 0
-    moves.count[1] = now.count[4]
-    for j in range(now.count[4]):
+    moves.state[1] = now.state[4]
+    for j in range(now.state[4]):
         moves.critical[j] = now.cycle[j]
         moves.is_critical[now.cycle[j]] = 1
 
@@ -98,7 +98,7 @@ def _measure(pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves
     """The ratio of the whole order; also its critical cycle."""
     start_trial(now)
     push_all(now)
-    now.count[4] = 0
+    now.state[4] = 0
     ratio = settle(pattern, order, now, least, DEADLOCK / 10, MARGIN * least)
     _note_critical(now, moves)
     return ratio
@@ -108,7 +108,7 @@ def _measure(pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves
 def _new_excess(pattern: Pattern, order: CyclicOrder, moves: Moves, excess: Floats, mark: Ints, trial: int) -> float:
     """Change of the excess memory by the moves of the log; the devices' own in `excess`, marked by the trial."""
     change = 0.0
-    for j in range(moves.count[0]):
+    for j in range(moves.state[0]):
         device = pattern.slot_device[order.slot[moves.log[j]]]
         if mark[device] != trial:
             mark[device] = trial
@@ -120,7 +120,7 @@ def _new_excess(pattern: Pattern, order: CyclicOrder, moves: Moves, excess: Floa
 @part
 def _push_moved(pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves) -> None:
     """Queue the items whose order arcs the moves of the log changed."""
-    for j in range(moves.count[0]):
+    for j in range(moves.state[0]):
         t = moves.log[j]
         device = pattern.slot_device[order.slot[t]]
         first, last = pattern.device_ptr[device], pattern.device_ptr[device + 1]
@@ -174,7 +174,7 @@ def _anneal(
         move(pattern, order, moves)
         change = _new_excess(pattern, order, moves, excess, mark, trial)
         allowed = hot * -np.log(1.0 - unit(moves.dice)) + ratio / least - price * change
-        if moves.count[0] == 0 or allowed < 1.0:
+        if moves.state[0] == 0 or allowed < 1.0:
             undo_moves(pattern, order, moves)
             continue
         start_trial(now)
@@ -187,10 +187,10 @@ def _anneal(
         if found > ratio:
             _note_critical(now, moves)
             ratio = found
-        elif moves.count[2]:
+        elif moves.state[2]:
             ratio = _measure(pattern, order, now, moves, least)
         total += change
-        for j in range(moves.count[0]):
+        for j in range(moves.state[0]):
             device = pattern.slot_device[order.slot[moves.log[j]]]
             moves.excess[device] = excess[device]
         if trial % 1024 == 0:

@@ -31,7 +31,7 @@ class Moves(NamedTuple):
     """Slots whose order arc stands on the critical cycle."""
     is_critical: Indices
     dice: Dice
-    count: Ints
+    state: Ints
     """Exchanges in the log, critical slots, whether a critical arc was touched."""
 
 
@@ -76,24 +76,24 @@ def _exchange(order: CyclicOrder, t: int, right: int) -> None:
 def exchange(pattern: Pattern, order: CyclicOrder, moves: Moves, t: int) -> None:
     """Let a position and its right neighbour change places, and note it."""
     right = right_of(pattern, order, t)
-    if right == t or moves.count[0] >= len(moves.log):
+    if right == t or moves.state[0] >= len(moves.log):
         return
-    if moves.is_critical[order.slot[t]] or moves.is_critical[order.slot[right]]:
-        moves.count[2] = 1
-    elif moves.is_critical[order.slot[left_of(pattern, order, t)]]:
-        moves.count[2] = 1
+    left = left_of(pattern, order, t)
+    for place in (left, t, right):
+        if moves.is_critical[order.slot[place]]:
+            moves.state[2] = 1
     _exchange(order, t, right)
-    moves.log[moves.count[0]] = t
-    moves.count[0] += 1
+    moves.log[moves.state[0]] = t
+    moves.state[0] += 1
 
 
 @part
 def undo_moves(pattern: Pattern, order: CyclicOrder, moves: Moves) -> None:
     """Take back what the log says."""
-    for j in range(moves.count[0] - 1, -1, -1):
+    for j in range(moves.state[0] - 1, -1, -1):
         t = moves.log[j]
         _exchange(order, t, right_of(pattern, order, t))
-    moves.count[0] = 0
+    moves.state[0] = 0
 
 
 @part
@@ -108,7 +108,7 @@ def excess_of(pattern: Pattern, order: CyclicOrder, device: int) -> float:
     for t in range(first, last):
         level += pattern.slot_change[order.slot[t]]
         peak = max(peak, level)
-    return max(0, peak - pattern.limit[device]) / pattern.unit[device]
+    return float(max(0, peak - pattern.limit[device]) / pattern.unit[device])
 
 
 @part
@@ -177,10 +177,10 @@ def _anywhere(pattern: Pattern, moves: Moves, near: int) -> int:
 @part
 def move(pattern: Pattern, order: CyclicOrder, moves: Moves) -> None:
     """Make one random move."""
-    moves.count[0] = 0
-    moves.count[2] = 0
-    if moves.count[1] > 0 and unit(moves.dice) < 0.5:
-        t = int(order.position[moves.critical[below(moves.dice, moves.count[1])]])
+    moves.state[0] = 0
+    moves.state[2] = 0
+    if moves.state[1] > 0 and unit(moves.dice) < 0.5:
+        t = int(order.position[moves.critical[below(moves.dice, moves.state[1])]])
     else:
         t = below(moves.dice, len(order.slot))
     slot = order.slot[t]

@@ -99,7 +99,7 @@ def order_of_repetend(pattern: Pattern, repetend: Repetend) -> CyclicOrder:
     return order_of_starts(pattern, repetend.starts, repetend.length)
 
 
-def repeated(pattern: Pattern, repetend: Repetend, blocks: Blocks) -> CyclicOrder:
+def repeated(pattern: Pattern, repetend: Repetend) -> CyclicOrder:
     """A repetend run several times, as one repetition of the pattern (whose copies are a multiple of its own)."""
     times = len(pattern.span) // len(repetend.starts)
     starts: list[Fraction] = []

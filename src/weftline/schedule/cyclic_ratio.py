@@ -53,7 +53,7 @@ class Potentials(NamedTuple):
     queued: NDArray[np.bool_]
     cycle: Indices
     """Slots whose order arcs stand on the critical cycle."""
-    count: Ints
+    state: Ints
     """Trial, changed items, head of the queue, its length, slots of the critical cycle."""
 
 
@@ -81,19 +81,19 @@ def make_potentials(pattern: Pattern) -> Potentials:
 @part
 def start_trial(now: Potentials) -> None:
     """Forget the last trial: what it changed stays."""
-    now.count[0] += 1
-    now.count[1] = 0
-    now.count[2] = 0
-    now.count[3] = 0
+    now.state[0] += 1
+    now.state[1] = 0
+    now.state[2] = 0
+    now.state[3] = 0
 
 
 @part
 def undo_trial(now: Potentials) -> None:
     """Take the starts back that the trial changed."""
-    for j in range(now.count[1]):
+    for j in range(now.state[1]):
         item = now.changed[j]
         now.start[item] = now.old[item]
-    now.count[1] = 0
+    now.state[1] = 0
 
 
 @part
@@ -102,9 +102,9 @@ def push(now: Potentials, item: int) -> None:
     if not now.queued[item]:
         now.queued[item] = True
         m = len(now.queue)
-        tail = now.count[2] + now.count[3]
+        tail = now.state[2] + now.state[3]
         now.queue[tail - m if tail >= m else tail] = item
-        now.count[3] += 1
+        now.state[3] += 1
 
 
 @part
@@ -117,10 +117,10 @@ def push_all(now: Potentials) -> None:
 @part
 def _empty(now: Potentials) -> None:
     m = len(now.queue)
-    for j in range(now.count[3]):
-        now.queued[now.queue[(now.count[2] + j) % m]] = False
-    now.count[2] = 0
-    now.count[3] = 0
+    for j in range(now.state[3]):
+        now.queued[now.queue[(now.state[2] + j) % m]] = False
+    now.state[2] = 0
+    now.state[3] = 0
 
 
 @part
@@ -129,12 +129,12 @@ def _relax(
 ) -> None:
     if start <= now.start[item] + margin:
         return
-    if now.seen[item] != now.count[0]:
-        now.seen[item] = now.count[0]
+    if now.seen[item] != now.state[0]:
+        now.seen[item] = now.state[0]
         now.old[item] = now.start[item]
         now.visits[item] = 0
-        now.changed[now.count[1]] = item
-        now.count[1] += 1
+        now.changed[now.state[1]] = item
+        now.state[1] += 1
     now.start[item] = start
     now.parent[item] = by
     now.parent_slot[item] = slot
@@ -148,7 +148,7 @@ def _on_cycle(now: Potentials, item: int) -> int:
     """An item of the cycle of parents that the item hangs on, or -1."""
     node = item
     for _ in range(len(now.queue) + 1):
-        if now.seen[node] != now.count[0] or now.parent[node] < 0:
+        if now.seen[node] != now.state[0] or now.parent[node] < 0:
             return -1
         node = now.parent[node]
         if node == item:
@@ -160,13 +160,13 @@ def _on_cycle(now: Potentials, item: int) -> int:
 def _read_cycle(now: Potentials, first: int) -> tuple[int, int]:
     """Time and repetitions of a cycle of parents; its order arcs become the critical cycle."""
     weight, height, node = 0, 0, first
-    now.count[4] = 0
+    now.state[4] = 0
     while True:
         weight += now.parent_weight[node]
         height += now.parent_height[node]
         if now.parent_slot[node] >= 0:
-            now.cycle[now.count[4]] = now.parent_slot[node]
-            now.count[4] += 1
+            now.cycle[now.state[4]] = now.parent_slot[node]
+            now.state[4] += 1
         node = now.parent[node]
         if node == first:
             return weight, height
@@ -179,12 +179,12 @@ def settle(pattern: Pattern, order: CyclicOrder, now: Potentials, ratio: float, 
     Above the cut it ends at once, with starts that mean nothing.
     """
     m = len(now.queue)
-    while now.count[3] > 0:
-        item = now.queue[now.count[2]]
-        now.count[2] = 0 if now.count[2] + 1 == m else now.count[2] + 1
-        now.count[3] -= 1
+    while now.state[3] > 0:
+        item = now.queue[now.state[2]]
+        now.state[2] = 0 if now.state[2] + 1 == m else now.state[2] + 1
+        now.state[3] -= 1
         now.queued[item] = False
-        if now.seen[item] == now.count[0] and now.parent[item] >= 0:
+        if now.seen[item] == now.state[0] and now.parent[item] >= 0:
             now.visits[item] += 1
             first = _on_cycle(now, item) if now.visits[item] > 1 else -1
             if first >= 0:
@@ -193,7 +193,7 @@ def settle(pattern: Pattern, order: CyclicOrder, now: Potentials, ratio: float, 
                 if ratio > cut:
                     _empty(now)
                     return ratio
-                for j in range(now.count[1]):
+                for j in range(now.state[1]):
                     now.parent[now.changed[j]] = -1
                     now.visits[now.changed[j]] = 0
                 push_all(now)
@@ -285,11 +285,11 @@ def _arcs(pattern: Pattern, order: CyclicOrder) -> tuple[Ints, Ints, Ints, Ints]
         after = np.roll(row, -1)
         wrap = np.zeros(len(row), np.int64)
         wrap[-1:] = 1
-        tail.append(pattern.slot_item[row])
-        head.append(pattern.slot_item[after])
+        tail.append(pattern.slot_item[row].astype(np.int64))
+        head.append(pattern.slot_item[after].astype(np.int64))
         weight.append(pattern.span[pattern.slot_item[row]])
         height.append(order.lag[row] - order.lag[after] + wrap)
-    joined = [np.concatenate(part_).astype(np.int64) for part_ in (tail, head, weight, height)]
+    joined = [np.concatenate(rows) for rows in (tail, head, weight, height)]
     return joined[0], joined[1], joined[2], joined[3]
 
 

@@ -84,19 +84,11 @@ class LinearPipeline:
         return None
 
     def _peak(self, stage: Stage, distance: Fraction, delay: Fraction, period: Fraction) -> int:
-        """Memory at the start of F, the largest: every repetition adds those still between F and B, or B and W."""
-        change = [self.blocks.blocks[i].memory[0] if i >= 0 else 0 for i in (stage.f, stage.b, stage.w)]
-        given_back = sum(
-            change[k] * -((lag - period) // period) for k, lag in ((1, distance), (2, distance + delay)) if change[k]
-        )
-        return change[0] + _telescoped(change, distance, delay, period) if given_back else change[0]
-
-
-def _telescoped(change: list[int], distance: Fraction, delay: Fraction, period: Fraction) -> int:
-    """Memory of earlier repetitions when F starts: repetition k back started B if k * period >= distance, W likewise."""
-    b_open = -(-distance // period) - 1  # repetitions 1..b_open have not started B
-    w_open = -(-(distance + delay) // period) - 1
-    return int(change[0] * b_open + (change[0] + change[1]) * (w_open - b_open))
+        """Memory when F starts, the largest: of F, of repetitions before their B, of those between B and W."""
+        taken, given = self.blocks.blocks[stage.f].memory[0], self.blocks.blocks[stage.b].memory[0]
+        before_b = distance // period
+        before_w = (distance + delay) // period
+        return int(taken * (1 + before_b) + (taken + given) * (before_w - before_b))
 
 
 def _next_in(least: Fraction, low: Fraction, high: Fraction, period: Fraction) -> Fraction:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
 from weftline.simulate.jit import kernel, part
@@ -76,7 +74,9 @@ class ListState(NamedTuple):
 @kernel
 def list_schedule(table: BlockTable, board: ListBoard, rules: ListRules, state: ListState, count: int) -> int:
     """Fill orders and starts -> makespan, or -1 if memory does not let it end."""
-    n, devices = len(table.span), len(table.limit)
+    spans, limits = table.span, table.limit
+    wake, free = state.wake, state.free
+    n, devices = len(spans), len(limits)
     _begin(table, board, state, count)
     left, now, makespan = count * n, 0, 0
     while left > 0:
@@ -84,17 +84,17 @@ def list_schedule(table: BlockTable, board: ListBoard, rules: ListRules, state: 
         while again:
             again = False
             for device in range(devices):
-                if state.wake[device] > now or state.free[device] > now:
+                if wake[device] > now or free[device] > now:
                     continue
                 block = _choose(table, board, rules, state, count, device, now)
                 if block >= 0:
                     _start(table, board, state, block, now)
-                    makespan = max(makespan, now + table.span[block])
+                    makespan = max(makespan, now + spans[block])
                     left -= 1
                     again = True
         now = NEVER
         for device in range(devices):
-            now = min(now, max(state.wake[device], state.free[device]))
+            now = min(now, max(wake[device], free[device]))
         if now == NEVER and left > 0:
             return -1
     return makespan
@@ -102,18 +102,22 @@ def list_schedule(table: BlockTable, board: ListBoard, rules: ListRules, state: 
 
 @part
 def _begin(table: BlockTable, board: ListBoard, state: ListState, count: int) -> None:
-    n = len(table.span)
+    spans, before_ptr, limits = table.span, table.before_ptr, table.limit
+    order_ptr = board.order_ptr
+    missing, arrive, next_micro, free, levels = state.missing, state.arrive, state.next_micro, state.free, state.level
+    wake, filled = state.wake, state.filled
+    n = len(spans)
     for op in range(count * n):
         block = op % n
-        state.missing[op] = table.before_ptr[block + 1] - table.before_ptr[block]
-        state.arrive[op] = 0
+        missing[op] = before_ptr[block + 1] - before_ptr[block]
+        arrive[op] = 0
     for block in range(n):
-        state.next_micro[block] = 0
-    for device in range(len(table.limit)):
-        state.free[device] = 0
-        state.level[device] = 0
-        state.wake[device] = 0
-        state.filled[device] = board.order_ptr[device]
+        next_micro[block] = 0
+    for device in range(len(limits)):
+        free[device] = 0
+        levels[device] = 0
+        wake[device] = 0
+        filled[device] = order_ptr[device]
 
 
 @part
@@ -121,69 +125,87 @@ def _choose(
     table: BlockTable, board: ListBoard, rules: ListRules, state: ListState, count: int, device: int, now: int
 ) -> int:
     """The block to start, or -1; sets when the device looks again."""
-    n = len(table.span)
+    spans, device_ptr, device_of, device_memory = table.span, table.device_ptr, table.device_of, table.device_memory
+    limits = table.limit
+    lane_ptr, lane_of, partners = board.lane_ptr, board.lane_of, board.partner
+    ranks, mosts, overdues, keys, micro_key = rules.rank, rules.most, rules.overdue, rules.key, rules.micro_key
+    reserve, bankers, holds, patience = rules.reserve, rules.banker, rules.hold, rules.patience
+    next_micro, missing, arrive, levels, free = state.next_micro, state.missing, state.arrive, state.level, state.free
+    wake = state.wake
+    n = len(spans)
     best, best_rank, best_key, best_busy = -1, 4, 0, False
-    soon_first, soon_any, wake = NEVER, NEVER, NEVER
-    for place in range(board.lane_ptr[device], board.lane_ptr[device + 1]):
-        block = board.lane_of[place]
-        micro = state.next_micro[block]
-        if micro >= count or state.missing[micro * n + block] > 0:
+    soon_first, soon_any, look = NEVER, NEVER, NEVER
+    for place in range(lane_ptr[device], lane_ptr[device + 1]):
+        block = lane_of[place]
+        micro = next_micro[block]
+        if micro >= count or missing[micro * n + block] > 0:
             continue
-        rank = rules.rank[block]
-        come = state.arrive[micro * n + block]
+        rank = ranks[block]
+        come = arrive[micro * n + block]
         if come > now:
-            wake = min(wake, come)
+            look = min(look, come)
             if rank < 3:
                 soon_any = min(soon_any, come)
                 if rank < 2:
                     soon_first = min(soon_first, come)
             continue
-        partner = board.partner[block]
+        partner = partners[block]
         if partner >= 0:
-            if rank == 2 and micro - state.next_micro[partner] >= rules.most[block]:
+            if rank == 2 and micro - next_micro[partner] >= mosts[block]:
                 continue
-            if rank == 3 and state.next_micro[partner] - micro >= rules.overdue[block]:
+            if rank == 3 and next_micro[partner] - micro >= overdues[block]:
                 rank = 1
-        key = rules.key[block] - micro * rules.micro_key[0]
+        key = keys[block] - micro * micro_key[0]
         if rank > best_rank or (rank == best_rank and best >= 0 and key <= best_key):
             continue
-        if not _fits(table, board, rules, state, block, micro):
+        first, last = device_ptr[block], device_ptr[block + 1]
+        if not _fits(first, last, device_of, device_memory, limits, reserve, levels):
             continue
-        other = _others_free(table, state, block)
+        if bankers[0] == 1 and not _all_safe(table, board, state, block, micro):
+            continue
+        other = free[device] if last == first + 1 else _all_free(first, last, device_of, free)
         if other > now:
-            wake = min(wake, other)
-            if rules.hold[0] == 0:
+            look = min(look, other)
+            if holds[0] == 0:
                 continue
         best, best_rank, best_key, best_busy = block, rank, key, other > now
-    state.wake[device] = wake
+    wake[device] = look
     if best < 0 or best_busy:
         return -1
-    waited = soon_any if rules.rank[best] == 3 else (soon_first if rules.rank[best] == 2 else NEVER)
-    share = rules.patience[2 * device + (0 if rules.rank[best] == 3 else 1)]
-    if waited < NEVER and 1000 * (waited - now) < share * table.span[best]:
-        state.wake[device] = waited
+    waited = soon_any if ranks[best] == 3 else (soon_first if ranks[best] == 2 else NEVER)
+    share = patience[2 * device + (0 if ranks[best] == 3 else 1)]
+    if waited < NEVER and 1000 * (waited - now) < share * spans[best]:
+        wake[device] = waited
         return -1
     return best
 
 
 @part
-def _others_free(table: BlockTable, state: ListState, block: int) -> int:
+def _all_free(first: int, last: int, device_of: Indices, free: Ints) -> int:
     """When all devices of a block are free."""
     latest = 0
-    for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
-        latest = max(latest, state.free[table.device_of[j]])
+    for j in range(first, last):
+        latest = max(latest, free[device_of[j]])
     return latest
 
 
 @part
-def _fits(table: BlockTable, board: ListBoard, rules: ListRules, state: ListState, block: int, micro: int) -> bool:
-    for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
-        change, device = table.device_memory[j], table.device_of[j]
-        if change <= 0:
-            continue
-        if state.level[device] + change + rules.reserve[j] > table.limit[device]:
+def _fits(
+    first: int, last: int, device_of: Indices, device_memory: Ints, limit: Ints, reserve: Ints, level: Ints
+) -> bool:
+    for j in range(first, last):
+        change, device = device_memory[j], device_of[j]
+        if change > 0 and level[device] + change + reserve[j] > limit[device]:
             return False
-        if rules.banker[0] == 1 and not _safe(table, board, state, block, micro, device, change):
+    return True
+
+
+@part
+def _all_safe(table: BlockTable, board: ListBoard, state: ListState, block: int, micro: int) -> bool:
+    device_ptr, device_memory, device_of = table.device_ptr, table.device_memory, table.device_of
+    for j in range(device_ptr[block], device_ptr[block + 1]):
+        change, device = device_memory[j], device_of[j]
+        if change > 0 and not _safe(table, board, state, block, micro, device, change):
             return False
     return True
 
@@ -193,46 +215,54 @@ def _safe(
     table: BlockTable, board: ListBoard, state: ListState, block: int, micro: int, device: int, change: int
 ) -> bool:
     """Whether all micro-batches that have begun here can end one after another when this block has started."""
+    limits = table.limit
+    lane_ptr, lane_of, lane_change = board.lane_ptr, board.lane_of, board.lane_change
+    next_micro, levels = state.next_micro, state.level
     low, high = NEVER, micro + 1
-    for place in range(board.lane_ptr[device], board.lane_ptr[device + 1]):
-        done = state.next_micro[board.lane_of[place]]
+    for place in range(lane_ptr[device], lane_ptr[device + 1]):
+        done = next_micro[lane_of[place]]
         low, high = min(low, done), max(high, done)
-    level = state.level[device] + change
+    level = levels[device] + change
     for other in range(low, high):
-        for place in range(board.lane_ptr[device], board.lane_ptr[device + 1]):
-            rest = board.lane_of[place]
-            if other < state.next_micro[rest] or (rest == block and other == micro):
+        for place in range(lane_ptr[device], lane_ptr[device + 1]):
+            rest = lane_of[place]
+            if other < next_micro[rest] or (rest == block and other == micro):
                 continue
-            level += board.lane_change[place]
-            if level > table.limit[device]:
+            level += lane_change[place]
+            if level > limits[device]:
                 return False
     return True
 
 
 @part
 def _start(table: BlockTable, board: ListBoard, state: ListState, block: int, now: int) -> None:
-    n = len(table.span)
-    micro = state.next_micro[block]
+    spans, device_ptr, device_of, device_memory = table.span, table.device_ptr, table.device_of, table.device_memory
+    after_ptr, after_of, after_lag = table.after_ptr, table.after_of, table.after_lag
+    stage_ptr, stage_of = board.stage_ptr, board.stage_of
+    next_micro, starts, wake, of, filled = state.next_micro, state.start, state.wake, state.of, state.filled
+    free, levels, missing, arrive = state.free, state.level, state.missing, state.arrive
+    n = len(spans)
+    micro = next_micro[block]
     op = micro * n + block
-    end = now + table.span[block]
-    state.next_micro[block] = micro + 1
-    state.start[op] = now
-    for j in range(board.stage_ptr[block], board.stage_ptr[block + 1]):
-        device = board.stage_of[j]
-        state.wake[device] = min(state.wake[device], now)
-    for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
-        device = table.device_of[j]
-        state.of[state.filled[device]] = op
-        state.filled[device] += 1
-        state.free[device] = end
-        state.wake[device] = end
-        state.level[device] += table.device_memory[j]
-    for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
-        target = table.after_of[e]
+    end = now + spans[block]
+    next_micro[block] = micro + 1
+    starts[op] = now
+    for j in range(stage_ptr[block], stage_ptr[block + 1]):
+        device = stage_of[j]
+        wake[device] = min(wake[device], now)
+    for j in range(device_ptr[block], device_ptr[block + 1]):
+        device = device_of[j]
+        of[filled[device]] = op
+        filled[device] += 1
+        free[device] = end
+        wake[device] = end
+        levels[device] += device_memory[j]
+    for e in range(after_ptr[block], after_ptr[block + 1]):
+        target = after_of[e]
         after = micro * n + target
-        state.missing[after] -= 1
-        state.arrive[after] = max(state.arrive[after], end + table.after_lag[e])
-        if state.missing[after] == 0:
-            for j in range(table.device_ptr[target], table.device_ptr[target + 1]):
-                device = table.device_of[j]
-                state.wake[device] = min(state.wake[device], state.arrive[after])
+        missing[after] -= 1
+        arrive[after] = max(arrive[after], end + after_lag[e])
+        if missing[after] == 0:
+            for j in range(device_ptr[target], device_ptr[target + 1]):
+                device = device_of[j]
+                wake[device] = min(wake[device], arrive[after])

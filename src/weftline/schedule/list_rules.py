@@ -10,17 +10,22 @@ from itertools import product
 
 import numpy as np
 
+from weftline.bounds.makespan_paths import Paths, find_paths
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks
 from weftline.schedule.list_kernel import ListBoard, ListRules, ListState, list_schedule
 from weftline.simulate import Orders
 
-__all__ = ["ListRun", "heads_and_tails", "list_variants", "one_after_another", "usual_rules"]
+__all__ = ["ListRun", "list_variants", "one_after_another", "usual_rules"]
 
 RANK = (2, 0, 3, 0)
 """Of F, B, W, C."""
 PATIENCE = (0, 400, 900)
 """Thousandths of a span, tried for both thresholds."""
+SCALES = tuple(range(8, 31))
+"""Tenths: forward blocks in flight for every one that the way to the backward block needs."""
+OVERDUE = (2**40, 3, 2)
+"""Outstanding weight gradients from which on they go before forward blocks."""
 
 
 class ListRun:
@@ -65,8 +70,6 @@ def _board(blocks: Blocks, micro_batches: int) -> ListBoard:
     for block in table.order.tolist():
         for device, change in zip(blocks.blocks[block].devices, blocks.blocks[block].memory, strict=True):
             lanes[device].append((block, change))
-    backward = {b.stage: i for i, b in reversed(list(enumerate(blocks.blocks))) if b.kind == "B" and b.stage >= 0}
-    partner = [-1 if b.kind in "BC" else backward.get(b.stage, -1) for b in blocks.blocks]
     of_stage: dict[int, set[int]] = {}
     for b in blocks.blocks:
         of_stage.setdefault(b.stage, set()).update(b.devices)
@@ -76,11 +79,17 @@ def _board(blocks: Blocks, micro_batches: int) -> ListBoard:
         lane_ptr,
         np.array([block for lane in lanes for block, _ in lane], np.int32),
         np.array([change for lane in lanes for _, change in lane], np.int64),
-        np.array(partner, np.int32),
+        _partners(blocks),
         _pointer([len(row) for row in watchers]),
         np.array([d for row in watchers for d in row], np.int32),
         lane_ptr.astype(np.int64) * micro_batches,
     )
+
+
+def _partners(blocks: Blocks) -> Indices:
+    """Block -> the first backward block of its stage, -1 for none."""
+    backward = {b.stage: i for i, b in reversed(list(enumerate(blocks.blocks))) if b.kind == "B" and b.stage >= 0}
+    return np.array([-1 if b.kind in "BC" else backward.get(b.stage, -1) for b in blocks.blocks], np.int32)
 
 
 def _pointer(counts: list[int]) -> Indices:
@@ -91,10 +100,9 @@ def _pointer(counts: list[int]) -> Indices:
 
 def usual_rules(blocks: Blocks, micro_batches: int) -> ListRules:
     """B > F > W, deepest first, with the reserve that lets every begun micro-batch end."""
-    head, _ = heads_and_tails(blocks)
     return ListRules(
         np.array([RANK[kind] for kind in blocks.table.kind.tolist()], np.int64),
-        head,
+        find_paths(blocks).head,
         np.ones(1, np.int64),
         np.full(blocks.n, micro_batches, np.int64),
         np.full(blocks.n, micro_batches + 1, np.int64),
@@ -108,7 +116,8 @@ def usual_rules(blocks: Blocks, micro_batches: int) -> ListRules:
 def list_variants(blocks: Blocks, micro_batches: int) -> list[ListRules]:
     """The rules that are tried, the usual ones first."""
     usual = usual_rules(blocks, micro_batches)
-    head, tail = heads_and_tails(blocks)
+    paths = find_paths(blocks)
+    head, tail = paths.head, paths.tail
     one, same = np.ones(1, np.int64), np.where(usual.rank == 3, 3, 0).astype(np.int64)
     several = any(len(block.devices) > 1 for block in blocks.blocks)
     early = np.array([int(head.max(initial=0) + tail.max(initial=0)) + 1], np.int64)
@@ -120,22 +129,25 @@ def list_variants(blocks: Blocks, micro_batches: int) -> list[ListRules]:
         reserve = np.zeros_like(usual.reserve) if banker else usual.reserve
         rule = usual._replace(rank=rank, key=key, micro_key=micro_key, reserve=reserve, patience=patience)
         found.append(rule._replace(banker=np.array([banker], np.int64), hold=np.array([hold], np.int64)))
+    return found + _in_flight_variants(blocks, micro_batches, usual, paths)
+
+
+def _in_flight_variants(blocks: Blocks, micro_batches: int, usual: ListRules, paths: Paths) -> list[ListRules]:
+    """KF in proportion to the time from a forward block to its backward block, counted in periods."""
+    partner, period = _partners(blocks), max(blocks.loads)
+    pairs = [(i, b) for i, b in enumerate(partner.tolist()) if b >= 0 and blocks.blocks[i].kind == "F"]
+    if not len(paths.between) or not pairs:
+        return []
+    found = []
+    weights = usual.rank == 3
+    for scale, free, late in product(SCALES, (0, 1), OVERDUE if weights.any() else OVERDUE[:1]):
+        most = usual.most.copy()
+        for block, backward in pairs:
+            length = max(int(paths.between[block, backward]), 1)
+            most[block] = max(1, min(micro_batches, -(-scale * length // (10 * period))))
+        overdue = np.where(weights, min(late, micro_batches + 1), usual.overdue)
+        found.append(usual._replace(most=most, overdue=overdue, reserve=usual.reserve * free))
     return found
-
-
-def heads_and_tails(blocks: Blocks) -> tuple[Ints, Ints]:
-    """Block -> longest path to its start, and from its end to the end of the micro-batch."""
-    table = blocks.table
-    head, tail = np.zeros(blocks.n, np.int64), np.zeros(blocks.n, np.int64)
-    for block in table.order.tolist():
-        for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
-            target = table.after_of[e]
-            head[target] = max(head[target], head[block] + table.span[block] + table.after_lag[e])
-    for block in reversed(table.order.tolist()):
-        for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
-            target = table.after_of[e]
-            tail[block] = max(tail[block], tail[target] + table.span[target] + table.after_lag[e])
-    return head, tail
 
 
 def _reserve(blocks: Blocks) -> Ints:

@@ -1,8 +1,8 @@
 """A timetable -> the rows that torch.distributed.pipelining runs, one per rank.
 
-In: a `Timetable` of a chain of stages, each on one device. Out: rows of cells `<stage><op><micro-batch>` with F forward,
-B whole backward, I gradients of inputs, W gradients of weights. Anything else is refused with a sentence that names
-what torch cannot express. Simplified: torch knows an order only, so times and latencies are left out.
+In: a `Timetable` of a chain of stages, each on one device. Out: rows of cells `<stage><op><micro-batch>` with F
+forward, B whole backward, I gradients of inputs, W gradients of weights. Anything else is refused with a sentence that
+names what torch cannot express. Simplified: torch knows an order only, so times and latencies are left out.
 """
 
 from __future__ import annotations

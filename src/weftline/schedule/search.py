@@ -33,6 +33,8 @@ class ScheduleSearch(Budget):
     micro_batches: int
     device_span: bool = False
     """Judge by the longest device span instead of the makespan: the optimizer step needs no global synchronisation."""
+    from_arrival: bool = False
+    """Judge by the largest latency of a micro-batch after its arrival, which is its last block (`with_arrivals`)."""
     wants_period: bool = False
     """Not over before the least period is proved too (or a limit is reached), where a pattern can repeat at all."""
     settle: bool = False
@@ -78,6 +80,7 @@ class ScheduleSearch(Budget):
                 self.blocks,
                 self.micro_batches,
                 device_span=self.device_span,
+                from_arrival=self.from_arrival,
                 wants_period=wants_period,
                 best=self.best if seeded else None,
                 repetend=self.repetend if seeded else None,
@@ -95,6 +98,8 @@ class ScheduleSearch(Budget):
 
     def value(self, timetable: Timetable) -> int:
         """What is minimised."""
+        if self.from_arrival:
+            return timetable.latency_after(self.blocks.n - 1)
         return timetable.device_span if self.device_span else timetable.makespan
 
     @property
@@ -183,6 +188,8 @@ class ScheduleSearch(Budget):
     def rank(self, found: Timetable) -> tuple[int, int, int]:
         """What is better comes first: value, the other span, memory."""
         spans = found.makespan, found.device_span
+        if self.from_arrival:
+            return (self.value(found), found.makespan, max(found.peak_memory))
         return (*(spans[::-1] if self.device_span else spans), max(found.peak_memory))
 
     def _count(self) -> None:

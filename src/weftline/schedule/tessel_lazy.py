@@ -97,6 +97,7 @@ def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | No
         if back > 0:
             begin = phase.start[target, index[target]]
             phase.solver.add(begin + back * period >= phase.end((source, index[source])) + lag)
+    _add_stride(phase)
     low = max(blocks.loads)
     high = sum(block.span for block in blocks.blocks) + sum(lag for _, _, lag in blocks.edges)
     high = high if most is None else min(most, high)
@@ -113,6 +114,15 @@ def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | No
             best = Pattern(index, start, _period(blocks, index, start))
             top = best.period - 1
     return best
+
+
+def _add_stride(phase: Phase) -> None:
+    """No step inside the repetend where all devices idle; with latencies such a step may be needed."""
+    if any(lag for _, _, lag in phase.blocks.edges):
+        return
+    for op, start in phase.start.items():
+        running = [phase.z3.And(other < start, start <= phase.end(j)) for j, other in phase.start.items() if j != op]
+        phase.solver.add(phase.z3.Or(start == 0, *running))
 
 
 def _period(blocks: Blocks, index: Sequence[int], start: Sequence[int]) -> int:
@@ -140,17 +150,17 @@ def _completes(search: ScheduleSearch, index: Sequence[int]) -> bool:
 
 
 def _counts(search: ScheduleSearch) -> range:
-    """Numbers of indices as published: what fits into memory at once, and not more than there are blocks."""
+    """Numbers of indices to try: not more than blocks, or than a device could hold of its smallest change."""
     most = min(search.blocks.n, search.micro_batches)
     for device, lane in enumerate(search.blocks.devices):
-        taken = sum(
-            max(0, change)
+        taken = [
+            change
             for block in search.blocks.blocks
             for d, change in zip(block.devices, block.memory, strict=True)
-            if d == device
-        )
+            if d == device and change > 0
+        ]
         if taken and not lane.link and lane.memory < UNLIMITED:
-            most = min(most, max(1, -(-lane.memory // taken)))
+            most = min(most, max(1, -(-lane.memory // min(taken))))
     return range(1, most + 1)
 
 

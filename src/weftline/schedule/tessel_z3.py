@@ -6,13 +6,14 @@ there are none or gives up. Every check has a limit: what is left of the search'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from weftline.errors import MissingExtra
 from weftline.problem.blocks import Blocks
+from weftline.problem.model import UNLIMITED
 from weftline.schedule.search import ScheduleSearch
 
 __all__ = ["Operation", "Phase", "load_z3"]
@@ -23,6 +24,8 @@ Starts = dict[Operation, int]
 
 STEPS = 20_000_000
 """Of z3, for one check of a search without time limit: a few seconds, the same on every machine."""
+MOST_OPERATIONS = 400
+"""Of a model in a search without time limit."""
 
 
 def load_z3() -> Any:
@@ -52,8 +55,15 @@ class Phase:
         self._add_edges()
         for device in range(len(self.blocks.devices)):
             mine = [op for op in self.operations if device in self.blocks.blocks[op[0]].devices]
-            self._add_device(mine)
-            self._add_memory(device, mine)
+            if not self.is_hopeless:
+                self._add_device(mine)
+                self._add_memory(device, mine)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """No time is left, or without a time limit the model would be too large: no check is made any more."""
+        left = self.search.seconds_left
+        return len(self.operations) > MOST_OPERATIONS if left is None else left <= 0
 
     def end(self, op: Operation) -> Any:
         """End of an operation, as an expression."""
@@ -62,7 +72,7 @@ class Phase:
     def check(self, *conditions: Any) -> Starts | None:
         """Starts that also keep the conditions; None where there are none, or z3 gave up."""
         left = self.search.seconds_left
-        if left is not None and left <= 0:
+        if self.is_hopeless:
             return None
         if left is None:
             self.solver.set("rlimit", STEPS)
@@ -117,19 +127,21 @@ class Phase:
 
     def _add_device(self, mine: Sequence[Operation]) -> None:
         for k, one in enumerate(mine):
+            if self.is_hopeless:
+                return
             for other in mine[:k]:
                 if one[0] != other[0]:
                     self.solver.add(self.z3.Or(self.start[one] >= self.end(other), self.start[other] >= self.end(one)))
 
     def _add_memory(self, device: int, mine: Sequence[Operation]) -> None:
         """Whatever starts with a positive change: all changes up to it are within the limit."""
-        if self.blocks.devices[device].link:
+        limit = self.blocks.devices[device].memory
+        if self.blocks.devices[device].link or limit >= UNLIMITED:
             return
         change = {op: self._change(op, device) for op in mine}
-        limit = self.blocks.devices[device].memory
-        if self.held[device] + sum(max(0, m) for m in change.values()) <= limit:
-            return
         for one in mine:
+            if self.is_hopeless:
+                return
             if change[one] > 0:
                 before = [
                     self.z3.If(self.start[op] <= self.start[one], m, 0) for op, m in change.items() if m and op != one
@@ -139,8 +151,3 @@ class Phase:
     def _change(self, op: Operation, device: int) -> int:
         block = self.blocks.blocks[op[0]]
         return block.memory[block.devices.index(device)]
-
-
-def by_start(starts: Starts, keep: Callable[[Operation], bool]) -> Iterable[Operation]:
-    """Operations of a device in their order."""
-    return sorted((op for op in starts if keep(op)), key=lambda op: (starts[op], op))

@@ -83,6 +83,11 @@ class Timetable:
         part = slice(micro_batch * n, (micro_batch + 1) * n)
         return int(self.end[part].max() - self.start[part].min())
 
+    def latency_after(self, block: int) -> int:
+        """The longest time from the end of a block to the last end of its micro-batch."""
+        ends = self.end.reshape(self.micro_batches, self.blocks.n)
+        return int((ends.max(axis=1) - ends[:, block]).max())
+
     def _idle(self, whole: Sequence[int]) -> tuple[int, ...]:
         lanes = zip(whole, self.busy, self.blocks.devices, strict=True)
         return tuple(0 if lane.link else length - busy for length, busy, lane in lanes)

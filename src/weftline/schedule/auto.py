@@ -1,0 +1,141 @@
+"""The portfolio: classic schedules and list scheduling at once, then the period and the order of all micro-batches.
+
+Two members work side by side while there is time: one searches the least period (`cyclic`) and then orders from other
+starts, one improves explicit orders (`sequence`) from the best that anyone found. Under a work limit they take turns,
+so that the result does not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Thread
+from time import sleep
+
+from weftline.errors import InfeasibleError
+from weftline.schedule.classic import classic_schedules
+from weftline.schedule.cyclic import least_period
+from weftline.schedule.list_priority import SCHEDULER as LIST
+from weftline.schedule.repetend import unroll
+from weftline.schedule.search import Scheduler, ScheduleSearch
+from weftline.schedule.sequence import SCHEDULER as SEQUENCE
+from weftline.schedule.sequence import improve
+from weftline.simulate import Orders
+
+__all__ = ["SCHEDULER"]
+
+PERIOD_SHARE = 0.5
+"""Of the time, for the period at most."""
+SLICE, LONGER = 1.5, 2.0
+"""Seconds of the first improvement, and how much longer each next one is."""
+QUIET_SECONDS, QUIET_SHARE = 1.5, 0.5
+"""Without limits: nothing became better for so long, and for this share of all the time."""
+
+
+def _solve(search: ScheduleSearch) -> None:
+    _offer_classics(search)
+    with suppress(InfeasibleError):  # others may fit into memory where list scheduling does not
+        search.run(LIST, wants_period=False)
+    if search.is_over:
+        return
+    if search.work_limit is not None and search.time_limit is None:
+        _in_turn(search)
+    else:
+        _side_by_side(search)
+    if search.best is None:
+        raise InfeasibleError("no method found an order within memory", conflicts=search.refused)
+
+
+def _offer_classics(search: ScheduleSearch) -> None:
+    for name, orders in classic_schedules(search.blocks, search.micro_batches).items():
+        search.reached[name] = search.offer(orders)
+
+
+def _in_turn(search: ScheduleSearch) -> None:
+    assert search.work_limit is not None
+    left = search.work_limit - search.offered
+    _period(search, None, max(1, left // 2))
+    if not search.is_over:
+        own = search.fork("sequence", work=max(1, search.work_limit - search.offered), seeded=True)
+        improve(own, _starts(search), None)
+        _note(search, "sequence", own)
+
+
+def _side_by_side(search: ScheduleSearch) -> None:
+    """Members work in threads; their kernels release the interpreter."""
+    crash: list[BaseException] = []
+
+    def work(member: int) -> None:
+        try:
+            if member == 0:
+                _period(search, None if search.seconds_left is None else PERIOD_SHARE * search.seconds_left, None)
+            _orders(search, member)
+        except InfeasibleError:
+            return
+        except BaseException as error:
+            crash.append(error)
+
+    members = [Thread(target=work, args=(member,), daemon=True) for member in range(2)]
+    for member in members:
+        member.start()
+    try:
+        while any(member.is_alive() for member in members):
+            sleep(0.02)
+    except KeyboardInterrupt:
+        search.time_limit = search.seconds  # the members see that time is over
+        for member in members:
+            member.join(2.0)
+        raise
+    if crash:
+        raise crash[0]
+
+
+def _period(search: ScheduleSearch, seconds: float | None, work: int | None) -> None:
+    if not search.blocks.balanced:
+        return
+    own = search.fork("cyclic", seconds=seconds, work=work, wants_period=True)
+    try:
+        least_period(own)
+    finally:
+        _note(search, "cyclic", own)
+
+
+def _orders(search: ScheduleSearch, member: int) -> None:
+    """Improve orders in longer and longer slices: first with starts of its own, then from what anyone found."""
+    seconds, turn = SLICE, 0
+    while not search.is_over and not _settled(search):
+        own = search.fork("sequence", seconds=seconds, seeded=True)
+        own.seed = search.seed + 1_000 * member + turn
+        starts = _starts(search)
+        if turn == 0 or not starts:
+            SEQUENCE.solve(own)
+        else:
+            improve(own, starts, seconds)
+        _note(search, "sequence", own)
+        seconds, turn = seconds * LONGER, turn + 1
+
+
+def _starts(search: ScheduleSearch) -> list[Orders]:
+    """The best order, then the repetend unrolled."""
+    found = [] if search.best is None else [search.best.orders]
+    if search.repetend is not None:
+        found.append(unroll(search.blocks, search.repetend, search.micro_batches))
+    return found
+
+
+def _settled(search: ScheduleSearch) -> bool:
+    """Nobody set a limit, and nothing has become better for a while."""
+    if not search.settle or search.best is None:
+        return False
+    proved = search.period_proved or not search.blocks.balanced
+    quiet = max(QUIET_SECONDS, QUIET_SHARE * search.seconds) * (1 if proved else 2)
+    return search.seconds - search.improved > quiet
+
+
+def _note(search: ScheduleSearch, name: str, own: ScheduleSearch) -> None:
+    """What a member reached, all its turns together."""
+    values = [own.value(own.best)] if own.best is not None else []
+    before = search.reached.get(name)
+    search.reached[name] = min([*values, *([] if before is None else [before])], default=None)
+
+
+SCHEDULER = Scheduler("auto", "classic schedules, list scheduling, least period and best order, side by side", _solve)

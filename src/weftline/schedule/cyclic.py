@@ -1,0 +1,93 @@
+"""Repetend search: the pattern that repeats with the least period, and among such the one with the least makespan.
+
+In: a ScheduleSearch. Offered: bounds of the period, repetends of U = 1..4 micro-batches, proofs. Linear pipelines are
+solved exactly for U = 1; everything else by starts made at once, then by annealing over cyclic orders. Simplified:
+only for blocks that take back all memory: nothing else can repeat for ever.
+"""
+
+from __future__ import annotations
+
+from weftline.bounds.period import period_bound
+from weftline.errors import InfeasibleError
+from weftline.schedule.cyclic_proof import prove_size
+from weftline.schedule.cyclic_rounds import PeriodSearch
+from weftline.schedule.linear_pipeline import least_linear_period, linear_pipeline
+from weftline.schedule.search import Scheduler, ScheduleSearch
+
+__all__ = ["SCHEDULER", "least_period"]
+
+SIZES = (1, 2, 3, 4)
+THREADS = 2
+LOOKS = 24
+"""Starts of each size that are taken as they are."""
+MOST_PROVED = 40
+"""Items up to which CP-SAT is asked for a proof."""
+PROOF_WORK = 5.0
+"""Deterministic time of CP-SAT under a work limit."""
+ROUNDS = 40
+"""Rounds of annealing where no limit is given."""
+
+
+def least_period(search: ScheduleSearch, seconds: float | None = None, *, threads: int = 1) -> PeriodSearch:
+    """Find the least period within so many seconds (or the search's own limits); everything found is offered."""
+    bound, by = period_bound(search.blocks)
+    search.offer_period_bound(bound, by)
+    until = None if seconds is None else search.seconds + seconds
+    found = PeriodSearch(search, bound, until, threads)
+    if not search.blocks.balanced:
+        return found
+    found.try_serial()
+    _linear(found)
+    for size in SIZES:
+        found.try_starts(size, LOOKS if size == 1 else 3)
+    _prove(found)
+    _anneal(found)
+    found.finish()
+    return found
+
+
+def _linear(found: PeriodSearch) -> None:
+    """Linear pipelines: exactly, for U = 1."""
+    pipeline = linear_pipeline(found.search.blocks)
+    if pipeline is None:
+        return
+    repetend = least_linear_period(pipeline, found.bound)
+    if repetend is None:
+        raise InfeasibleError("no schedule of a single micro-batch keeps the memory limits")
+    found.offer(repetend)
+    found.prove(1, "the least of all repetends of one micro-batch (exact algorithm for linear pipelines)")
+
+
+def _prove(found: PeriodSearch) -> None:
+    """Small cases: CP-SAT refutes smaller periods of the sizes, the smallest first."""
+    search = found.search
+    for size in SIZES:
+        if found.at_bound or found.is_over or size in found.proved or search.blocks.n * size > MOST_PROVED:
+            continue
+        seconds = None if search.seconds_left is None else search.seconds_left / 2
+        timeless = search.work_limit is not None and search.time_limit is None
+        prove_size(found, size, seconds, PROOF_WORK if timeless else None)
+
+
+def _anneal(found: PeriodSearch) -> None:
+    """Sizes in turn, longer and longer runs; size 1 first unless it is solved."""
+    limited = found.search.time_limit is not None or found.search.work_limit is not None or found.until is not None
+    rounds = 0
+    for level in range(64):
+        for size in SIZES:
+            for _ in range(3 if size == 1 and not level else 1):
+                if found.is_over or found.at_bound or (not limited and rounds >= ROUNDS):
+                    return
+                if size == 1 and 1 in found.proved:
+                    continue
+                found.round(size, min(level, 6))
+                rounds += 1
+
+
+def _solve(search: ScheduleSearch) -> None:
+    least_period(search, threads=THREADS)
+    if search.best is None:
+        raise InfeasibleError("no repetend was found that keeps the memory limits")
+
+
+SCHEDULER = Scheduler("cyclic", "repetends: cyclic orders of 1 to 4 micro-batches with the least period", _solve)

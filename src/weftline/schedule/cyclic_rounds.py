@@ -1,0 +1,184 @@
+"""Rounds of annealing over cyclic orders: which sizes, starts and settings, for how long, and what is offered.
+
+In: a ScheduleSearch and its bound of the period. Out: repetends, offered; the best of every size is kept. Runs of a
+round may go side by side (the kernel needs no interpreter). Run lengths are numbers of trials, so that with a work limit
+nothing depends on the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from random import Random
+
+from weftline.graph.arrays import Ints
+from weftline.schedule.cyclic_anneal import SETTINGS, Annealed, anneal
+from weftline.schedule.cyclic_order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
+from weftline.schedule.cyclic_ratio import exact_period
+from weftline.schedule.cyclic_starts import compaction, modulo_placement, projection
+from weftline.schedule.repetend import Repetend, repetend_of_starts, repetend_peaks
+from weftline.schedule.search import ScheduleSearch
+from weftline.search import Budget, alarm
+
+__all__ = ["PeriodSearch"]
+
+TRIALS = 1500
+"""Trials per item in a run of the first length; longer ones have 2, 4, 8 ... times as many."""
+LONGEST = 3_000_000
+NEAR = Fraction(101, 100)
+"""Repetends with a period up to this, in units of the best, are offered for their makespan."""
+
+
+@dataclass
+class PeriodSearch:
+    """What is known about the period of one search."""
+
+    search: ScheduleSearch
+    bound: Fraction
+    """No period is smaller, whatever the size."""
+    until: float | None = None
+    """Clock of the search at which to stop."""
+    threads: int = 1
+    """Runs of a round side by side."""
+    best: dict[int, Repetend] = field(default_factory=dict)
+    """Size -> the repetend of so many micro-batches with the least period."""
+    proved: dict[int, str] = field(default_factory=dict)
+    """Size -> who proved that no repetend of so many micro-batches has a smaller period."""
+    runs: int = 0
+    _patterns: dict[int, Pattern] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """No time or work is left."""
+        late = self.until is not None and self.search.seconds >= self.until
+        return late or self.search.is_over or (self.runs > 4 * (self.search.work_limit or 2**60))
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether nothing better exists."""
+        return any(repetend.period <= self.bound for repetend in self.best.values())
+
+    @property
+    def period(self) -> Fraction | None:
+        """The least period so far."""
+        return min((repetend.period for repetend in self.best.values()), default=None)
+
+    def pattern(self, size: int) -> Pattern:
+        """The arrays of so many micro-batches."""
+        if size not in self._patterns:
+            self._patterns[size] = make_pattern(self.search.blocks, size)
+        return self._patterns[size]
+
+    def offer_order(self, size: int, order: CyclicOrder) -> Repetend | None:
+        """Offer what a cyclic order is, unless it breaks memory, deadlocks, or is far from the best."""
+        exact = exact_period(self.pattern(size), order)
+        return None if exact is None else self.offer(repetend_of_starts(self.search.blocks, size, *exact))
+
+    def offer(self, repetend: Repetend) -> Repetend | None:
+        """Offer a repetend unless it breaks memory or is far from the best."""
+        blocks, size = self.search.blocks, repetend.micro_batches
+        limits = blocks.table.limit.tolist()
+        peaks = repetend_peaks(blocks, repetend)
+        if any(peak > limit for peak, limit in zip(peaks, limits, strict=True)):
+            return None
+        if size not in self.best or repetend.period < self.best[size].period:
+            self.best[size] = repetend
+        if self.period is None or repetend.period <= NEAR * self.period:
+            self.search.offer_repetend(repetend)
+        return repetend
+
+    def prove(self, size: int, proof: str) -> None:
+        """The best of a size is the least of that size; other sizes may have better ones, so the search goes on."""
+        self.proved[size] = proof
+        self.search.tell(f"period {self.best[size].period}: {proof}")
+
+    def finish(self) -> None:
+        """Tell the search what is proved about its repetend, if anything is."""
+        kept = self.search.repetend
+        for size, proof in self.proved.items():
+            same = kept is not None and self.best[size].period == kept.period
+            if same and not self.search.period_proved:
+                self.search.prove_period(proof)
+
+    def try_serial(self) -> None:
+        """One micro-batch after another: slow, but it needs the least memory."""
+        blocks, table = self.search.blocks, self.search.blocks.table
+        starts, now = [Fraction(0)] * blocks.n, 0
+        widest = int(table.after_lag.max()) if len(table.after_lag) else 0
+        for i in table.order.tolist():
+            starts[i] = Fraction(now)
+            now += int(table.span[i]) + widest
+        self.offer_order(1, order_of_starts(self.pattern(1), starts, Fraction(now)))
+
+    def try_starts(self, size: int, looks: int) -> None:
+        """Take starts as they are: with room in memory they often need no annealing."""
+        for number in range(looks):
+            if self.is_over or self.at_bound:
+                return
+            order = self._start(size, (0, 1, 2)[number % 3], number)
+            if order is not None:
+                self.offer_order(size, order)
+
+    def round(self, size: int, level: int) -> bool:
+        """Some runs of one size side by side -> whether one of them improved this size."""
+        before = self.best[size].period if size in self.best else None
+        pattern, least = self.pattern(size), float(self.bound * size)
+        trials = min(LONGEST, TRIALS * len(pattern.span) * 2**level)
+        jobs = []
+        for _ in range(self.threads):
+            self.runs += 1
+            order = self._start(size, self.runs % 5, self.runs)
+            if order is not None:
+                jobs.append((order, SETTINGS[self.runs // 2 % 3], self.search.seed * 1_000_003 + self.runs))
+        with self._stop() as stop, ThreadPoolExecutor(self.threads) as pool:
+            futures = [
+                pool.submit(anneal, pattern, order, setting, least, trials=trials, seed=seed, stop=stop)
+                for order, setting, seed in jobs
+            ]
+            found = self._wait(futures, least, stop)
+        for run in found:
+            if run.order is not None and not self.search.is_over:
+                self.offer_order(size, run.order)
+        return size in self.best and (before is None or self.best[size].period < before)
+
+    def _wait(self, futures: list[Future[Annealed]], least: float, stop: Ints) -> list[Annealed]:
+        """The results in the order of the runs; without a work limit the first at the bound ends the others."""
+        left = set(futures)
+        try:
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                if self.search.work_limit is None and any(f.result().ratio <= least * (1 + 1e-8) for f in done):
+                    stop[0] = 1
+        finally:
+            stop[0] = 1  # also when the user interrupts
+        return [future.result() for future in futures]
+
+    @contextmanager
+    def _stop(self) -> Iterator[Ints]:
+        """A flag that rises when the time is over."""
+        left = [t for t in (self.search.seconds_left, self.until and self.until - self.search.seconds) if t is not None]
+        with alarm(Budget(time_limit=min(left) if left else None)) as stop:
+            yield stop
+
+    def _start(self, size: int, kind: int, number: int) -> CyclicOrder | None:
+        """A start: by modulo placement, compaction, the best so far, a smaller one repeated, or a finished schedule."""
+        blocks, pattern = self.search.blocks, self.pattern(size)
+        dice = Random(self.search.seed * 7919 + number)
+        length = -(-(self.bound * size).numerator // (self.bound * size).denominator)
+        smaller = [u for u in self.best if size % u == 0 and u < size]
+        if kind == 3 and smaller:
+            least = min(smaller, key=lambda u: (self.best[u].period, u))
+            return repeated(pattern, self.best[least])
+        if kind == 4:
+            if size in self.best and number % 2:
+                return order_of_starts(pattern, self.best[size].starts, self.best[size].length)
+            seen = projection(self.search.best, size) if self.search.best is not None else None
+            if seen is not None:
+                return order_of_starts(pattern, *seen)
+        if kind in (1, 3):
+            return order_of_starts(pattern, compaction(blocks, size, length, dice), length)
+        order = None if number < 5 else dice
+        return order_of_starts(pattern, modulo_placement(blocks, size, length, order), length)

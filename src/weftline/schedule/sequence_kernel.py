@@ -1,0 +1,398 @@
+"""Annealing over explicit sequences as one kernel that makes a given number of trials.
+
+A trial shifts one operation, on all its devices, to another time: mostly one of the critical path, mostly by a few
+places, never past another micro-batch of its block, never beyond a memory limit. What is sure to be worse than the dice
+allow is given up while starts are still being computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.graph.arrays import Ints
+from weftline.partition.dice import below, unit
+from weftline.problem.blocks import BlockTable
+from weftline.schedule.sequence_line import (
+    entry_on,
+    keep_line,
+    line_backward,
+    line_forward,
+    propagate,
+    propagate_tails,
+    restore_line,
+    restore_starts,
+    sort_line,
+)
+from weftline.schedule.sequence_state import SequenceBoard, SequenceState
+from weftline.simulate.jit import kernel, part
+
+__all__ = ["anneal_sequences", "load_starts"]
+
+NEVER = 2**62
+CRITICAL = 0.75
+"""How often an operation of the critical path is moved."""
+SORT = 2000
+"""Taken trials between two sortings of the line."""
+SECOND = 0.02
+"""Weight of the mean end of devices."""
+
+
+@kernel
+def load_starts(table: BlockTable, board: SequenceBoard, state: SequenceState, is_new: bool) -> None:
+    """Make everything fit the orders in `of` and the starts in `start`."""
+    for device in range(len(board.place_ptr) - 1):
+        level, rest = 0, 0
+        for place in range(board.place_ptr[device], board.place_ptr[device + 1]):
+            op = state.of[place]
+            entry = entry_on(table, board, op, device)
+            state.where[entry] = place
+            level += board.entry_change[entry]
+            state.level[place] = level
+        for place in range(board.place_ptr[device + 1] - 1, board.place_ptr[device] - 1, -1):
+            rest += table.span[board.block[state.of[place]]]
+            state.rest[place] = rest
+    sort_line(state)
+    state.mark[:] = 0
+    state.tail[:] = 0
+    state.dirty[:] = 1
+    propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
+    state.counts[2] = -1
+    state.counts[3] = 0
+    _judge(table, board, state)
+    if is_new:
+        state.value[3] = NEVER
+        state.value[4] = NEVER
+    _note_best(state, False)
+
+
+@kernel
+def anneal_sequences(
+    table: BlockTable,
+    board: SequenceBoard,
+    state: SequenceState,
+    trials: int,
+    hot: float,
+    cold: float,
+    by_span: bool,
+    goal: int,
+    stop: Ints,
+) -> None:
+    """Trials with a temperature from `hot` to `cold`, until the goal is reached or the stop flag rises."""
+    temperature = hot
+    factor = (cold / hot) ** (1.0 / max(1, trials // 256))
+    for trial in range(trials):
+        if trial % 256 == 255:
+            temperature *= factor
+            if stop[0] != 0 or state.value[4 if by_span else 3] <= goal:
+                return
+        state.counts[0] += 1
+        op = _pick(table, board, state, by_span)
+        if not _shift_all(table, board, state, op):
+            continue
+        now = _cost(state, len(table.limit), by_span)
+        allowed = now - temperature * np.log(1.0 - unit(state.dice))
+        if _try(table, board, state, op, allowed, by_span):
+            state.counts[1] += 1
+            state.counts[4] += 1
+            _note_best(state, by_span)
+            if state.counts[4] >= SORT:
+                state.counts[4] = 0
+                sort_line(state)
+
+
+@part
+def _cost(state: SequenceState, devices: int, by_span: bool) -> float:
+    """What is annealed: the value, and a little of the mean end of devices, which leads over plateaus."""
+    main = state.value[1] + 0.01 * state.value[0] if by_span else state.value[0] + 0.001 * state.value[1]
+    return main + SECOND * state.value[2] / devices
+
+
+@part
+def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState) -> None:
+    """Makespan, device span and sum of ends of the starts at hand."""
+    spans, is_link = table.span, table.is_link
+    place_ptr, block_of = board.place_ptr, board.block
+    starts, of, values = state.start, state.of, state.value
+    makespan, span, ends = np.int64(0), np.int64(0), np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        first, last = place_ptr[device], place_ptr[device + 1] - 1
+        if last < first:
+            continue
+        end = starts[of[last]] + spans[block_of[of[last]]]
+        makespan = max(makespan, end)
+        ends += end
+        if is_link[device] == 0:
+            span = max(span, end - starts[of[first]])
+    values[0] = makespan
+    values[1] = span
+    values[2] = ends
+
+
+@part
+def _note_best(state: SequenceState, by_span: bool) -> None:
+    main, other = (1, 0) if by_span else (0, 1)
+    is_less = state.value[main] < state.value[3 + main]
+    if is_less or (state.value[main] == state.value[3 + main] and state.value[other] < state.value[3 + other]):
+        state.value[3] = state.value[0]
+        state.value[4] = state.value[1]
+        state.best[:] = state.of
+
+
+@part
+def _pick(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> int:
+    if unit(state.dice) >= CRITICAL:
+        return below(state.dice, len(state.start))
+    if state.counts[2] < 0:
+        _trace(table, board, state, by_span)
+    return state.path[below(state.dice, state.counts[2])]
+
+
+@part
+def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
+    """Walk back from the last end along what each operation waited for."""
+    spans, is_link, before_ptr, before_of = table.span, table.is_link, table.before_ptr, table.before_of
+    before_lag, device_ptr = table.before_lag, table.device_ptr
+    place_ptr, block_of, base_of, entry_of = board.place_ptr, board.block, board.base, board.entry
+    place_device = board.place_device
+    starts, of, path, where, counts = state.start, state.of, state.path, state.where, state.counts
+    latest, op = np.int64(-1), 0
+    for device in range(len(place_ptr) - 1):
+        first, last = place_ptr[device], place_ptr[device + 1] - 1
+        if last < first:
+            continue
+        length = starts[of[last]] + spans[block_of[of[last]]]
+        if by_span:
+            length = -1 if is_link[device] else length - starts[of[first]]
+        if length > latest:
+            latest, op = length, of[last]
+    size = 0
+    while op >= 0:
+        path[size] = op
+        size += 1
+        block, base, entry = block_of[op], base_of[op], entry_of[op]
+        begin, found = starts[op], -1
+        for e in range(before_ptr[block], before_ptr[block + 1]):
+            source = before_of[e]
+            if starts[base + source] + spans[source] + before_lag[e] == begin:
+                found = base + source
+        for j in range(entry, entry + device_ptr[block + 1] - device_ptr[block]):
+            place = where[j]
+            if place > place_ptr[place_device[place]]:
+                previous = of[place - 1]
+                if starts[previous] + spans[block_of[previous]] == begin and found < 0:
+                    found = previous
+        op = found
+    counts[2] = size
+
+
+@part
+def _far(state: SequenceState) -> int:
+    """How many places: 1 mostly, up to 8 often, up to 40 sometimes."""
+    dice = unit(state.dice)
+    if dice < 0.5:
+        return 1
+    return 1 + below(state.dice, 8 if dice < 0.9 else 40)
+
+
+@part
+def _shift_all(table: BlockTable, board: SequenceBoard, state: SequenceState, op: int) -> bool:
+    """Choose new places for an operation and shift it there; `moved` tells them. False if it stays where it is."""
+    device_ptr = table.device_ptr
+    block_of, entry_of, place_device = board.block, board.entry, board.place_device
+    dice, where, starts, of, moved = state.dice, state.where, state.start, state.of, state.moved
+    block, entry = block_of[op], entry_of[op]
+    several = device_ptr[block + 1] - device_ptr[block]
+    main = below(dice, several) if several > 1 else 0
+    forward = unit(dice) < 0.5
+    place = where[entry + main]
+    target = _walk(table, board, state, op, entry + main, _far(state), NEVER if forward else -1, forward)
+    if target == place:
+        return False
+    time = starts[of[target]]
+    for j in range(several):
+        old = where[entry + j]
+        new = target
+        if j != main:
+            new = _walk(table, board, state, op, entry + j, len(of), time, forward)
+        moved[3 * j] = place_device[old]
+        moved[3 * j + 1] = old
+        moved[3 * j + 2] = new
+    for j in range(several):
+        _shift(table, board, state, op, entry + j, moved[3 * j + 1], moved[3 * j + 2])
+    return True
+
+
+@part
+def _walk(
+    table: BlockTable,
+    board: SequenceBoard,
+    state: SequenceState,
+    op: int,
+    entry: int,
+    far: int,
+    time: int,
+    forward: bool,
+) -> int:
+    """The place that the operation reaches: until `far`, `time`, memory, its own block or a neighbour of an edge."""
+    limits = table.limit
+    block_of, base_of, place_device, entry_change = board.block, board.base, board.place_device, board.entry_change
+    place_ptr = board.place_ptr
+    where, of, starts, levels = state.where, state.of, state.start, state.level
+    block, base, place = block_of[op], base_of[op], where[entry]
+    device = place_device[place]
+    change, limit = entry_change[entry], limits[device]
+    first, end = place_ptr[device], place_ptr[device + 1]
+    step = 1 if forward else -1
+    for _ in range(far):
+        following = place + step
+        if following < first or following >= end:
+            break
+        other = of[following]
+        if block_of[other] == block:
+            break
+        if forward and (starts[other] > time or (change < 0 and levels[following] - change > limit)):
+            break
+        if not forward:
+            before = levels[following - 1] if following > first else np.int64(0)
+            if starts[other] < time or (change > 0 and max(before, levels[following]) + change > limit):
+                break
+        if base_of[other] == base and _is_edge(table, block, block_of[other], forward):
+            break
+        place = following
+    return place
+
+
+@part
+def _is_edge(table: BlockTable, block: int, other: int, forward: bool) -> bool:
+    after_ptr, after_of, before_ptr, before_of = table.after_ptr, table.after_of, table.before_ptr, table.before_of
+    if forward:
+        for e in range(after_ptr[block], after_ptr[block + 1]):
+            if after_of[e] == other:
+                return True
+    else:
+        for e in range(before_ptr[block], before_ptr[block + 1]):
+            if before_of[e] == other:
+                return True
+    return False
+
+
+@part
+def _shift(
+    table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, entry: int, old: int, new: int
+) -> None:
+    """Move an operation on one device; levels and rests of work follow."""
+    spans = table.span
+    place_device, entry_change, block_of = board.place_device, board.entry_change, board.block
+    place_ptr = board.place_ptr
+    of, where, levels, rests = state.of, state.where, state.level, state.rest
+    device = place_device[old]
+    change, span = entry_change[entry], spans[block_of[op]]
+    if new > old:
+        for place in range(old, new):
+            other = of[place + 1]
+            of[place] = other
+            where[entry_on(table, board, other, device)] = place
+        # levels and rests: entries of those passed move with them
+        whole = levels[new]
+        for place in range(old, new):
+            levels[place] = levels[place + 1] - change
+            rests[place] = rests[place + 1] + span
+        levels[new] = whole
+        after = new + 1 < place_ptr[device + 1]
+        rests[new] = (rests[new + 1] if after else 0) + span
+    elif new < old:
+        before = levels[new - 1] if new > place_ptr[device] else 0
+        whole = rests[new]
+        for place in range(old, new, -1):
+            other = of[place - 1]
+            of[place] = other
+            where[entry_on(table, board, other, device)] = place
+            levels[place] = levels[place - 1] + change
+            rests[place] = rests[place - 1] - span
+        levels[new] = before + change
+        rests[new] = whole
+    of[new] = op
+    where[entry] = new
+
+
+@part
+def _try(table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, allowed: float, by_span: bool) -> bool:
+    """Keep the shift if it costs no more than allowed; else undo it."""
+    block, entry, devices = board.block[op], board.entry[op], len(table.limit)
+    several = table.device_ptr[block + 1] - table.device_ptr[block]
+    state.counts[3] += 1
+    stamp = state.counts[3]
+    low, high = state.spot[op], state.spot[op]
+    forward = True
+    for j in range(several):
+        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        if new > old:
+            high = max(high, state.spot[state.of[new - 1]])
+        elif new < old:
+            forward = False
+            low = min(low, state.spot[state.of[new + 1]])
+    keep_line(state, low, high)
+    if forward:
+        line_forward(table, board, state, op, high, stamp)
+    else:
+        line_backward(table, board, state, op, low, stamp)
+    legal, pending = True, 0
+    for j in range(several):
+        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        if new == old:
+            continue
+        passed = state.of[new - 1] if forward else state.of[new + 1]
+        legal = legal and state.mark[passed] != stamp
+    if legal:
+        for j in range(several):
+            old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+            if new != old:
+                end = board.place_ptr[state.moved[3 * j] + 1]
+                pending += _touch(state, min(old, new), end)
+                pending += _touch(state, new, end)
+                pending += _touch(state, max(old, new) + 1, end)
+                if not forward:
+                    pending += _touch(state, new + 1, end)
+        kept0, kept1, kept2 = state.value[0], state.value[1], state.value[2]
+        least = SECOND * 0.998 * kept2 / devices
+        most = NEVER if by_span else np.int64(allowed - least) + 1
+        changed = propagate(table, board, state, low, high, pending, most)
+        if changed >= 0:
+            _judge(table, board, state)
+            if _cost(state, devices, by_span) <= allowed:
+                if changed > 0:
+                    state.counts[2] = -1
+                _renew_tails(table, board, state, several, high)
+                return True
+            state.value[0] = kept0
+            state.value[1] = kept1
+            state.value[2] = kept2
+        restore_starts(state, changed if changed >= 0 else -1 - changed)
+    restore_line(state, low, high)
+    for j in range(several):
+        _shift(table, board, state, op, entry + j, state.moved[3 * j + 2], state.moved[3 * j + 1])
+    return False
+
+
+@part
+def _renew_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, several: int, high: int) -> None:
+    """After a shift that is kept: ways to the end change from those whose followers changed."""
+    pending = 0
+    for j in range(several):
+        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        if new != old:
+            first, end = board.place_ptr[state.moved[3 * j]], board.place_ptr[state.moved[3 * j] + 1]
+            pending += _touch(state, max(first, min(old, new) - 1), end)
+            pending += _touch(state, max(first, new - 1), end)
+            pending += _touch(state, new, end)
+            pending += _touch(state, max(old, new), end)
+    propagate_tails(table, board, state, high, pending)
+
+
+@part
+def _touch(state: SequenceState, place: int, end: int) -> int:
+    """Mark what stands at a place of a device -> 1 if it was not marked."""
+    if place >= end or state.dirty[state.of[place]] == 1:
+        return 0
+    state.dirty[state.of[place]] = 1
+    return 1

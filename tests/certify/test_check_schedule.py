@@ -1,0 +1,113 @@
+"""Tests of the checker of schedules: it accepts what holds, and refuses every change that matters."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from weftline.certify import check_schedule, verify_file
+from weftline.errors import InputError, VerificationError
+from weftline.plan.make_schedule import make_schedule
+from weftline.schedule.shapes import make_shape
+
+Tamper = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def schedule() -> dict[str, Any]:
+    """A small schedule with a repetend, as JSON."""
+    made = make_schedule(make_shape("mshape", 4).with_memory(6), 5, work_limit=60)
+    plain: dict[str, Any] = msgspec.to_builtins(made)
+    assert plain["repetend"] is not None
+    return json.loads(json.dumps(plain))
+
+
+def test_what_was_made_holds(schedule: dict[str, Any], tmp_path: Path) -> None:
+    """Tests that a schedule passes, in a process of its own, with the bounds that the standard library can see."""
+    (tmp_path / "s.json").write_text(json.dumps(schedule))
+    verdict = verify_file(tmp_path / "s.json")
+    assert verdict._asdict()["value"] == schedule["makespan"]
+    assert verdict._asdict()["proved_period_bound"] == "6"
+
+
+def _shift(plan: dict[str, Any]) -> None:
+    plan["actions"][1][2]["start"] += 1
+    plan["actions"][1][2]["end"] += 1
+
+
+def _swap(plan: dict[str, Any]) -> None:
+    row = plan["actions"][0]
+    row[0], row[1] = row[1], row[0]
+
+
+def _limit(plan: dict[str, Any]) -> None:
+    plan["blocks"]["devices"][0]["memory"] = 1
+
+
+TAMPERS: dict[str, Tamper] = {
+    "a block later on one device": _shift,
+    "two blocks in another order": _swap,
+    "an action left out": lambda s: s["actions"][2].pop(),
+    "an action twice": lambda s: s["actions"][2].append(s["actions"][2][0]),
+    "a smaller makespan": lambda s: s.update(makespan=s["makespan"] - 1),
+    "a smaller bubble": lambda s: s.update(bubble=s["bubble"] - 1),
+    "a smaller device span bubble": lambda s: s.update(device_span_bubble=s["device_span_bubble"] - 1),
+    "less memory": lambda s: s["peak_memory"].__setitem__(0, 0),
+    "another limit": _limit,
+    "a smaller latency": lambda s: s.update(latency=1),
+    "another gap": lambda s: s.update(gap=0.5),
+    "a bound above the value": lambda s: s.update(bound=s["makespan"] + 1),
+    "a period of half": lambda s: s.update(period_exact="3"),
+    "a shorter repetend": lambda s: s["repetend"].update(scaled_length=s["repetend"]["scaled_length"] - 1),
+    "an earlier start in the repetend": lambda s: s["repetend"]["scaled_starts"].__setitem__(3, 0),
+    "another lag": lambda s: s["repetend"]["lags"].__setitem__(5, s["repetend"]["lags"][5] + 1),
+    "a repetend without a block": lambda s: s["repetend"]["orders"][0].pop(),
+    "other spans": lambda s: s["blocks"]["blocks"][1].update(span=2),
+    "another micro-batch": lambda s: s["actions"][0][0].update(micro_batch=4),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERS)
+def test_changes_are_refused(schedule: dict[str, Any], name: str) -> None:
+    """Tests that each change of a field that matters is found."""
+    changed = copy.deepcopy(schedule)
+    TAMPERS[name](changed)
+    with pytest.raises(check_schedule.Refusal):
+        check_schedule.check(changed)
+
+
+def test_proof_needs_a_bound_that_can_be_seen(schedule: dict[str, Any]) -> None:
+    """Tests that a bound above loads and paths may be claimed but not called proved."""
+    changed = copy.deepcopy(schedule)
+    changed.update(bound=changed["makespan"], gap=0.0, proof="proved")
+    if check_schedule.bound_of(changed) < changed["makespan"]:
+        with pytest.raises(check_schedule.Refusal, match="proof"):
+            check_schedule.check(changed)
+    changed["proof"] = "claimed"
+    check_schedule.check(changed)
+
+
+@pytest.mark.parametrize("field", ["blocks", "actions", "makespan", "provenance", "repetend", "gap"])
+def test_missing_fields_are_unreadable(schedule: dict[str, Any], field: str) -> None:
+    """Tests that a file without a field is refused with a sentence, not with a traceback."""
+    changed = copy.deepcopy(schedule)
+    del changed[field]
+    with pytest.raises(check_schedule.Unreadable):
+        check_schedule.check(changed)
+
+
+def test_files_that_are_no_schedules(tmp_path: Path) -> None:
+    """Tests that nonsense and a refused schedule give different errors."""
+    path = tmp_path / "s.json"
+    path.write_text('{"format":"weftline-schedule","version":1}')
+    with pytest.raises(InputError):
+        verify_file(path)
+    path.write_text('{"format":"weftline-schedule","version":2}')
+    with pytest.raises(VerificationError, match="not a weftline schedule"):
+        verify_file(path)

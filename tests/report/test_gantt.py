@@ -1,0 +1,40 @@
+"""Tests of a schedule for a terminal and in a trace."""
+
+from __future__ import annotations
+
+import json
+
+from weftline.plan.make_schedule import make_schedule
+from weftline.report.gantt import gantt, schedule_words
+from weftline.report.schedule_trace import schedule_trace
+from weftline.schedule.shapes import make_shape
+
+SCHEDULE = make_schedule(make_shape("vshape", 2), 3, solver="1f1b", work_limit=5)
+
+
+def test_every_unit_is_drawn_when_there_is_room() -> None:
+    """Tests the picture of a schedule that fits the width, letter by letter."""
+    lines = [line.plain for line in gantt(SCHEDULE, 80)]
+    assert lines[:2] == ["0 01...0002111.222", "1 .000011112222..."]
+    assert "micro-batches" in lines[-1]
+
+
+def test_a_long_schedule_is_drawn_coarser() -> None:
+    """Tests that no line is wider than asked."""
+    assert max(len(line.plain) for line in gantt(SCHEDULE, 14)[:-1]) <= 14
+
+
+def test_words_name_value_bound_and_period() -> None:
+    """Tests that the sentences hold the numbers of the file."""
+    text = " ".join(schedule_words(SCHEDULE))
+    assert str(SCHEDULE.makespan) in text
+    assert str(SCHEDULE.bound) in text
+
+
+def test_the_trace_has_every_action_and_memory() -> None:
+    """Tests that spans are the actions and that counters follow the memory."""
+    events = json.loads(schedule_trace(SCHEDULE))["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == sum(map(len, SCHEDULE.actions))
+    peaks = [max(e["args"]["held"] for e in events if e["ph"] == "C" and e["name"] == f"memory {d}") for d in (0, 1)]
+    assert tuple(peaks) == SCHEDULE.peak_memory

@@ -1,0 +1,28 @@
+"""Tests of inference at a given rate."""
+
+from __future__ import annotations
+
+import pytest
+
+from weftline.errors import InfeasibleError
+from weftline.plan.make_schedule import make_schedule
+from weftline.schedule.shapes import chunked, make_shape
+
+
+def test_a_pipeline_with_room_has_no_waiting() -> None:
+    """Tests that requests at the greatest rate pass a plain pipeline in the time of its longest chain."""
+    found = make_schedule(make_shape("vshape", 4, train=False), 6, arrivals=1, time_limit=5)
+    assert (found.objective, found.latency, found.bound, found.period) == ("latency", 4, 4, 1)
+
+
+def test_slower_arrivals_can_mean_less_waiting() -> None:
+    """Tests a device that serves twice: at the greatest rate a request must wait, at a lower one it need not."""
+    blocks = chunked("round", [0, 1, 0], [2, 3, 2], [1] * 3, train=False)
+    latencies = [make_schedule(blocks, 8, arrivals=period, time_limit=5).latency for period in (4, 5, 9)]
+    assert latencies == [8, 7, 7]
+
+
+def test_too_many_requests_are_infeasible() -> None:
+    """Tests that a rate above what a device can serve names the device."""
+    with pytest.raises(InfeasibleError, match="requests come every 1"):
+        make_schedule(make_shape("mshape", 4, train=False), 6, arrivals=1)

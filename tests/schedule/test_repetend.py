@@ -1,0 +1,44 @@
+"""Tests of repetends: order from starts, memory, unrolling."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
+from weftline.schedule.shapes import make_shape
+from weftline.simulate import simulate_schedule
+
+STARTS = [Fraction(s) for s in (0, 1, 2, 5)]
+
+
+def test_order_lags_and_memory() -> None:
+    """Tests the pattern of two stages that was worked out on paper: 1F1B with a period equal to the load."""
+    blocks = make_shape("vshape", 2)
+    found = repetend_of_starts(blocks, 1, Fraction(4), STARTS)
+    assert found.orders == ((0, 3), (1, 2))
+    assert found.lags == (0, 0, 0, 1)
+    assert found.period == 4
+    assert repetend_peaks(blocks, found) == (2, 1)
+
+
+def test_unrolled_pattern_keeps_period_and_memory() -> None:
+    """Tests that every more micro-batch costs one period, and that memory never exceeds that of the pattern."""
+    blocks = make_shape("vshape", 2)
+    pattern = repetend_of_starts(blocks, 1, Fraction(4), STARTS)
+    found = [simulate_schedule(blocks, count, unroll(blocks, pattern, count)) for count in range(1, 9)]
+    assert [b.makespan - a.makespan for a, b in pairwise(found[1:])] == [4] * 6
+    assert max(max(each.peak_memory) for each in found) == 2
+    assert all(len(order) == 2 * 8 for order in found[-1].orders)
+
+
+def test_patterns_of_several_micro_batches() -> None:
+    """Tests that two copies take turns, and that a number of micro-batches that is no multiple is unrolled too."""
+    blocks = make_shape("vshape", 2)
+    twice = repetend_of_starts(blocks, 2, Fraction(8), [*STARTS, *(start + 4 for start in STARTS)])
+    assert twice.period == 4
+    assert repetend_peaks(blocks, twice) == (2, 1)
+    once = repetend_of_starts(blocks, 1, Fraction(4), STARTS)
+    for count in (1, 2, 5):
+        rows = [[order.tolist() for order in unroll(blocks, each, count)] for each in (once, twice)]
+        assert rows[0] == rows[1]
