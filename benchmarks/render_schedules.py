@@ -16,8 +16,8 @@ TESSEL = ("tessel-lazy", "tessel-fast")
 EXPLAIN = (
     "Period is the time per micro-batch of the pattern that repeats; its bound is valid for every pattern. "
     "`tessel-lazy` and `tessel-fast` are our implementations of the published algorithms with z3. They get the same "
-    "blocks and memory; `tessel-fast`, which knows no memory limit, gets memory 20. The orders they find are costed by "
-    "the same simulator, which lets their phases interlock: their makespans are at most the published ones. "
+    "blocks and memory; `tessel-fast`, which does not look at memory, is asked where memory is 20. The orders they find "
+    "are costed by the same simulator, which lets their phases interlock: their makespans are at most the published ones. "
     "Processor seconds are those of the whole process, with warm kernels. *as good* is the processor time until "
     "`cyclic` had at least the period and the makespan with which Tessel ended; ratio = Tessel's processor time until "
     "it ended / that."
@@ -63,7 +63,7 @@ def _shapes(rows: Rows, instances: list[str]) -> str:
 
 def _period(row: Row | None) -> str:
     if row is None or row["period"] is None:
-        return "-" if row is None else "none"
+        return "-" if row is None else row["note"] or "none"
     return f"{row['period']:.4g}{' proved' if row['period_proved'] else ''}"
 
 
@@ -74,8 +74,9 @@ def _makespan(row: Row | None) -> str:
 def _cpu(row: Row | None) -> str:
     if row is None:
         return "-"
-    late = row["seconds"] >= row["time_limit"]
-    return f"{row['cpu']:.3g}{' (time over)' if late else ''}"
+    late = " (time over)" if row["seconds"] >= row["time_limit"] else ""
+    crashed = f" ({row['note']})" if row.get("note", "").startswith("crashed") else ""
+    return f"{row['cpu']:.3g}{crashed or late}"
 
 
 def _ratios(rows: Rows, instances: list[str]) -> list[str]:

@@ -19,7 +19,14 @@ from weftline.simulate import schedule_violations, simulate_schedule
 __all__ = ["measure_schedules", "schedule_settings"]
 
 SIZES: dict[str, Row] = {
-    "tiny": {"shapes": [], "cases": ["vshape 4, memory 4"], "fine": [], "formulas": [], "limit": 1.0, "tessel": 5.0},
+    "tiny": {
+        "shapes": [],
+        "cases": ["vshape 4, memory 4", "vshape 4, memory 20"],
+        "fine": [],
+        "formulas": [],
+        "limit": 1.0,
+        "tessel": 5.0,
+    },
     "quick": {"shapes": [4, 8], "cases": [], "fine": [4], "formulas": [4], "limit": 5.0, "tessel": 30.0},
     "full": {"shapes": [4, 8, 16], "cases": [], "fine": [4, 8, 16], "formulas": [4, 8], "limit": 60.0, "tessel": 300.0},
 }
@@ -41,11 +48,10 @@ def measure_schedules(settings: Row, collect: Collector) -> None:
     cases = [case for case in shape_cases((4,)) if case.name in settings["cases"]]
     for case in [*cases, *shape_cases(tuple(settings["shapes"]))]:
         for method in ("cyclic", "auto"):
-            most = min(limit, SHORT) if case.small else limit
+            most = min(limit, SHORT) if case.tessel else limit
             _measure(collect, "shapes", case, method, most)
-        if case.small:
-            _measure(collect, "shapes", case, "tessel-lazy", settings["tessel"])
-            _measure(collect, "shapes", case, "tessel-fast", settings["tessel"])
+        for method in case.tessel:
+            _measure(collect, "shapes", case, method, settings["tessel"])
     for part, found in (
         ("formulas", formula_cases(tuple(settings["formulas"]))),
         ("fine", fine_cases(tuple(settings["fine"]))),
@@ -61,7 +67,7 @@ def _measure(collect: Collector, part: str, case: Case, method: str, time_limit:
 
 
 def _row(case: Case, method: str, time_limit: float) -> Row:
-    blocks = case.unlimited if method == "tessel-fast" and case.unlimited is not None else case.blocks
+    blocks = case.blocks
     row = schedule_row(blocks, case.micro_batches, method, time_limit)
     about = {"blocks": blocks.n, "micro_batches": case.micro_batches, "limit": max(d.memory for d in blocks.devices)}
     return {**about, **row, "classics": _classics(case) if method == "auto" else {}}

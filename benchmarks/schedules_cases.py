@@ -16,9 +16,11 @@ __all__ = ["Case", "fine_cases", "formula_cases", "shape_cases"]
 SHAPES_4 = (
     ("vshape", 4), ("vshape", 3), ("vshape", 2), ("vshape", 1), ("xshape", 4), ("kshape", 6), ("mshape", 6),
     ("mshape", 5), ("mshape", 4), ("mshape", 3), ("nnshape", 6), ("nnshape-eager", 6), ("mllm", 6), ("finetune", 4),
-    ("finetune", 20), ("alphafold", 4),
+    ("alphafold", 4),
 )  # fmt: skip
-"""Shape and memory, 4 devices."""
+"""Shape and memory, 4 devices; Tessel's lazy search is asked as well."""
+ROOMY = 20
+"""Memory at which tessel-fast, which does not look at memory, fits."""
 LARGE = (
     ("vshape", 8, 8), ("vshape", 16, 16), ("xshape", 8, 8), ("xshape", 16, 16), ("kshape", 8, 20), ("kshape", 16, 20),
     ("mshape", 8, 20), ("mshape", 16, 40), ("nnshape", 8, 20), ("nnshape", 16, 40), ("mllm", 8, 20),
@@ -37,10 +39,8 @@ class Case:
     name: str
     blocks: Blocks
     micro_batches: int
-    small: bool
-    """Tessel's own algorithms are asked as well."""
-    unlimited: Blocks | None = None
-    """The same with memory for tessel-fast, which knows no limit."""
+    tessel: tuple[str, ...] = ()
+    """Tessel's own algorithms that are asked as well."""
 
 
 def shape_cases(devices: tuple[int, ...]) -> list[Case]:
@@ -48,12 +48,14 @@ def shape_cases(devices: tuple[int, ...]) -> list[Case]:
     found = []
     if 4 in devices:
         for shape, memory in SHAPES_4:
-            blocks = make_shape(shape, 4)
-            found.append(
-                Case(f"{shape} 4, memory {memory}", blocks.with_memory(memory), 32, True, blocks.with_memory(20))
-            )
+            blocks = make_shape(shape, 4).with_memory(memory)
+            found.append(Case(f"{shape} 4, memory {memory}", blocks, 32, ("tessel-lazy",)))
+        for shape in dict.fromkeys(shape for shape, _ in SHAPES_4):
+            blocks = make_shape(shape, 4).with_memory(ROOMY)
+            found.append(Case(f"{shape} 4, memory {ROOMY}", blocks, 32, ("tessel-fast",)))
         for shape in INFERENCE:
-            found.append(Case(f"{shape} 4, inference", make_shape(shape, 4, train=False), 32, True))
+            both = ("tessel-lazy", "tessel-fast")
+            found.append(Case(f"{shape} 4, inference", make_shape(shape, 4, train=False), 32, both))
     for shape, count, memory in LARGE:
         if count in devices:
             found.append(
@@ -74,7 +76,7 @@ def fine_cases(devices: tuple[int, ...], seed: int = 0) -> list[Case]:
                 times = [[round(size * part * dice.uniform(0.85, 1.15)) for _ in stages] for part in (1.05, 1.15, 0.9)]
                 name = f"{placement} {p}, latency {latency}, memory {share:g}p"
                 blocks = chunked(name, stages, times[0], times[1], times[2], latency=latency)
-                found.append(Case(name, blocks.with_memory(round(share * p)), 4 * p, False))
+                found.append(Case(name, blocks.with_memory(round(share * p)), 4 * p))
     return found
 
 
@@ -93,5 +95,5 @@ def formula_cases(devices: tuple[int, ...]) -> list[Case]:
                 for label, memory in limits.items():
                     name = f"{placement} {p}, times {times}, {label}"
                     blocks = chunked(name, stages, f, b, w).with_memory(memory)
-                    found.append(Case(name, blocks, 4 * p, False))
+                    found.append(Case(name, blocks, 4 * p))
     return found

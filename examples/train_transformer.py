@@ -13,10 +13,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from weftline.execute import Layout, Shard
+import weftline as wl
+from weftline.execute import Layout, Shard, run_schedule
 from weftline.execute.torch_parallel import copy_to_group, sum_over_group
 
-VOCABULARY, WIDTH, HEADS, LENGTH, ROWS = 64, 32, 4, 8, 2
+VOCABULARY, WIDTH, HEADS, LENGTH, ROWS = 64, 64, 4, 32, 4
 
 
 class Embedding(nn.Module):
@@ -66,7 +67,7 @@ class Block(nn.Module):
         return x + sum_over_group(functional.linear(inner, self.down), self.shard.group)
 
 
-class transformer:  # noqa: N801 - used as a function
+class Transformer:
     """The model in stages; weights and data depend on the seed alone."""
 
     def __init__(self, layout: Layout, seed: int) -> None:
@@ -119,5 +120,19 @@ class Chain(nn.Module):
         return x
 
 
+def transformer(layout: Layout, seed: int) -> Transformer:
+    """What `--model` names."""
+    return Transformer(layout, seed)
+
+
+def main() -> None:
+    """Search two schedules, train by them, and compare with one process and with the simulator."""
+    for shape, engine in (("zigzag", "torch"), ("mshape", "weftline")):
+        schedule = wl.schedule(wl.shape(shape, 2), micro_batches=8, memory=8, solver="list")
+        result = run_schedule(schedule, engine=engine, model=transformer, steps=5)
+        print(f"{shape}: {result.summary()}")
+        print(f"losses: {', '.join(f'{loss:.3f}' for loss in result.losses)}")
+
+
 if __name__ == "__main__":
-    pass
+    main()

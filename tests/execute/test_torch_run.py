@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
-from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.errors import ExecutionMismatch, InputError, LimitReached, UsageError, WeftlineError
 from weftline.execute import RunResult, run_schedule, run_schedules
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.shapes import make_shape
@@ -69,6 +70,16 @@ def with_links() -> Blocks:
     return Blocks.of("links", lanes, parts, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)])
 
 
+def overlapping() -> Blocks:
+    """Stages on sets of devices that overlap, are apart, or lie in each other."""
+    sets = [(0, 1), (2, 3), (1, 2, 3), (0,), (0, 1, 2, 3)]
+    parts = [Block("F", 1, held, (1,) * len(held), f"F{s}", s) for s, held in enumerate(sets)]
+    parts += [Block("B", 1, held, (-1,) * len(held), f"B{s}", s) for s, held in enumerate(sets)]
+    forward = [(0, 1), (1, 2), (2, 3), (0, 3), (3, 4), (1, 4)]
+    edges = [*forward, *((5 + b, 5 + a) for a, b in forward), *((s, 5 + s) for s in range(5))]
+    return Blocks.of("overlapping", [Lane(str(d)) for d in range(4)], parts, edges)
+
+
 def numbered_otherwise() -> Blocks:
     """A pipeline whose stages and devices are numbered backwards."""
     parts = [Block("F", 1, (1,), (1,), "F", 1), Block("F", 1, (0,), (1,), "G", 0)]
@@ -99,6 +110,7 @@ def test_gradients_are_those_of_one_process(name: str, trained: dict[str, RunRes
     assert result.seeds == tuple(range(20))
     assert result.max_gradient_difference is not None
     assert result.max_gradient_difference <= 1e-6
+    result.check()
     assert result.max_loss_difference is not None
     assert result.max_loss_difference <= 1e-6
     assert len(result.losses) == 20
@@ -121,8 +133,9 @@ OTHERS = {
     "frozen embedding": (make_shape("finetune", 2), "weftline"),
     "frozen sweeps": (make_shape("alphafold", 2), "weftline"),
     "diamond": (diamond(), "weftline"),
+    "overlapping": (overlapping(), "weftline"),
     "links": (with_links(), "weftline"),
-    "links, torch": (Blocks.of("x", with_links().devices, with_links().blocks, with_links().edges), "torch"),
+    "links, torch": (with_links(), "torch"),
     "one device": (make_shape("linear", 1), "weftline"),
     "backwards": (numbered_otherwise(), "torch"),
     "K inference": (make_shape("kshape", 4, train=False), "weftline"),
@@ -160,6 +173,8 @@ def test_the_comparison_sees_wrong_gradients() -> None:
     (result,) = run_schedules(pairs, model=f"{MODEL}:forgets_to_sum", steps=1)
     assert result.max_gradient_difference is not None
     assert result.max_gradient_difference > 1e-4
+    with pytest.raises(ExecutionMismatch, match="gradients differ"):
+        result.check()
     with pytest.raises(WeftlineError, match="same weights in every process"):
         run_schedules(pairs, model=f"{MODEL}:differs_by_process", steps=1)
 
@@ -168,6 +183,13 @@ def test_an_error_in_one_process_ends_all() -> None:
     """Tests that the user's own error is what is reported, although others wait for that process."""
     with pytest.raises(WeftlineError, match=r"process 1 .*ValueError: no data today"):
         run_schedule(timetable(make_shape("vshape", 2), 2), model=f"{MODEL}:fails_on_one_rank", steps=1)
+
+
+def test_a_run_ends_with_its_time_limit() -> None:
+    """Tests that a run that takes too long is ended, with all its processes."""
+    with pytest.raises(LimitReached, match="time limit"):
+        run_schedule(timetable(make_shape("vshape", 2), 2), model=SMALL, time_limit=0.5)
+    assert not [child for child in psutil.Process().children(recursive=True) if "torch_worker" in str(child.cmdline())]
 
 
 def test_questions_without_an_answer_are_refused_at_once() -> None:

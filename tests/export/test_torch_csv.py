@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError
+from weftline.export import schedule_exporters
 from weftline.export.torch_csv import parse_torch_csv, read_torch_csv, torch_csv, write_torch_csv
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.lower_torch import torch_rows
@@ -67,6 +69,17 @@ def test_chains_are_exported(name: str, count: int, tmp_path: Path) -> None:
 def test_a_file_by_hand() -> None:
     """Tests the text itself."""
     assert torch_csv(timetable(make_shape("vshape", 2), 2, ahead=1)) == "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n"
+
+
+def test_the_registry_writes_schedule_and_stages(tmp_path: Path) -> None:
+    """Tests that the exporter's files say which rank builds which stage."""
+    made = timetable(make_shape("zigzag", 2), 3)
+    files = schedule_exporters()["torch-csv"].write(made, tmp_path)
+    assert [file.name for file in files] == ["schedule.csv", "stages.json"]
+    about = json.loads(files[1].read_text())
+    assert [stage["rank"] for stage in about["stages"]] == list(read_torch_csv(files[0]).rank_of) == [0, 1, 1, 0]
+    assert about["micro_batches"] == 3
+    assert all(stage["split_backward"] for stage in about["stages"])
 
 
 def test_links_and_stage_numbers_do_not_matter() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.bounds.makespan_paths import Paths, find_paths
 from weftline.bounds.makespan_ramp import most_work
@@ -20,6 +21,8 @@ from weftline.problem.blocks import Blocks
 from weftline.problem.model import UNLIMITED
 
 __all__ = ["device_span_bound", "makespan_bound"]
+
+Flags = NDArray[np.bool_]
 
 MOST_LEVELS = 64
 """Different heads (tails) that are tried as the begin of the work of a set."""
@@ -128,7 +131,7 @@ def _ramp_bound(device: _Device) -> int:
     return max(sums, default=0)
 
 
-def _work(device: _Device, part: np.ndarray, waits: np.ndarray, change: Ints, room: int) -> int:  # type: ignore[type-arg]
+def _work(device: _Device, part: Flags, waits: Flags, change: Ints, room: int) -> int:
     """`waits[i, j]`: a set with block i holds block j too (if j is in the part at all)."""
     mine = np.flatnonzero(part)
     needs = [[k for k, j in enumerate(mine) if waits[i, j] and i != j] for i in mine]
@@ -143,13 +146,16 @@ def _area_bound(device: _Device) -> int:
     if held is None:
         return 0
     span, change, limit = device.span, device.change, device.limit
-    less = np.minimum(change, 0)
+    less: Ints = np.minimum(change, 0)
     unused = int((-less * span).sum())  # while a releasing block runs
-    before = [min(max(0, m + int(x)) * int(s) for x, s in zip(less, span, strict=True)) for m in change if m > 0]
+    before = [
+        min(max(0, m + int(x)) * int(s) for x, s in zip(less, span, strict=True)) for m in change.tolist() if m > 0
+    ]
     total = device.count * (held + unused + sum(before)) - max(before, default=0)  # none before the very first
-    is_last = ~((device.between >= 0) & ~np.eye(len(span), dtype=bool)).any(axis=1)
-    ends = ((limit + less) * span + limit * device.tail)[is_last]  # nothing is held during the last block
-    return int(device.head.min()) + -(-(total + int(ends.min())) // limit)
+    followers: Ints = (device.between > 0).sum(axis=1)  # spans are positive
+    ends: Ints = ((limit + less) * span + limit * device.tail)[followers == 0]  # nothing is held during the last block
+    least: int = int(device.head.min()) + -(-(total + int(ends.min())) // limit)
+    return least
 
 
 def _held(device: _Device) -> int | None:

@@ -125,6 +125,8 @@ def _empty(blocks: Blocks, device: int) -> int:
         (block.span, block.memory[block.devices.index(device)]) for block in blocks.blocks if device in block.devices
     ]
     cost = [[span * max(0, -change, taken) for _, taken in rows] for span, change in rows]
+    if not rows:
+        return 0
     if len(rows) <= MOST_PAIRS:
         return _cheapest_assignment(cost)
     return sum(min(row) for row in cost)

@@ -86,7 +86,10 @@ class Interpreter:
             else:
                 edge, peer = self.edge_of[block, int(row[3])], int(row[4])
                 if do == "send":
+                    # To start a send holds the device as the block does.
+                    start = perf_counter()
                     self._send(edge, micro, peer)
+                    self.block_seconds[block][-1] += perf_counter() - start
                 else:
                     self._receive(edge, micro, peer)
         for work, _ in self.leaving:
@@ -160,13 +163,13 @@ class Interpreter:
             given = {}
         else:
             given = {what: value for what in (ACTIVATION, GRADIENT) for value in self._passed(taken, what)}
-        self.block_seconds[block].append(perf_counter() - start)
         for edge in self.out_of[block]:
             about = self.job.edges[edge]
             value = given.get(about.what)
             if isinstance(value, dict):
                 value = value[about.stage]
             self._put(edge, micro, torch.zeros(1) if value is None else value)
+        self.block_seconds[block].append(perf_counter() - start)
 
     def _forward(self, stage: int, micro: int, taken: dict[int, torch.Tensor]) -> torch.Tensor:
         layout = self.job.layout

@@ -71,7 +71,7 @@ class Report(msgspec.Struct, frozen=True):
     losses: tuple[float, ...]
     """Beside it: mean over the micro-batches of the sinks that this rank holds first; empty elsewhere."""
     block_seconds: dict[int, float]
-    """Block -> median time of its computation here."""
+    """Block -> mean time of its computation here."""
     link_seconds: float
     """One way of a small message between ranks 0 and 1; 0 with one rank."""
     gradient_difference: float

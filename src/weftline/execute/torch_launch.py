@@ -57,7 +57,7 @@ def _join(jobs: Sequence[Job]) -> list[list[Report]]:
 
     import torch.distributed as dist
 
-    from weftline.execute.torch_worker import work
+    from weftline.execute.torch_train import work
 
     world, need = int(os.environ["WORLD_SIZE"]), max(job.ranks for job in jobs)
     if world < need:

@@ -20,7 +20,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from weftline.errors import UsageError
 from weftline.execute.torch_job import Job
 from weftline.execute.torch_model import Shard, StageModel
-from weftline.execute.torch_reference import build_stage
+from weftline.execute.torch_reference import build_stage, micro_batches
 
 __all__ = ["TESTED_TORCH", "Pipeline"]
 
@@ -53,7 +53,8 @@ class Pipeline:
             if "W" in blocks:
                 _timed(part, "backward_weight_one_chunk", self.block_seconds[blocks["W"]])
             parts.append(part)
-        self.schedule = _PipelineScheduleRuntime(parts, job.layout.micro_batches, loss_fn=model.loss, scale_grads=True)
+        loss = _added(model.loss, self.block_seconds[_forward_block(job, job.chain[-1])])
+        self.schedule = _PipelineScheduleRuntime(parts, job.layout.micro_batches, loss_fn=loss, scale_grads=True)
         with TemporaryDirectory(prefix="weftline-") as folder:
             path = Path(folder, "schedule.csv")
             path.write_text("".join(",".join(row) + "\n" for row in job.rows), encoding="ascii")
@@ -62,7 +63,10 @@ class Pipeline:
     def step(self, number: int) -> float | None:
         """One training step -> mean loss, on the rank of the last stage."""
         first, last = self.job.chain[0], self.job.chain[-1]
+        count = self.job.layout.micro_batches
         arguments = [self.model.data(first, number)] if first in self.modules else []
+        for batch in arguments:
+            micro_batches(batch, count, "the data")  # torch would cut unequal parts
         if last not in self.modules:
             self.schedule.step(*arguments, return_outputs=False)
             return None
@@ -83,3 +87,20 @@ def _timed(part: Any, name: str, seconds: list[float]) -> None:
             seconds.append(perf_counter() - start)
 
     setattr(part, name, timed)
+
+
+def _added(loss: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+    """The loss, whose time counts as part of the last stage's forward block."""
+
+    def timed(*arguments: Any) -> Any:
+        start = perf_counter()
+        found = loss(*arguments)
+        if seconds:
+            seconds[-1] += perf_counter() - start
+        return found
+
+    return timed
+
+
+def _forward_block(job: Job, stage: int) -> int:
+    return next(k for k, work in enumerate(job.blocks) if work.kind == "F" and work.stage == stage)

@@ -12,12 +12,13 @@ from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from weftline.errors import MissingExtra, UsageError
+from weftline.errors import ExecutionMismatch, MissingExtra, UsageError
 from weftline.execute.torch_job import Job, Report
 from weftline.execute.torch_launch import launch
 from weftline.execute.torch_model import model_reference
 
 if TYPE_CHECKING:
+    from weftline.plan.schedule_file import Schedule
     from weftline.problem.blocks import Block
     from weftline.simulate import Timetable
 
@@ -31,7 +32,7 @@ class RankResult:
     rank: int
     device: str
     busy_seconds: float
-    """Per step, by the median time of every block."""
+    """Per step, by the mean time of every block."""
     step_seconds: float
     """Median."""
 
@@ -59,6 +60,13 @@ class RunResult:
     """What the schedule says, in its own unit."""
     ranks: tuple[RankResult, ...]
 
+    def check(self, tolerance: float = 1e-6) -> None:
+        """Raise `ExecutionMismatch` if gradients (of inference: outputs) differ more from those of one process."""
+        found = self.max_output_difference if self.max_gradient_difference is None else self.max_gradient_difference
+        if found is not None and found > tolerance:
+            what = "outputs" if self.max_gradient_difference is None else "gradients"
+            raise ExecutionMismatch(f"{what} differ from one process by {found:.2e}, more than {tolerance:.0e}")
+
     def summary(self) -> str:
         """A few lines for a terminal."""
         checked = "gradients were not compared"
@@ -78,7 +86,7 @@ class RunResult:
 
 
 def run_schedule(
-    schedule: Timetable | Any,
+    schedule: Timetable | Schedule,
     *,
     model: str | Callable[..., Any],
     engine: str = "weftline",
@@ -89,7 +97,7 @@ def run_schedule(
     check: bool = True,
     time_limit: float = 600.0,
 ) -> RunResult:
-    """Train a model by a schedule (a `Timetable`, or anything that has one as `.timetable`) in real processes.
+    """Train a model by a schedule in real processes.
 
     `model` is FILE:FUNCTION, module:function or a function at the top of a file; see `StageModel`. `seeds` models are
     trained one after another, from `seed` on. `check` compares every gradient with one process.
@@ -107,7 +115,7 @@ def run_schedule(
 
 
 def run_schedules(
-    schedules: Sequence[tuple[Timetable | Any, str]],
+    schedules: Sequence[tuple[Timetable | Schedule, str]],
     *,
     model: str | Callable[..., Any],
     steps: int = 3,
@@ -124,7 +132,7 @@ def run_schedules(
 
     if not schedules:
         raise UsageError("there is no schedule to run")
-    timetables = [getattr(schedule, "timetable", schedule) for schedule, _ in schedules]
+    timetables = [_timetable(schedule) for schedule, _ in schedules]
     named = model_reference(model)
     jobs = [
         make_job(
@@ -141,6 +149,12 @@ def run_schedules(
     ]
     reports = launch(jobs, time_limit=time_limit)
     return tuple(_result(t, job, found[: job.ranks]) for t, job, found in zip(timetables, jobs, reports, strict=True))
+
+
+def _timetable(schedule: Timetable | Schedule) -> Timetable:
+    from weftline.plan.schedule_file import Schedule
+
+    return schedule.timetable() if isinstance(schedule, Schedule) else schedule
 
 
 def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> RunResult:

@@ -4,6 +4,20 @@ In: a `Timetable`. Out: text or files, held to strict rules of our own before th
 target cannot express is refused with a sentence, never approximated.
 """
 
-from weftline.export.torch_csv import read_torch_csv, torch_csv, write_torch_csv
+from functools import cache
+from importlib import import_module
 
-__all__ = ["read_torch_csv", "torch_csv", "write_torch_csv"]
+from weftline.export.exporter import Exporter
+from weftline.plugins import load_plugins
+
+__all__ = ["Exporter", "schedule_exporters"]
+
+_BUILT_IN = ("torch_csv",)
+
+
+@cache
+def schedule_exporters() -> dict[str, Exporter]:
+    """All targets for schedules: ours, then those other packages offer as entry points `weftline.export`."""
+    found: list[Exporter] = [import_module(f"weftline.export.{module}").EXPORTER for module in _BUILT_IN]
+    found += load_plugins("weftline.export")
+    return {exporter.name: exporter for exporter in found}

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 from weftline.errors import InputError
+from weftline.export.exporter import Exporter
 from weftline.files import write_atomically
-from weftline.schedule.lower_torch import torch_rows
+from weftline.schedule.lower_torch import torch_rows, torch_stages
 from weftline.schedule.lower_torch_rules import TorchRows, check_torch_rows
 from weftline.simulate import Timetable
 
-__all__ = ["parse_torch_csv", "read_torch_csv", "torch_csv", "write_torch_csv"]
+__all__ = ["EXPORTER", "parse_torch_csv", "read_torch_csv", "torch_csv", "write_torch_csv"]
 
 MOST_BYTES = 64 * 2**20
 
@@ -57,3 +59,27 @@ def parse_torch_csv(text: str, *, form: str = "compute_only", ranks: int | None 
     if not rows:
         raise InputError("is empty; there is one row per rank")
     return check_torch_rows(rows, form=form, ranks=ranks)
+
+
+def _export(timetable: Timetable, folder: Path) -> list[Path]:
+    """schedule.csv, and stages.json: what each rank builds before it loads the schedule."""
+    blocks = timetable.blocks
+    devices = [device for device, lane in enumerate(blocks.devices) if not lane.link]
+    stages = [
+        {
+            "stage": number,
+            "rank": devices.index(stage.devices[0]),
+            "device": blocks.devices[stage.devices[0]].id,
+            "name": blocks.blocks[stage.forward].name,
+            "split_backward": stage.weight >= 0,
+        }
+        for number, stage in enumerate(torch_stages(blocks))
+    ]
+    about = {"torch": "2.13.0", "format": "compute_only", "micro_batches": timetable.micro_batches, "stages": stages}
+    files = [folder / "schedule.csv", folder / "stages.json"]
+    write_torch_csv(timetable, files[0])
+    write_atomically(files[1], (json.dumps(about, indent=1) + "\n").encode())
+    return files
+
+
+EXPORTER = Exporter("torch-csv", "rows for torch.distributed.pipelining, one per rank, and the list of stages", _export)

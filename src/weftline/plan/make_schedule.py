@@ -94,7 +94,7 @@ def make_schedule(
         search.offer_bound(*_bound(search))
         if blocks.balanced:
             search.offer_period_bound(*period_bound(blocks))
-        search.run(chosen)
+        chosen.solve(search)
     except KeyboardInterrupt:
         interrupted = True
     except InfeasibleError:
@@ -104,7 +104,7 @@ def make_schedule(
         if interrupted:
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
-    stopped_by = "interrupted" if interrupted else search.stopped_by or ("settled" if free else "done")
+    stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
     provenance = ScheduleProvenance(
         __version__, "", dict(inputs), tuple(argv), seed, search.time_limit, work_limit, search.gap
     )

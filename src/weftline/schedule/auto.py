@@ -27,8 +27,6 @@ PERIOD_SHARE = 0.5
 """Of the time, for the period at most."""
 SLICE, LONGER = 1.5, 2.0
 """Seconds of the first improvement, and how much longer each next one is."""
-QUIET_SECONDS, QUIET_SHARE = 1.5, 0.5
-"""Without limits: nothing became better for so long, and for this share of all the time."""
 
 
 def _solve(search: ScheduleSearch) -> None:
@@ -56,7 +54,8 @@ def _in_turn(search: ScheduleSearch) -> None:
     _period(search, None, max(1, left // 2))
     if not search.is_over:
         own = search.fork("sequence", work=max(1, search.work_limit - search.offered), seeded=True)
-        improve(own, _starts(search), None)
+        for start in _starts(search):
+            improve(own, start, None)
         _note(search, "sequence", own)
 
 
@@ -66,7 +65,7 @@ def _side_by_side(search: ScheduleSearch) -> None:
 
     def work(member: int) -> None:
         try:
-            if member == 0:
+            if member == 1:
                 _period(search, None if search.seconds_left is None else PERIOD_SHARE * search.seconds_left, None)
             _orders(search, member)
         except InfeasibleError:
@@ -102,14 +101,14 @@ def _period(search: ScheduleSearch, seconds: float | None, work: int | None) -> 
 def _orders(search: ScheduleSearch, member: int) -> None:
     """Improve orders in longer and longer slices: first with starts of its own, then from what anyone found."""
     seconds, turn = SLICE, 0
-    while not search.is_over and not _settled(search):
+    while not search.is_over:
         own = search.fork("sequence", seconds=seconds, seeded=True)
         own.seed = search.seed + 1_000 * member + turn
         starts = _starts(search)
-        if turn == 0 or not starts:
+        if not starts or turn == member:  # the member that searched the period begins with the repetend
             SEQUENCE.solve(own)
         else:
-            improve(own, starts, seconds)
+            improve(own, starts[-1] if turn < member else starts[0], seconds)
         _note(search, "sequence", own)
         seconds, turn = seconds * LONGER, turn + 1
 
@@ -120,15 +119,6 @@ def _starts(search: ScheduleSearch) -> list[Orders]:
     if search.repetend is not None:
         found.append(unroll(search.blocks, search.repetend, search.micro_batches))
     return found
-
-
-def _settled(search: ScheduleSearch) -> bool:
-    """Nobody set a limit, and nothing has become better for a while."""
-    if not search.settle or search.best is None:
-        return False
-    proved = search.period_proved or not search.blocks.balanced
-    quiet = max(QUIET_SECONDS, QUIET_SHARE * search.seconds) * (1 if proved else 2)
-    return search.seconds - search.improved > quiet
 
 
 def _note(search: ScheduleSearch, name: str, own: ScheduleSearch) -> None:

@@ -22,8 +22,10 @@ LOOKS = 24
 """Starts of each size that are taken as they are."""
 MOST_PROVED = 40
 """Items up to which CP-SAT is asked for a proof."""
-PROOF_WORK = 5.0
-"""Deterministic time of CP-SAT under a work limit."""
+PROOF_WORK, PROOF_SECONDS = 1.0, 5.0
+"""Deterministic time of CP-SAT under a work limit; seconds where no limit is given."""
+PATIENCE = 2
+"""Run lengths that are tried before CP-SAT is asked again."""
 ROUNDS = 40
 """Rounds of annealing where no limit is given."""
 
@@ -40,7 +42,7 @@ def least_period(search: ScheduleSearch, seconds: float | None = None, *, thread
     _linear(found)
     for size in SIZES:
         found.try_starts(size, LOOKS if size == 1 else 3)
-    _prove(found)
+    _prove(found, 1, 0.25)
     _anneal(found)
     found.finish()
     return found
@@ -58,30 +60,29 @@ def _linear(found: PeriodSearch) -> None:
     found.prove(1, "the least of all repetends of one micro-batch (exact algorithm for linear pipelines)")
 
 
-def _prove(found: PeriodSearch) -> None:
-    """Small cases: CP-SAT refutes smaller periods of the sizes, the smallest first."""
+def _prove(found: PeriodSearch, size: int, share: float) -> None:
+    """Small cases: CP-SAT refutes smaller periods of a size, or finds one."""
     search = found.search
-    for size in SIZES:
-        if found.at_bound or found.is_over or size in found.proved or search.blocks.n * size > MOST_PROVED:
-            continue
-        seconds = None if search.seconds_left is None else search.seconds_left / 2
-        timeless = search.work_limit is not None and search.time_limit is None
-        prove_size(found, size, seconds, PROOF_WORK if timeless else None)
+    if found.at_bound or found.is_over or size in found.proved or search.blocks.n * size > MOST_PROVED:
+        return
+    seconds = PROOF_SECONDS if found.seconds_left is None else share * found.seconds_left
+    prove_size(found, size, seconds, PROOF_WORK if found.is_timeless else None)
 
 
 def _anneal(found: PeriodSearch) -> None:
-    """Sizes in turn, longer and longer runs; size 1 first unless it is solved."""
-    limited = found.search.time_limit is not None or found.search.work_limit is not None or found.until is not None
+    """Sizes in turn, longer and longer runs; size 1 first unless it is solved. Sizes that look best try for a proof."""
+    limited = found.seconds_left is not None or found.search.work_limit is not None
     rounds = 0
     for level in range(64):
         for size in SIZES:
             for _ in range(3 if size == 1 and not level else 1):
                 if found.is_over or found.at_bound or (not limited and rounds >= ROUNDS):
                     return
-                if size == 1 and 1 in found.proved:
-                    continue
-                found.round(size, min(level, 6))
-                rounds += 1
+                if size not in found.proved:
+                    found.round(size, 0 if found.is_timeless else min(level, 6))
+                    rounds += 1
+        if level >= PATIENCE and not found.is_timeless:
+            _prove(found, found.best_size, 0.2)
 
 
 def _solve(search: ScheduleSearch) -> None:

@@ -1,8 +1,8 @@
 """Rounds of annealing over cyclic orders: which sizes, starts and settings, for how long, and what is offered.
 
 In: a ScheduleSearch and its bound of the period. Out: repetends, offered; the best of every size is kept. Runs of a
-round may go side by side (the kernel needs no interpreter). Run lengths are numbers of trials, so that with a work limit
-nothing depends on the clock.
+round may go side by side (the kernel needs no interpreter). Run lengths count trials: with a work limit nothing
+depends on the clock.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from weftline.graph.arrays import Ints
 from weftline.schedule.cyclic_anneal import SETTINGS, Annealed, anneal
 from weftline.schedule.cyclic_order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
 from weftline.schedule.cyclic_ratio import exact_period
-from weftline.schedule.cyclic_starts import compaction, modulo_placement, projection
+from weftline.schedule.cyclic_starts import compaction, list_timetables, modulo_placement, projection
 from weftline.schedule.repetend import Repetend, repetend_of_starts, repetend_peaks
 from weftline.schedule.search import ScheduleSearch
 from weftline.search import Budget, alarm
+from weftline.simulate import Timetable
 
 __all__ = ["PeriodSearch"]
 
 TRIALS = 1500
 """Trials per item in a run of the first length; longer ones have 2, 4, 8 ... times as many."""
 LONGEST = 3_000_000
+LISTS = 6
+"""Schedules by list rules whose middle is a start."""
 NEAR = Fraction(101, 100)
 """Repetends with a period up to this, in units of the best, are offered for their makespan."""
 
@@ -49,12 +52,25 @@ class PeriodSearch:
     """Size -> who proved that no repetend of so many micro-batches has a smaller period."""
     runs: int = 0
     _patterns: dict[int, Pattern] = field(default_factory=dict)
+    _lists: list[Timetable] | None = None
 
     @property
     def is_over(self) -> bool:
         """No time or work is left."""
         late = self.until is not None and self.search.seconds >= self.until
-        return late or self.search.is_over or (self.runs > 4 * (self.search.work_limit or 2**60))
+        return late or self.search.is_over or (self.is_timeless and self.runs > 1 + (self.search.work_limit or 0))
+
+    @property
+    def is_timeless(self) -> bool:
+        """Only work is limited: nothing may depend on the clock."""
+        return self.search.work_limit is not None and self.seconds_left is None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the earlier of both limits, None without one."""
+        mine = None if self.until is None else self.until - self.search.seconds
+        left = [t for t in (self.search.seconds_left, mine) if t is not None]
+        return min(left) if left else None
 
     @property
     def at_bound(self) -> bool:
@@ -66,16 +82,23 @@ class PeriodSearch:
         """The least period so far."""
         return min((repetend.period for repetend in self.best.values()), default=None)
 
+    @property
+    def best_size(self) -> int:
+        """The smallest size with the least period."""
+        return min(self.best, key=lambda size: (self.best[size].period, size), default=1)
+
     def pattern(self, size: int) -> Pattern:
         """The arrays of so many micro-batches."""
         if size not in self._patterns:
             self._patterns[size] = make_pattern(self.search.blocks, size)
         return self._patterns[size]
 
-    def offer_order(self, size: int, order: CyclicOrder) -> Repetend | None:
-        """Offer what a cyclic order is, unless it breaks memory, deadlocks, or is far from the best."""
+    def offer_order(self, size: int, order: CyclicOrder, *, better: bool = False) -> Repetend | None:
+        """Offer what an order is, unless it breaks memory, deadlocks, or is far from (not `better` than) the best."""
         exact = exact_period(self.pattern(size), order)
-        return None if exact is None else self.offer(repetend_of_starts(self.search.blocks, size, *exact))
+        if exact is None or (better and size in self.best and exact[0] >= self.best[size].length):
+            return None
+        return self.offer(repetend_of_starts(self.search.blocks, size, *exact))
 
     def offer(self, repetend: Repetend) -> Repetend | None:
         """Offer a repetend unless it breaks memory or is far from the best."""
@@ -120,7 +143,7 @@ class PeriodSearch:
                 return
             order = self._start(size, (0, 1, 2)[number % 3], number)
             if order is not None:
-                self.offer_order(size, order)
+                self.offer_order(size, order, better=True)
 
     def round(self, size: int, level: int) -> bool:
         """Some runs of one size side by side -> whether one of them improved this size."""
@@ -159,8 +182,7 @@ class PeriodSearch:
     @contextmanager
     def _stop(self) -> Iterator[Ints]:
         """A flag that rises when the time is over."""
-        left = [t for t in (self.search.seconds_left, self.until and self.until - self.search.seconds) if t is not None]
-        with alarm(Budget(time_limit=min(left) if left else None)) as stop:
+        with alarm(Budget(time_limit=self.seconds_left)) as stop:
             yield stop
 
     def _start(self, size: int, kind: int, number: int) -> CyclicOrder | None:
@@ -172,13 +194,20 @@ class PeriodSearch:
         if kind == 3 and smaller:
             least = min(smaller, key=lambda u: (self.best[u].period, u))
             return repeated(pattern, self.best[least])
-        if kind == 4:
-            if size in self.best and number % 2:
+        if kind in (0, 4):
+            if kind and size in self.best and number % 3 == 0:
                 return order_of_starts(pattern, self.best[size].starts, self.best[size].length)
-            seen = projection(self.search.best, size) if self.search.best is not None else None
+            seen = self._projected(size, number, dice)
             if seen is not None:
                 return order_of_starts(pattern, *seen)
         if kind in (1, 3):
             return order_of_starts(pattern, compaction(blocks, size, length, dice), length)
         order = None if number < 5 else dice
         return order_of_starts(pattern, modulo_placement(blocks, size, length, order), length)
+
+    def _projected(self, size: int, number: int, dice: Random) -> tuple[list[float], float] | None:
+        """The middle of a schedule by list rules, or of the best schedule that the search knows."""
+        if self._lists is None:
+            self._lists = list_timetables(self.search.blocks, LISTS)
+        known = self._lists + ([] if self.search.best is None else [self.search.best])
+        return projection(known[number // 4 % len(known)], size, dice) if known else None

@@ -11,10 +11,13 @@ from __future__ import annotations
 from random import Random
 
 from weftline.problem.blocks import Blocks
-from weftline.simulate import Timetable
+from weftline.schedule.list_rules import ListRun, list_variants
+from weftline.simulate import Orders, Timetable, simulate_schedule
 
-__all__ = ["compaction", "modulo_placement", "projection"]
+__all__ = ["compaction", "list_timetables", "modulo_placement", "projection"]
 
+MOST_OPERATIONS = 6000
+"""Of a schedule that is made to be projected."""
 MOST_LOOKS = 64
 """Candidate slots that a block looks at before it overlaps."""
 
@@ -96,13 +99,25 @@ def compaction(blocks: Blocks, copies: int, length: int, dice: Random) -> list[f
     return starts
 
 
-def projection(timetable: Timetable, copies: int) -> tuple[list[float], float] | None:
+def list_timetables(blocks: Blocks, most: int) -> list[Timetable]:
+    """Long schedules of the best list rules, to be projected."""
+    count = max(12, min(6 * len(blocks.devices) + 24, MOST_OPERATIONS // blocks.n))
+    run = ListRun(blocks, count)
+    made: dict[int, Orders] = {}
+    for rules in list_variants(blocks, count):
+        makespan = run.run(rules)
+        if makespan >= 0:
+            made.setdefault(makespan, run.orders())
+    return [simulate_schedule(blocks, count, made[key]) for key in sorted(made)[:most]]
+
+
+def projection(timetable: Timetable, copies: int, dice: Random) -> tuple[list[float], float] | None:
     """Starts of some micro-batches from the middle of a schedule, and the length that they suggest."""
     n, count = timetable.blocks.n, timetable.micro_batches
-    first = (count - copies) // 2
-    if count < 3 * copies:
+    if count < 4 * copies:
         return None
-    span = min(first, copies * 4)
+    first = (count - copies) // 3 + dice.randrange(1 + (count - copies) // 6)
+    span = min(count - copies - first, copies * 4)
     starts = timetable.start.reshape(count, n)
     length = float(starts[first + span].mean() - starts[first].mean()) / span * copies if span else 0.0
     if length <= 0:

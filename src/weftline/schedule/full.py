@@ -1,12 +1,13 @@
 """`full`: the best schedule of all operations at once, by CP-SAT; for small cases.
 
 One interval per operation; devices do one at a time; memory is a reservoir of changes at starts. The best order so far
-stays outside the solver and bounds its horizon. Above MOST operations only list scheduling and the general bound answer.
+stays outside the solver and bounds its horizon. Above MOST operations only list scheduling and the bound answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,8 @@ WORK = 20.0
 
 def _solve(search: ScheduleSearch) -> None:
     offer_makespan_bound(search)
-    try:
+    with suppress(InfeasibleError):
         LIST.solve(search)
-    except InfeasibleError:
-        pass
     if search.is_over:
         return
     if search.micro_batches * search.blocks.n > MOST or search.from_arrival:

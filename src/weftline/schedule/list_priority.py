@@ -8,6 +8,7 @@ from __future__ import annotations
 from weftline.errors import InfeasibleError
 from weftline.schedule.list_rules import ListRun, list_variants, one_after_another
 from weftline.schedule.search import Scheduler, ScheduleSearch
+from weftline.schedule.sequence_polish import shorten_device_span
 from weftline.simulate import Orders
 
 __all__ = ["SCHEDULER", "list_orders"]
@@ -32,15 +33,14 @@ def list_orders(search: ScheduleSearch, most: int = OFFERED) -> list[Orders]:
 
 
 def _solve(search: ScheduleSearch) -> None:
-    before = search.best is not None
     for orders in list_orders(search):
-        if search.is_over:
+        if search.best is not None and search.is_over:
             return
-        search.offer(orders)
+        search.offer(shorten_device_span(search, orders))
     for release_first in (False, True):
-        if not search.is_over and (search.best is None or not release_first):
+        if search.best is None or not (search.is_over or release_first):
             search.offer(one_after_another(search.blocks, search.micro_batches, release_first=release_first))
-    if search.best is None and not before:
+    if search.best is None:
         raise InfeasibleError("list scheduling found no order within the memory limits", conflicts=search.refused)
 
 

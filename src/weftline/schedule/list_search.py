@@ -16,12 +16,12 @@ from weftline.schedule.list_rules import ListRun, list_variants
 from weftline.schedule.search import ScheduleSearch
 from weftline.simulate import Orders
 
-__all__ = ["STEPS", "ListSearch"]
+__all__ = ["ListSearch"]
 
 HOT, COLD = 0.002, 0.00004
 """Temperatures, as parts of the value."""
-STEPS = 400_000
-"""Operations that are listed in a run without a time limit."""
+STEPS, MOST_STEPS = 400_000, 400
+"""A run without a time limit: so many operations are listed, in so many steps at most."""
 LONGEST_WAIT = 1500
 
 
@@ -48,10 +48,10 @@ class ListSearch:
     def run(self, *, seconds: float | None = None) -> Orders | None:
         """Anneal from the best rules so far -> the orders of the best, None if no rules end at all."""
         begun, done = monotonic(), 0
-        steps = max(50, STEPS // (self._run.micro_batches * self._run.blocks.n))
+        steps = min(MOST_STEPS, max(50, STEPS // (self._run.micro_batches * self._run.blocks.n)))
         rules, cost = self._best_rules, self._value(self.best)
         while rules is not None and self._knobs and cost is not None:
-            part = done / steps if seconds is None else (monotonic() - begun) / seconds
+            part = done / steps if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
             if part >= 1:
                 break
             done += 1

@@ -24,6 +24,9 @@ from weftline.simulate import Timetable, schedule_violations, simulate_schedule
 
 __all__ = ["ScheduleSearch", "Scheduler"]
 
+QUIET_SECONDS, QUIET_SHARE = 2.0, 0.65
+"""Without limits: nothing became better for so long, and for this share of all the time."""
+
 
 @dataclass
 class ScheduleSearch(Budget):
@@ -107,6 +110,9 @@ class ScheduleSearch(Budget):
         """The stop rule that has fired, or nothing."""
         searching = self.wants_period and self.blocks.balanced and not self.period_proved
         fired = self.rule(None if self.best is None or searching else self.value(self.best), self.bound)
+        if not fired and self.settle and self.best is not None:
+            quiet = max(QUIET_SECONDS, QUIET_SHARE * self.seconds) * (2 if searching else 1)
+            fired = "settled" if self.seconds - self.improved > quiet else ""
         return fired or ("" if self.parent is None else self.parent.stopped_by)
 
     @property

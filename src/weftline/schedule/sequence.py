@@ -17,6 +17,7 @@ from weftline.schedule.list_priority import list_orders
 from weftline.schedule.list_rules import one_after_another
 from weftline.schedule.list_search import ListSearch
 from weftline.schedule.search import Scheduler, ScheduleSearch
+from weftline.schedule.sequence_polish import shorten_device_span
 from weftline.schedule.sequences import Sequences
 from weftline.search import alarm
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
@@ -28,8 +29,8 @@ HEATS = (5e-4, 2e-3)
 COLD = 2e-5
 PORTION = 0.05
 """Seconds between two looks at the clock."""
-TRIALS = 20_000_000
-"""Operations times trials of one run without a time limit."""
+TRIALS, PER_OPERATION = 20_000_000, 300
+"""A run without a time limit: so many trials times operations, and trials per operation, at most."""
 LISTS, SHORT, LONG = 0.12, 0.15, 0.3
 """Parts of the time: for list rules, for short runs from every start, and for each run from the best of them."""
 
@@ -74,7 +75,8 @@ def starting_orders(search: ScheduleSearch, seconds: float | None) -> list[Order
     begun = monotonic()
 
     def offer(orders: Orders) -> None:
-        if not search.is_over and search.offer(orders) is not None:
+        is_late = search.best is not None and search.is_over  # without any answer it is never too late
+        if not is_late and search.offer(shorten_device_span(search, orders)) is not None:
             found.append(orders)
 
     for orders in list_orders(search, 2):
@@ -107,14 +109,15 @@ class _Run:
         self.sequences = Sequences(search.blocks, search.micro_batches, seed, by_span=search.device_span)
         self.sequences.load(orders)
         self._operations = search.micro_batches * search.blocks.n
-        self._portion = max(64, 500_000 // self._operations)
+        self._portion = 64 + min(2_000, 200_000 // self._operations)
         self._offered: tuple[int, int] = self.sequences.best_rank
 
     def anneal(self, heat: float, seconds: float | None, stop: Ints) -> None:
         """One run from hot to cold."""
         sequences, search = self.sequences, self.search
         sequences.load(sequences.orders(), is_new=False)
-        begun, done, trials = monotonic(), 0, max(2_000, TRIALS // self._operations)
+        begun, done, trials = monotonic(), 0, 2_000 + min(TRIALS // self._operations, PER_OPERATION * self._operations)
+        portion = trials // 16 if seconds is None else self._portion
         goal = -1 if search.bound is None else search.bound
         while not search.is_over and not stop[0]:
             part = done / trials if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
@@ -122,11 +125,11 @@ class _Run:
                 break
             temperature = max(0.01, sequences.best_rank[0] * heat * (COLD / heat) ** part)
             began = monotonic()
-            sequences.run(self._portion, temperature, temperature, goal, stop)
-            done += self._portion
+            sequences.run(portion, temperature, temperature, goal, stop)
+            done += portion
             if seconds is not None:
                 took = max(1e-4, monotonic() - began)
-                self._portion = int(min(max(64, self._portion * min(2.0, PORTION / took)), 200_000))
+                portion = self._portion = int(min(max(64, portion * min(2.0, PORTION / took)), 200_000))
             if sequences.best_rank[0] <= goal:
                 break
         self._show()
@@ -135,7 +138,7 @@ class _Run:
         """Offer the best if it is new."""
         if self.sequences.best_rank < self._offered and not self.search.is_over:
             self._offered = self.sequences.best_rank
-            self.search.offer(self.sequences.orders())
+            self.search.offer(shorten_device_span(self.search, self.sequences.orders()))
 
 
 SCHEDULER = Scheduler("sequence", "annealing of explicit sequences on every device for the given micro-batches", _solve)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Ints
-from weftline.partition.dice import below, unit
+from weftline.partition.dice import Dice, below, unit
 from weftline.problem.blocks import BlockTable
 from weftline.schedule.sequence_line import (
     entry_on,
@@ -35,10 +35,12 @@ SORT = 2000
 """Taken trials between two sortings of the line."""
 SECOND = 0.02
 """Weight of the mean end of devices."""
+SECOND_SPAN = 0.1
+"""Weight of the mean span of devices, where spans are what counts."""
 
 
 @kernel
-def load_starts(table: BlockTable, board: SequenceBoard, state: SequenceState, is_new: bool) -> None:
+def load_starts(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool, is_new: bool) -> None:
     """Make everything fit the orders in `of` and the starts in `start`."""
     for device in range(len(board.place_ptr) - 1):
         level, rest = 0, 0
@@ -58,11 +60,11 @@ def load_starts(table: BlockTable, board: SequenceBoard, state: SequenceState, i
     propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
     state.counts[2] = -1
     state.counts[3] = 0
-    _judge(table, board, state)
+    _judge(table, board, state, by_span)
     if is_new:
         state.value[3] = NEVER
         state.value[4] = NEVER
-    _note_best(state, False)
+    _note_best(state, by_span)
 
 
 @kernel
@@ -75,41 +77,51 @@ def anneal_sequences(
     cold: float,
     by_span: bool,
     goal: int,
+    within: int,
     stop: Ints,
 ) -> None:
-    """Trials with a temperature from `hot` to `cold`, until the goal is reached or the stop flag rises."""
+    """Trials with a temperature from `hot` to `cold`, until the goal is reached or the stop flag rises.
+
+    No state with a makespan above `within` is taken.
+    """
+    counts, values, dice = state.counts, state.value, state.dice
     temperature = hot
     factor = (cold / hot) ** (1.0 / max(1, trials // 256))
     for trial in range(trials):
         if trial % 256 == 255:
             temperature *= factor
-            if stop[0] != 0 or state.value[4 if by_span else 3] <= goal:
+            if stop[0] != 0 or values[4 if by_span else 3] <= goal:
                 return
-        state.counts[0] += 1
-        op = _pick(table, board, state, by_span)
+        counts[0] += 1
+        if unit(dice) < CRITICAL:
+            if counts[2] < 0:
+                _trace(table, board, state, by_span)
+            op = state.path[below(dice, counts[2])]
+        else:
+            op = below(dice, len(board.block))
         if not _shift_all(table, board, state, op):
             continue
-        now = _cost(state, len(table.limit), by_span)
-        allowed = now - temperature * np.log(1.0 - unit(state.dice))
-        if _try(table, board, state, op, allowed, by_span):
-            state.counts[1] += 1
-            state.counts[4] += 1
+        allowed = _cost(values, len(table.limit), by_span) - temperature * np.log(1.0 - unit(dice))
+        if _try(table, board, state, op, allowed, within, by_span):
+            counts[1] += 1
+            counts[4] += 1
             _note_best(state, by_span)
-            if state.counts[4] >= SORT:
-                state.counts[4] = 0
+            if counts[4] >= SORT:
+                counts[4] = 0
                 sort_line(state)
 
 
 @part
-def _cost(state: SequenceState, devices: int, by_span: bool) -> float:
-    """What is annealed: the value, and a little of the mean end of devices, which leads over plateaus."""
-    main = state.value[1] + 0.01 * state.value[0] if by_span else state.value[0] + 0.001 * state.value[1]
-    return main + SECOND * state.value[2] / devices
+def _cost(values: Ints, devices: int, by_span: bool) -> float:
+    """What is annealed: the value, and a little of the mean end (span) of devices, which leads over plateaus."""
+    if by_span:
+        return float(values[1] + 0.001 * values[0] + SECOND_SPAN * values[2] / devices)
+    return float(values[0] + 0.001 * values[1] + SECOND * values[2] / devices)
 
 
 @part
-def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState) -> None:
-    """Makespan, device span and sum of ends of the starts at hand."""
+def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
+    """Makespan, device span and sum of ends (spans) of the starts at hand."""
     spans, is_link = table.span, table.is_link
     place_ptr, block_of = board.place_ptr, board.block
     starts, of, values = state.start, state.of, state.value
@@ -120,7 +132,7 @@ def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState) -> Non
             continue
         end = starts[of[last]] + spans[block_of[of[last]]]
         makespan = max(makespan, end)
-        ends += end
+        ends += end - starts[of[first]] if by_span else end
         if is_link[device] == 0:
             span = max(span, end - starts[of[first]])
     values[0] = makespan
@@ -136,15 +148,6 @@ def _note_best(state: SequenceState, by_span: bool) -> None:
         state.value[3] = state.value[0]
         state.value[4] = state.value[1]
         state.best[:] = state.of
-
-
-@part
-def _pick(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> int:
-    if unit(state.dice) >= CRITICAL:
-        return below(state.dice, len(state.start))
-    if state.counts[2] < 0:
-        _trace(table, board, state, by_span)
-    return state.path[below(state.dice, state.counts[2])]
 
 
 @part
@@ -186,12 +189,12 @@ def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
 
 
 @part
-def _far(state: SequenceState) -> int:
+def _far(dice: Dice) -> int:
     """How many places: 1 mostly, up to 8 often, up to 40 sometimes."""
-    dice = unit(state.dice)
-    if dice < 0.5:
+    luck = unit(dice)
+    if luck < 0.5:
         return 1
-    return 1 + below(state.dice, 8 if dice < 0.9 else 40)
+    return 1 + below(dice, 8 if luck < 0.9 else 40)
 
 
 @part
@@ -205,7 +208,7 @@ def _shift_all(table: BlockTable, board: SequenceBoard, state: SequenceState, op
     main = below(dice, several) if several > 1 else 0
     forward = unit(dice) < 0.5
     place = where[entry + main]
-    target = _walk(table, board, state, op, entry + main, _far(state), NEVER if forward else -1, forward)
+    target = _walk(table, board, state, op, entry + main, _far(dice), NEVER if forward else -1, forward)
     if target == place:
         return False
     time = starts[of[target]]
@@ -259,7 +262,7 @@ def _walk(
         if base_of[other] == base and _is_edge(table, block, block_of[other], forward):
             break
         place = following
-    return place
+    return int(place)
 
 
 @part
@@ -316,7 +319,9 @@ def _shift(
 
 
 @part
-def _try(table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, allowed: float, by_span: bool) -> bool:
+def _try(
+    table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, allowed: float, within: int, by_span: bool
+) -> bool:
     """Keep the shift if it costs no more than allowed; else undo it."""
     block, entry, devices = board.block[op], board.entry[op], len(table.limit)
     several = table.device_ptr[block + 1] - table.device_ptr[block]
@@ -355,11 +360,11 @@ def _try(table: BlockTable, board: SequenceBoard, state: SequenceState, op: int,
                     pending += _touch(state, new + 1, end)
         kept0, kept1, kept2 = state.value[0], state.value[1], state.value[2]
         least = SECOND * 0.998 * kept2 / devices
-        most = NEVER if by_span else np.int64(allowed - least) + 1
+        most = within if by_span else min(within, int(allowed - least) + 1)
         changed = propagate(table, board, state, low, high, pending, most)
         if changed >= 0:
-            _judge(table, board, state)
-            if _cost(state, devices, by_span) <= allowed:
+            _judge(table, board, state, by_span)
+            if state.value[0] <= within and _cost(state.value, devices, by_span) <= allowed:
                 if changed > 0:
                     state.counts[2] = -1
                 _renew_tails(table, board, state, several, high)

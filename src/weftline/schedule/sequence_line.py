@@ -34,7 +34,7 @@ def entry_on(table: BlockTable, board: SequenceBoard, op: int, device: int) -> i
     j = device_ptr[block]
     while device_of[j] != device:
         j += 1
-    return entry_of[op] + j - device_ptr[block]
+    return entry_of[op] + j - device_ptr[block]  # type: ignore[no-any-return]
 
 
 @part

@@ -13,6 +13,7 @@ import numpy as np
 
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
+from weftline.problem.model import UNLIMITED
 from weftline.schedule.sequence_kernel import anneal_sequences, load_starts
 from weftline.schedule.sequence_state import make_board, make_state
 from weftline.simulate import Orders, simulate_schedule
@@ -34,13 +35,13 @@ class Sequences:
         timetable = simulate_schedule(self.blocks, self.micro_batches, orders)
         self._state.of[:] = np.concatenate(orders)
         self._state.start[:] = timetable.start
-        load_starts(self.blocks.table, self._board, self._state, is_new)
+        load_starts(self.blocks.table, self._board, self._state, self.by_span, is_new)
 
-    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints) -> None:
-        """Temperatures in units of time."""
+    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = UNLIMITED) -> None:
+        """Temperatures in units of time; makespans above `within` are refused."""
         if len(self._state.start) > 1:
             table = self.blocks.table
-            anneal_sequences(table, self._board, self._state, trials, hot, cold, self.by_span, goal, stop)
+            anneal_sequences(table, self._board, self._state, trials, hot, cold, self.by_span, goal, within, stop)
 
     @property
     def value(self) -> int:

@@ -21,8 +21,8 @@ from weftline.schedule.tessel_z3 import Phase
 
 __all__ = ["SCHEDULER", "Pattern", "index_vectors", "lazy_search"]
 
-MOST_VECTORS = 300
-"""Looked at by a search without time limit."""
+MOST_WORK = 3_000
+"""Vectors * blocks that a search without time limit looks at."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def lazy_search(search: ScheduleSearch, counts: Sequence[int]) -> Pattern | None
     for count in counts:
         for index in index_vectors(blocks, count):
             looked += 1
-            if _is_over(search) or (search.time_limit is None and looked > MOST_VECTORS):
+            if _is_over(search) or (search.time_limit is None and looked * blocks.n > MOST_WORK):
                 break
             found = _solve_vector(search, index, None if best is None else best.period - 1)
             if found is not None and _completes(search, index):

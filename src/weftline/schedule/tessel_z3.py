@@ -22,8 +22,8 @@ Operation = tuple[int, int]
 """Block, micro-batch."""
 Starts = dict[Operation, int]
 
-STEPS = 20_000_000
-"""Of z3, for one check of a search without time limit: a few seconds, the same on every machine."""
+STEPS = 1_000_000
+"""Of z3, for one check of a search without time limit: about a second, the same on every machine."""
 MOST_OPERATIONS = 400
 """Of a model in a search without time limit."""
 

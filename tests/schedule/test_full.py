@@ -1,0 +1,63 @@
+"""Tests of the time-optimal search over all operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from weftline.errors import InfeasibleError
+from weftline.schedule.full import MOST, SCHEDULER
+from weftline.schedule.search import ScheduleSearch
+from weftline.schedule.shapes import make_shape
+from weftline.testing.schedules import optimum, random_blocks, schedule_search
+
+
+@pytest.mark.parametrize("first", range(0, 120, 30))
+def test_equals_brute_force(first: int) -> None:
+    """Tests that value and bound are the optimum on tiny cases, and that `infeasible` is proved where it is true."""
+    for seed in range(first, first + 30):
+        blocks = random_blocks(seed, max_blocks=4, tight=True if seed % 2 else None)
+        count = min(1 + seed % 3, 8 // blocks.n)
+        least = optimum(blocks, count)
+        search, error = schedule_search(SCHEDULER, blocks, count)
+        if least is None:
+            assert error is not None, seed
+            assert error.proved, seed
+        else:
+            assert search.best is not None, seed
+            assert search.best.makespan == search.bound == least, seed
+
+
+def test_device_span_is_at_most_that_of_brute_force() -> None:
+    """Tests that the bound of the device span is valid and the value nearly always the optimum."""
+    met = total = 0
+    for seed in range(40):
+        blocks = random_blocks(seed, max_blocks=4)
+        count = min(2, 8 // blocks.n)
+        least = optimum(blocks, count, device_span=True)
+        search = schedule_search(SCHEDULER, blocks, count, device_span=True)[0]
+        if least is not None and search.best is not None:
+            assert search.bound is not None
+            assert search.bound <= least <= search.best.device_span
+            total, met = total + 1, met + (search.best.device_span == least)
+    assert met >= 0.95 * total
+
+
+def test_proves_tight_memory() -> None:
+    """Tests four devices with memory for two micro-batches, where no general bound is tight."""
+    search = ScheduleSearch(make_shape("vshape", 2).with_memory(1), 3, work_limit=100)
+    search.run(SCHEDULER)
+    assert search.best is not None
+    assert search.best.makespan == search.bound == 22
+
+
+def test_large_cases_are_left_to_others() -> None:
+    """Tests that above the limit there is a list schedule and the general bound, or a sentence that says why not."""
+    blocks = make_shape("linear", 4).with_memory(8)
+    count = MOST // blocks.n + 1
+    search = ScheduleSearch(blocks, count, work_limit=100)
+    search.run(SCHEDULER)
+    assert search.best is not None
+    assert search.bound is not None
+    assert search.bound <= search.best.makespan
+    with pytest.raises(InfeasibleError, match="at most 400 operations"):
+        ScheduleSearch(blocks.with_memory(1), count, work_limit=100).run(SCHEDULER)
