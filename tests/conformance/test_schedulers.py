@@ -12,7 +12,7 @@ from weftline.testing.schedules import check_scheduler, optimum, random_blocks
 
 COUNT, TINY = 200, 140
 """Random block DAGs, shared by all schedulers; the first of them are tiny: brute force knows their optimum."""
-EVERY = {"tessel-lazy": 10, "tessel-fast": 10, "auto": 4, "cyclic": 4}
+EVERY = {"tessel-lazy": 10, "tessel-fast": 10, "auto": 12, "cyclic": 4}
 """Slow methods take every so-manieth; which one differs from method to method."""
 
 

@@ -39,7 +39,20 @@ def work(tmp_path_factory) -> Path:
 def test_help_lists_the_verbs(tmp_path) -> None:
     """Tests that --help names every verb and its exit codes, and that every verb has help that teaches."""
     text = run("--help", cwd=tmp_path).stdout
-    for verb in ("demo", "zoo", "cluster", "plan", "schedule", "verify", "simulate", "explain", "diff", "doctor"):
+    for verb in (
+        "demo",
+        "zoo",
+        "cluster",
+        "plan",
+        "schedule",
+        "run",
+        "export",
+        "verify",
+        "simulate",
+        "explain",
+        "diff",
+        "doctor",
+    ):
         assert f"  {verb} " in text
         assert "Usage" in run(verb, "--help", cwd=tmp_path).stdout
     assert "exit codes" in text.lower()

@@ -98,3 +98,21 @@ def test_lists(tmp_path: Path) -> None:
     """Tests that shapes and methods are listed, as text and as JSON."""
     assert "mshape" in run("schedule", "--shape", "help", cwd=tmp_path).stdout
     assert "auto" in json.loads(run("schedule", "--solver", "help", "--json", cwd=tmp_path).stdout)["solvers"]
+
+
+def test_a_real_run_and_an_export(tmp_path: Path) -> None:
+    """Tests that a searched schedule trains a transformer on two processes with both engines, and is exported."""
+    words = ("--shape", "zigzag", "--devices", "2", "-n", "4", "--memory", "8", "--time", "2s", "-o", "s.json")
+    run("schedule", *words, cwd=tmp_path)
+    model = f"{Path(__file__).parents[2] / 'examples' / 'train_transformer.py'}:transformer"
+    for engine in ("torch", "weftline"):
+        answer = json.loads(run("run", "s.json", "--model", model, "--engine", engine, "--json", cwd=tmp_path).stdout)
+        assert answer["max_gradient_difference"] <= 1e-6
+        assert answer["measured_seconds"] > 0
+    files = json.loads(run("export", "s.json", "--to", "torch-csv", "-o", "out", "--json", cwd=tmp_path).stdout)[
+        "files"
+    ]
+    rows = (tmp_path / "out" / "schedule.csv").read_text().splitlines()
+    assert len(files) == len(rows) == 2
+    assert run("run", "s.json", "--model", "none.py:f", cwd=tmp_path, code=3).stderr
+    assert "torch-csv" in run("export", "s.json", "--to", "magic", "-o", "x", cwd=tmp_path, code=2).stderr

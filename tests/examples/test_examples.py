@@ -13,6 +13,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMISED = {
     "plan_zoo_model.py": ("resnet50: ", "latency", "period", "replicas", "verified: value "),
     "custom_cluster.py": ("with limits: ", "without: ", "ops moved"),
+    "train_transformer.py": (
+        "zigzag: 2 processes",
+        "mshape: 2 processes",
+        "gradients differ from one process",
+        "losses: ",
+    ),
     "own_solver.py": ("solver hill-climb, stopped by ", "heft"),
 }
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from weftline import __version__
-from weftline.cli import cluster, demo, diff, doctor, explain, plan, schedule, simulate, verify, zoo
+from weftline.cli import cluster, demo, diff, doctor, explain, export, plan, run, schedule, simulate, verify, zoo
 from weftline.errors import InfeasibleError, WeftlineError
 
 __all__ = ["app", "main"]
@@ -33,6 +33,8 @@ app.command("plan")(plan.plan)
 app.command("schedule")(schedule.schedule)
 app.command("verify")(verify.verify)
 app.command("simulate")(simulate.simulate)
+app.command("run")(run.run)
+app.command("export")(export.export)
 app.command("explain")(explain.explain)
 app.command("diff")(diff.diff)
 app.command("doctor")(doctor.doctor)

@@ -359,8 +359,8 @@ def _try(
                 if not forward:
                     pending += _touch(state, new + 1, end)
         kept0, kept1, kept2 = state.value[0], state.value[1], state.value[2]
-        least = SECOND * 0.998 * kept2 / devices
-        most = within if by_span else min(within, int(allowed - least) + 1)
+        least = (SECOND_SPAN if by_span else SECOND) * 0.998 * kept2 / devices
+        most = min(within, int(allowed - least) + 1 + (_last_begin(board, state) if by_span else 0))
         changed = propagate(table, board, state, low, high, pending, most)
         if changed >= 0:
             _judge(table, board, state, by_span)
@@ -392,6 +392,16 @@ def _renew_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, 
             pending += _touch(state, new, end)
             pending += _touch(state, max(old, new), end)
     propagate_tails(table, board, state, high, pending)
+
+
+@part
+def _last_begin(board: SequenceBoard, state: SequenceState) -> int:
+    """When the last device begins: no device ends later than so long after the longest span."""
+    latest = np.int64(0)
+    for device in range(len(board.place_ptr) - 1):
+        if board.place_ptr[device] < board.place_ptr[device + 1]:
+            latest = max(latest, state.start[state.of[board.place_ptr[device]]])
+    return int(latest)
 
 
 @part

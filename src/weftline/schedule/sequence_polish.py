@@ -5,7 +5,7 @@ A search is over with the first order that meets its bound, so the second object
 
 from __future__ import annotations
 
-from itertools import pairwise
+from time import monotonic
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
 __all__ = ["shorten_device_span"]
 
-TRIALS, PER_OPERATION, ROUNDS = 4_000_000, 100, 4
-"""A round has so many trials times operations, and trials per operation, at most."""
+TRIALS, PER_OPERATION, ROUNDS = 8_000_000, 300, 16
+"""Without a time limit: so many trials times operations, and trials per operation, at most; in rounds."""
+SHARE, MOST_SECONDS = 0.1, 6.0
+"""Of the time that is left, and at most."""
 HOT, COLD = 2e-3, 2e-5
 
 
@@ -31,12 +33,15 @@ def shorten_device_span(search: ScheduleSearch, orders: Orders) -> Orders:
     goal = device_span_bound(search.blocks, search.micro_batches)[0]
     sequences = Sequences(search.blocks, search.micro_batches, search.seed, by_span=True)
     sequences.load(orders)
-    operations, stop = search.blocks.n * search.micro_batches, np.zeros(1, np.int64)
-    trials = 500 + min(TRIALS // operations, PER_OPERATION * operations)
-    heats = np.geomspace(HOT, COLD, ROUNDS + 1) * found.device_span
-    for hot, cold in pairwise(heats.tolist()):
-        left = search.seconds_left
-        if sequences.best_rank[0] <= goal or (left is not None and left < 0.5):
+    operations, left = search.blocks.n * search.micro_batches, search.seconds_left
+    seconds = None if left is None else min(MOST_SECONDS, SHARE * left)
+    portion = 64 + min(TRIALS // operations, PER_OPERATION * operations) // ROUNDS
+    begun, done, stop = monotonic(), 0, np.zeros(1, np.int64)
+    while sequences.best_rank[0] > goal:
+        part = done / ROUNDS if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
+        if part >= 1:
             break
-        sequences.run(trials, max(0.01, hot), max(0.01, cold), goal, stop, within=found.makespan)
+        temperature = max(0.01, found.device_span * HOT * (COLD / HOT) ** part)
+        sequences.run(portion, temperature, temperature, goal, stop, within=found.makespan)
+        done += 1
     return sequences.orders()
