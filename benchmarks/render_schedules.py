@@ -16,11 +16,11 @@ TESSEL = ("tessel-lazy", "tessel-fast")
 EXPLAIN = (
     "Period is the time per micro-batch of the pattern that repeats; its bound is valid for every pattern. "
     "`tessel-lazy` and `tessel-fast` are our implementations of the published algorithms with z3. They get the same "
-    "blocks and memory; `tessel-fast`, which does not look at memory, is asked where memory is 20. The orders they find "
-    "are costed by the same simulator, which lets their phases interlock: their makespans are at most the published ones. "
-    "Processor seconds are those of the whole process, with warm kernels. *as good* is the processor time until "
-    "`cyclic` had at least the period and the makespan with which Tessel ended; ratio = Tessel's processor time until "
-    "it ended / that."
+    "blocks and memory; `tessel-fast`, which does not look at memory, is asked where memory is 20. The orders they "
+    "find are costed by the same simulator, which lets their phases interlock: their makespans are at most the "
+    "published ones. Processor seconds are those of the whole process, with warm kernels. *as good* is the processor "
+    "time until `cyclic` had at least the period and the makespan with which Tessel ended; ratio = Tessel's processor "
+    "time until it ended / that."
 )
 
 

@@ -58,9 +58,7 @@ def shape_cases(devices: tuple[int, ...]) -> list[Case]:
             found.append(Case(f"{shape} 4, inference", make_shape(shape, 4, train=False), 32, both))
     for shape, count, memory in LARGE:
         if count in devices:
-            found.append(
-                Case(f"{shape} {count}, memory {memory}", make_shape(shape, count).with_memory(memory), 32, False)
-            )
+            found.append(Case(f"{shape} {count}, memory {memory}", make_shape(shape, count).with_memory(memory), 32))
     return found
 
 

@@ -1,7 +1,7 @@
 """Tessel's evaluation in simulation: throughput of training and latency of inference, `auto` beside the classics.
 
 In: the models of the evaluation at their sizes. Out: one row per model, number of GPUs, task and method. Each classic
-runs on the placement it was made for; `auto` runs on the one made for the model and on the staged pipeline.
+runs on the placement it was made for; `auto` runs on the one made for the model and on those of the classics.
 Simplified: times come from datasheets, nothing is run; a unit of Chimera's two pipelines is two micro-batches.
 """
 
@@ -31,7 +31,8 @@ __all__ = ["METHODS", "SERVING", "measure_tessel_eval", "tessel_eval_settings"]
 BATCH = 128
 """Micro-batches of a step, of one sequence or image each."""
 METHODS = (
-    ("auto", "aware"), ("auto", "staged"), ("auto", "interleaved"), ("1f1b", "staged"), ("gpipe", "staged"),
+    ("auto", "aware"), ("auto", "staged"), ("auto", "interleaved"), ("auto", "bidirectional"),
+    ("1f1b", "staged"), ("gpipe", "staged"),
     ("interleaved-1f1b", "interleaved"), ("chimera", "bidirectional"), ("1f1b-plus", "aware"),
 )  # fmt: skip
 """Scheduler and placement."""

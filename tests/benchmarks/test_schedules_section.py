@@ -97,3 +97,13 @@ def test_tiny_runs(tmp_path: Path) -> None:
     text = "\n".join(tessel_eval_sections({"rows": collect.rows, "settings": settings}))
     assert "| flava 4 |" in text
     assert "Shorter than 1F1B" in text
+
+
+def test_who_is_asked() -> None:
+    """Tests that Tessel's algorithms meet the small shapes, each on the memory it can handle, and nothing large."""
+    cases = {case.name: case.tessel for case in shape_cases((4, 8, 16))}
+    assert cases["mshape 4, memory 3"] == ("tessel-lazy",)
+    assert cases["mshape 4, memory 20"] == ("tessel-fast",)
+    assert cases["kshape 4, inference"] == ("tessel-lazy", "tessel-fast")
+    assert {cases[name] for name in cases if " 4," not in name} == {()}
+    assert {case.tessel for case in [*fine_cases((4,)), *formula_cases((4,))]} == {()}

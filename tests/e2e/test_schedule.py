@@ -85,7 +85,6 @@ def test_work_limits_repeat_byte_for_byte(tmp_path: Path) -> None:
         (("--shape", "vshape", "--memory", "many"), 2, "--memory"),
         (("--shape", "vshape", "--solver", "magic"), 2, "unknown solver"),
         (("--shape", "vshape", "--period", "4"), 2, "--infer"),
-        (("--shape", "vshape", "--infer", "--period", "4", "--solver", "1f1b"), 4, ""),
         (("--shape", "kshape", "--devices", "3"), 2, "even"),
     ],
 )

@@ -81,7 +81,7 @@ def make_schedule(
         time_limit=TIME_LIMIT if free else time_limit,
         work_limit=work_limit,
         settle=free,
-        wants_period=solver in ("auto", "cyclic"),
+        wants_period=solver in ("auto", "cyclic", "least-latency"),
         gap=gap or 0.0,
         seed=seed,
         on_event=on_event,

@@ -18,6 +18,7 @@ __all__ = ["SCHEDULER", "least_period"]
 
 SIZES = (1, 2, 3, 4)
 THREADS = 2
+"""Runs side by side when nobody else works."""
 LOOKS = 24
 """Starts of each size that are taken as they are."""
 MOST_PROVED = 40
@@ -26,6 +27,8 @@ PROOF_WORK, PROOF_SECONDS = 1.0, 5.0
 """Deterministic time of CP-SAT under a work limit; seconds where no limit is given."""
 PATIENCE = 2
 """Run lengths that are tried before CP-SAT is asked again."""
+QUIET = 48
+"""Repetends near the least period that may in a row not improve the makespan."""
 ROUNDS = 40
 """Rounds of annealing where no limit is given."""
 
@@ -86,7 +89,9 @@ def _anneal(found: PeriodSearch) -> None:
 
 
 def _solve(search: ScheduleSearch) -> None:
-    least_period(search, threads=THREADS)
+    found = least_period(search, threads=THREADS)
+    if found.best:
+        found.vary(QUIET)
     if search.best is None:
         raise InfeasibleError("no repetend was found that keeps the memory limits")
 

@@ -31,6 +31,8 @@ __all__ = ["SETTINGS", "Annealed", "Setting", "anneal"]
 
 COOL = 64
 """Trials between two temperatures."""
+STEP = 0.002
+"""First step down when a critical cycle was broken, of the bound."""
 MARGIN = 1e-9
 """Starts that move by less (of the bound) do not move."""
 
@@ -101,6 +103,29 @@ def _measure(pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves
     now.state[4] = 0
     ratio = settle(pattern, order, now, least, DEADLOCK / 10, MARGIN * least)
     _note_critical(now, moves)
+    return ratio
+
+
+@part
+def _measure_below(
+    pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves, least: float, ratio: float
+) -> float:
+    """The ratio of an order that is known to be at most `ratio`, at which the starts hold.
+
+    From far below it would meet many cycles on its way up: so in steps down, until one is too far.
+    """
+    step = STEP * least
+    while ratio > least:
+        lower = max(least, ratio - step)
+        start_trial(now)
+        push_all(now)
+        now.state[4] = 0
+        found = settle(pattern, order, now, lower, DEADLOCK / 10, MARGIN * least)
+        _note_critical(now, moves)
+        if found > lower:
+            return found
+        ratio = lower
+        step *= 2
     return ratio
 
 
@@ -188,7 +213,7 @@ def _anneal(
             _note_critical(now, moves)
             ratio = found
         elif moves.state[2]:
-            ratio = _measure(pattern, order, now, moves, least)
+            ratio = _measure_below(pattern, order, now, moves, least, ratio)
         total += change
         for j in range(moves.state[0]):
             device = pattern.slot_device[order.slot[moves.log[j]]]

@@ -145,6 +145,23 @@ class PeriodSearch:
             if order is not None:
                 self.offer_order(size, order, better=True)
 
+    def vary(self, quiet: int) -> None:
+        """Offer other repetends near the least period until so many in a row have not improved the makespan."""
+        last, number, size = 0, 0, self.best_size
+        value = self._value()
+        while number - last < quiet and not self.is_over:
+            number += 1
+            order = self._start(size, number % 3, number + 100)
+            if order is not None:
+                self.offer_order(size, order)
+            if number % 8 == 0:
+                self.round(size, 0)
+            if self._value() != value:
+                value, last = self._value(), number
+
+    def _value(self) -> int | None:
+        return None if self.search.best is None else self.search.value(self.search.best)
+
     def round(self, size: int, level: int) -> bool:
         """Some runs of one size side by side -> whether one of them improved this size."""
         before = self.best[size].period if size in self.best else None

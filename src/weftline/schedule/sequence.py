@@ -24,9 +24,9 @@ from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
 __all__ = ["SCHEDULER", "improve", "offer_makespan_bound", "starting_orders"]
 
-HEATS = (5e-4, 2e-3)
-"""First temperatures, as parts of the value."""
-COLD = 2e-5
+HEATS = (0.1, 0.03, 0.3)
+"""First temperatures, as parts of the mean span of a block; short runs begin at the second."""
+COLD = 0.005
 PORTION = 0.05
 """Seconds between two looks at the clock."""
 TRIALS, PER_OPERATION = 20_000_000, 300
@@ -47,7 +47,7 @@ def _solve(search: ScheduleSearch) -> None:
     with alarm(search) as stop:
         if len(runs) > 1:
             for run in runs:
-                run.anneal(HEATS[0], None if seconds is None else SHORT * seconds / len(runs), stop)
+                run.anneal(HEATS[1], None if seconds is None else SHORT * seconds / len(runs), stop)
         turn = 0
         while not search.is_over and not stop[0] and (seconds is not None or turn < len(HEATS)):
             left = search.seconds_left
@@ -109,6 +109,7 @@ class _Run:
         self.sequences = Sequences(search.blocks, search.micro_batches, seed, by_span=search.device_span)
         self.sequences.load(orders)
         self._operations = search.micro_batches * search.blocks.n
+        self._span = float(search.blocks.table.span.mean())
         self._portion = 64 + min(2_000, 200_000 // self._operations)
         self._offered: tuple[int, int] = self.sequences.best_rank
 
@@ -123,7 +124,7 @@ class _Run:
             part = done / trials if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
             if part >= 1:
                 break
-            temperature = max(0.01, sequences.best_rank[0] * heat * (COLD / heat) ** part)
+            temperature = self._span * heat * (COLD / heat) ** part
             began = monotonic()
             sequences.run(portion, temperature, temperature, goal, stop)
             done += portion

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weftline.graph.arrays import Ints
+from weftline.graph.arrays import Indices, Ints
 from weftline.partition.dice import Dice, below, unit
 from weftline.problem.blocks import BlockTable
 from weftline.schedule.sequence_line import (
@@ -21,50 +21,19 @@ from weftline.schedule.sequence_line import (
     propagate_tails,
     restore_line,
     restore_starts,
-    sort_line,
 )
-from weftline.schedule.sequence_state import SequenceBoard, SequenceState
+from weftline.schedule.sequence_state import Flags, SequenceBoard, SequenceState
 from weftline.simulate.jit import kernel, part
 
-__all__ = ["anneal_sequences", "load_starts"]
+__all__ = ["NEVER", "anneal_sequences"]
 
 NEVER = 2**62
 CRITICAL = 0.75
 """How often an operation of the critical path is moved."""
-SORT = 2000
-"""Taken trials between two sortings of the line."""
 SECOND = 0.02
 """Weight of the mean end of devices."""
 SECOND_SPAN = 0.1
 """Weight of the mean span of devices, where spans are what counts."""
-
-
-@kernel
-def load_starts(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool, is_new: bool) -> None:
-    """Make everything fit the orders in `of` and the starts in `start`."""
-    for device in range(len(board.place_ptr) - 1):
-        level, rest = 0, 0
-        for place in range(board.place_ptr[device], board.place_ptr[device + 1]):
-            op = state.of[place]
-            entry = entry_on(table, board, op, device)
-            state.where[entry] = place
-            level += board.entry_change[entry]
-            state.level[place] = level
-        for place in range(board.place_ptr[device + 1] - 1, board.place_ptr[device] - 1, -1):
-            rest += table.span[board.block[state.of[place]]]
-            state.rest[place] = rest
-    sort_line(state)
-    state.mark[:] = 0
-    state.tail[:] = 0
-    state.dirty[:] = 1
-    propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
-    state.counts[2] = -1
-    state.counts[3] = 0
-    _judge(table, board, state, by_span)
-    if is_new:
-        state.value[3] = NEVER
-        state.value[4] = NEVER
-    _note_best(state, by_span)
 
 
 @kernel
@@ -85,6 +54,11 @@ def anneal_sequences(
     No state with a makespan above `within` is taken.
     """
     counts, values, dice = state.counts, state.value, state.dice
+    if counts[4] == 1:  # loaded just now: every operation is dirty
+        propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
+        _judge(table, board, state, by_span)
+        _note_best(values, state.best, state.of, by_span)
+        counts[4] = 0
     temperature = hot
     factor = (cold / hot) ** (1.0 / max(1, trials // 256))
     for trial in range(trials):
@@ -104,11 +78,7 @@ def anneal_sequences(
         allowed = _cost(values, len(table.limit), by_span) - temperature * np.log(1.0 - unit(dice))
         if _try(table, board, state, op, allowed, within, by_span):
             counts[1] += 1
-            counts[4] += 1
-            _note_best(state, by_span)
-            if counts[4] >= SORT:
-                counts[4] = 0
-                sort_line(state)
+            _note_best(values, state.best, state.of, by_span)
 
 
 @part
@@ -141,13 +111,13 @@ def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
 
 
 @part
-def _note_best(state: SequenceState, by_span: bool) -> None:
+def _note_best(values: Ints, best: Indices, of: Indices, by_span: bool) -> None:
     main, other = (1, 0) if by_span else (0, 1)
-    is_less = state.value[main] < state.value[3 + main]
-    if is_less or (state.value[main] == state.value[3 + main] and state.value[other] < state.value[3 + other]):
-        state.value[3] = state.value[0]
-        state.value[4] = state.value[1]
-        state.best[:] = state.of
+    is_less = values[main] < values[3 + main]
+    if is_less or (values[main] == values[3 + main] and values[other] < values[3 + other]):
+        values[3] = values[0]
+        values[4] = values[1]
+        best[:] = of
 
 
 @part
@@ -259,23 +229,20 @@ def _walk(
             before = levels[following - 1] if following > first else np.int64(0)
             if starts[other] < time or (change > 0 and max(before, levels[following]) + change > limit):
                 break
-        if base_of[other] == base and _is_edge(table, block, block_of[other], forward):
-            break
+        if base_of[other] == base:
+            if forward and _is_edge(table.after_ptr, table.after_of, block, block_of[other]):
+                break
+            if not forward and _is_edge(table.before_ptr, table.before_of, block, block_of[other]):
+                break
         place = following
     return int(place)
 
 
 @part
-def _is_edge(table: BlockTable, block: int, other: int, forward: bool) -> bool:
-    after_ptr, after_of, before_ptr, before_of = table.after_ptr, table.after_of, table.before_ptr, table.before_of
-    if forward:
-        for e in range(after_ptr[block], after_ptr[block + 1]):
-            if after_of[e] == other:
-                return True
-    else:
-        for e in range(before_ptr[block], before_ptr[block + 1]):
-            if before_of[e] == other:
-                return True
+def _is_edge(ptr: Indices, of: Indices, block: int, other: int) -> bool:
+    for e in range(ptr[block], ptr[block + 1]):
+        if of[e] == other:
+            return True
     return False
 
 
@@ -284,9 +251,9 @@ def _shift(
     table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, entry: int, old: int, new: int
 ) -> None:
     """Move an operation on one device; levels and rests of work follow."""
-    spans = table.span
+    spans, device_ptr, device_of = table.span, table.device_ptr, table.device_of
     place_device, entry_change, block_of = board.place_device, board.entry_change, board.block
-    place_ptr = board.place_ptr
+    place_ptr, entry_of = board.place_ptr, board.entry
     of, where, levels, rests = state.of, state.where, state.level, state.rest
     device = place_device[old]
     change, span = entry_change[entry], spans[block_of[op]]
@@ -294,8 +261,7 @@ def _shift(
         for place in range(old, new):
             other = of[place + 1]
             of[place] = other
-            where[entry_on(table, board, other, device)] = place
-        # levels and rests: entries of those passed move with them
+            where[entry_on(device_ptr, device_of, block_of[other], entry_of[other], device)] = place
         whole = levels[new]
         for place in range(old, new):
             levels[place] = levels[place + 1] - change
@@ -309,7 +275,7 @@ def _shift(
         for place in range(old, new, -1):
             other = of[place - 1]
             of[place] = other
-            where[entry_on(table, board, other, device)] = place
+            where[entry_on(device_ptr, device_of, block_of[other], entry_of[other], device)] = place
             levels[place] = levels[place - 1] + change
             rests[place] = rests[place - 1] - span
         levels[new] = before + change
@@ -336,7 +302,7 @@ def _try(
         elif new < old:
             forward = False
             low = min(low, state.spot[state.of[new + 1]])
-    keep_line(state, low, high)
+    keep_line(state.line, state.old_line, low, high)
     if forward:
         line_forward(table, board, state, op, high, stamp)
     else:
@@ -353,14 +319,16 @@ def _try(
             old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
             if new != old:
                 end = board.place_ptr[state.moved[3 * j] + 1]
-                pending += _touch(state, min(old, new), end)
-                pending += _touch(state, new, end)
-                pending += _touch(state, max(old, new) + 1, end)
+                pending += _touch(state.dirty, state.of, min(old, new), end)
+                pending += _touch(state.dirty, state.of, new, end)
+                pending += _touch(state.dirty, state.of, max(old, new) + 1, end)
                 if not forward:
-                    pending += _touch(state, new + 1, end)
+                    pending += _touch(state.dirty, state.of, new + 1, end)
         kept0, kept1, kept2 = state.value[0], state.value[1], state.value[2]
         least = (SECOND_SPAN if by_span else SECOND) * 0.998 * kept2 / devices
-        most = min(within, int(allowed - least) + 1 + (_last_begin(board, state) if by_span else 0))
+        most = min(
+            within, int(allowed - least) + 1 + (_last_begin(board.place_ptr, state.of, state.start) if by_span else 0)
+        )
         changed = propagate(table, board, state, low, high, pending, most)
         if changed >= 0:
             _judge(table, board, state, by_span)
@@ -372,8 +340,8 @@ def _try(
             state.value[0] = kept0
             state.value[1] = kept1
             state.value[2] = kept2
-        restore_starts(state, changed if changed >= 0 else -1 - changed)
-    restore_line(state, low, high)
+        restore_starts(state.start, state.changed, state.changed_start, changed if changed >= 0 else -1 - changed)
+    restore_line(state.line, state.old_line, state.spot, low, high)
     for j in range(several):
         _shift(table, board, state, op, entry + j, state.moved[3 * j + 2], state.moved[3 * j + 1])
     return False
@@ -387,27 +355,27 @@ def _renew_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, 
         old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
         if new != old:
             first, end = board.place_ptr[state.moved[3 * j]], board.place_ptr[state.moved[3 * j] + 1]
-            pending += _touch(state, max(first, min(old, new) - 1), end)
-            pending += _touch(state, max(first, new - 1), end)
-            pending += _touch(state, new, end)
-            pending += _touch(state, max(old, new), end)
+            pending += _touch(state.dirty, state.of, max(first, min(old, new) - 1), end)
+            pending += _touch(state.dirty, state.of, max(first, new - 1), end)
+            pending += _touch(state.dirty, state.of, new, end)
+            pending += _touch(state.dirty, state.of, max(old, new), end)
     propagate_tails(table, board, state, high, pending)
 
 
 @part
-def _last_begin(board: SequenceBoard, state: SequenceState) -> int:
+def _last_begin(place_ptr: Indices, of: Indices, starts: Ints) -> int:
     """When the last device begins: no device ends later than so long after the longest span."""
     latest = np.int64(0)
-    for device in range(len(board.place_ptr) - 1):
-        if board.place_ptr[device] < board.place_ptr[device + 1]:
-            latest = max(latest, state.start[state.of[board.place_ptr[device]]])
+    for device in range(len(place_ptr) - 1):
+        if place_ptr[device] < place_ptr[device + 1]:
+            latest = max(latest, starts[of[place_ptr[device]]])
     return int(latest)
 
 
 @part
-def _touch(state: SequenceState, place: int, end: int) -> int:
+def _touch(dirty: Flags, of: Indices, place: int, end: int) -> int:
     """Mark what stands at a place of a device -> 1 if it was not marked."""
-    if place >= end or state.dirty[state.of[place]] == 1:
+    if place >= end or dirty[of[place]] == 1:
         return 0
-    state.dirty[state.of[place]] = 1
+    dirty[of[place]] = 1
     return 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
 from weftline.schedule.sequence_state import SequenceBoard, SequenceState
 from weftline.simulate.jit import part
@@ -21,20 +22,16 @@ __all__ = [
     "propagate",
     "restore_line",
     "restore_starts",
-    "sort_line",
 ]
 
 
 @part
-def entry_on(table: BlockTable, board: SequenceBoard, op: int, device: int) -> int:
-    """The entry of an operation on a device."""
-    device_ptr, device_of = table.device_ptr, table.device_of
-    block_of, entry_of = board.block, board.entry
-    block = block_of[op]
+def entry_on(device_ptr: Indices, device_of: Indices, block: int, entry: int, device: int) -> int:
+    """The entry of an operation on a device, from its first one."""
     j = device_ptr[block]
     while device_of[j] != device:
         j += 1
-    return entry_of[op] + j - device_ptr[block]  # type: ignore[no-any-return]
+    return int(entry + j - device_ptr[block])
 
 
 @part
@@ -112,17 +109,15 @@ def line_backward(table: BlockTable, board: SequenceBoard, state: SequenceState,
 
 
 @part
-def keep_line(state: SequenceState, low: int, high: int) -> None:
+def keep_line(line: Indices, old_line: Indices, low: int, high: int) -> None:
     """Remember a part of the line."""
-    old_line, line = state.old_line, state.line
     for i in range(low, high + 1):
         old_line[i] = line[i]
 
 
 @part
-def restore_line(state: SequenceState, low: int, high: int) -> None:
+def restore_line(line: Indices, old_line: Indices, spot: Indices, low: int, high: int) -> None:
     """Put the remembered part back."""
-    line, old_line, spot = state.line, state.old_line, state.spot
     for i in range(low, high + 1):
         line[i] = old_line[i]
         spot[line[i]] = i
@@ -232,17 +227,7 @@ def propagate_tails(table: BlockTable, board: SequenceBoard, state: SequenceStat
 
 
 @part
-def restore_starts(state: SequenceState, changed: int) -> None:
+def restore_starts(starts: Ints, changed_ops: Indices, changed_start: Ints, changed: int) -> None:
     """Undo the last `changed` new starts."""
-    starts, changed_ops, changed_start = state.start, state.changed, state.changed_start
     for i in range(changed - 1, -1, -1):
         starts[changed_ops[i]] = changed_start[i]
-
-
-@part
-def sort_line(state: SequenceState) -> None:
-    """The line in the order of starts: then moves look at short parts of it."""
-    order = np.argsort(state.start)
-    for i in range(len(order)):
-        state.line[i] = order[i]
-        state.spot[order[i]] = i

@@ -70,7 +70,7 @@ class SequenceState(NamedTuple):
     best: Indices
     """As `of`, of the best state."""
     counts: Ints
-    """Trials, taken trials, operations of `path` (-1: unknown), trial number for `mark`, taken since last sorting."""
+    """Trials, taken trials, operations of `path` (-1: unknown), trial number for `mark`, 1 = loaded just now."""
     value: Ints
     """Makespan, device span, sum of ends of devices; then makespan and device span of the best."""
     dice: Dice

@@ -14,7 +14,7 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.problem.model import UNLIMITED
-from weftline.schedule.sequence_kernel import anneal_sequences, load_starts
+from weftline.schedule.sequence_kernel import NEVER, anneal_sequences
 from weftline.schedule.sequence_state import make_board, make_state
 from weftline.simulate import Orders, simulate_schedule
 
@@ -33,13 +33,42 @@ class Sequences:
         """Begin here (`is_new`: and forget the best)."""
         orders = in_order_of_numbers(self.blocks, self.micro_batches, orders)
         timetable = simulate_schedule(self.blocks, self.micro_batches, orders)
-        self._state.of[:] = np.concatenate(orders)
-        self._state.start[:] = timetable.start
-        load_starts(self.blocks.table, self._board, self._state, self.by_span, is_new)
+        state = self._state
+        state.of[:] = np.concatenate(orders)
+        state.start[:] = timetable.start
+        self._fill()
+        state.dirty[:] = 1
+        state.mark[:] = 0
+        state.tail[:] = 0
+        state.counts[2:] = (-1, 0, 1)
+        if is_new:
+            state.value[3:] = NEVER
+        self.run(0, 1.0, 1.0, -1, np.zeros(1, np.int64))
+
+    def _fill(self) -> None:
+        """Places, levels of memory and rests of work of the orders at hand."""
+        board, state, table = self._board, self._state, self.blocks.table
+        entry = np.arange(len(state.where)) % len(table.device_of)
+        micro = np.arange(len(state.where)) // len(table.device_of)
+        block = np.repeat(np.arange(self.blocks.n), np.diff(table.device_ptr))
+        device, op = table.device_of[entry], micro * self.blocks.n + block[entry]
+        for d in range(len(board.place_ptr) - 1):
+            here = slice(board.place_ptr[d], board.place_ptr[d + 1])
+            mine = np.flatnonzero(device == d)
+            place = np.empty(len(state.start), np.int64)
+            place[state.of[here]] = np.arange(here.start, here.stop)
+            state.where[mine] = place[op[mine]]
+            change = np.empty(len(state.of), np.int64)
+            change[state.where[mine]] = board.entry_change[mine]
+            state.level[here] = np.cumsum(change[here])
+            state.rest[here] = np.cumsum(table.span[board.block[state.of[here]]][::-1])[::-1]
 
     def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = UNLIMITED) -> None:
         """Temperatures in units of time; makespans above `within` are refused."""
-        if len(self._state.start) > 1:
+        order = np.argsort(self._state.start, kind="stable")  # then moves look at short parts of the line
+        self._state.line[:] = order
+        self._state.spot[order] = np.arange(len(order))
+        if len(order) > 1 or not trials:
             table = self.blocks.table
             anneal_sequences(table, self._board, self._state, trials, hot, cold, self.by_span, goal, within, stop)
 
