@@ -25,6 +25,8 @@ HEADINGS = (
     "## Placement for latency",
     "## Placement with and without fusion-aware coarsening",
     "## Placement of large graphs",
+    "## Schedules for many micro-batches",
+    "## Tessel's evaluation, simulated",
     "## Quality",
     "## Speed",
     "### Simulator",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weftline.problem.blocks import Blocks
 from weftline.schedule import schedulers
-from weftline.testing.schedules import check_scheduler, optimum, random_blocks
+from weftline.testing.schedules import block_dags, check_scheduler, optimum, random_blocks
+from weftline.testing.strategies import patient
 
 COUNT, TINY = 200, 140
 """Random block DAGs, shared by all schedulers; the first of them are tiny: brute force knows their optimum."""
@@ -42,6 +45,14 @@ def test_conforms(name: str) -> None:
                 tiny=number < TINY,
                 same_seed=number % 8 == len(name) % 8,
             )
+
+
+@pytest.mark.parametrize("name", ["list", "sequence"])
+@patient
+@given(blocks=block_dags(max_blocks=6, max_devices=4), count=st.integers(1, 5))
+def test_drawn_blocks(name: str, blocks: Blocks, count: int) -> None:
+    """Tests the same on blocks that hypothesis draws, and can make smaller when they fail."""
+    check_scheduler(schedulers()[name], blocks, count, same_seed=False)
 
 
 def test_cases_hold_what_they_are_for() -> None:

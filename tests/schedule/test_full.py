@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weftline.bounds.makespan import makespan_bound
 from weftline.errors import InfeasibleError
 from weftline.schedule.full import MOST, SCHEDULER
 from weftline.schedule.search import ScheduleSearch
@@ -42,12 +43,15 @@ def test_device_span_is_at_most_that_of_brute_force() -> None:
     assert met >= 0.95 * total
 
 
-def test_proves_tight_memory() -> None:
-    """Tests four devices with memory for two micro-batches, where no general bound is tight."""
-    search = ScheduleSearch(make_shape("vshape", 2).with_memory(1), 3, work_limit=100)
+@pytest.mark.parametrize(("shape", "devices", "memory", "least"), [("mshape", 3, 2, 30), ("kshape", 4, 2, 26)])
+def test_proves_what_the_general_bound_cannot(shape: str, devices: int, memory: int, least: int) -> None:
+    """Tests three micro-batches with tight memory, where the general bound is below the optimum."""
+    blocks = make_shape(shape, devices).with_memory(memory)
+    search = ScheduleSearch(blocks, 3, work_limit=100)
     search.run(SCHEDULER)
     assert search.best is not None
-    assert search.best.makespan == search.bound == 22
+    assert makespan_bound(blocks, 3)[0] < least
+    assert search.best.makespan == search.bound == least
 
 
 def test_large_cases_are_left_to_others() -> None:

@@ -30,6 +30,7 @@ SLICE, LONGER = 1.5, 2.0
 
 
 def _solve(search: ScheduleSearch) -> None:
+    search.wants_period = True
     _offer_classics(search)
     with suppress(InfeasibleError):  # others may fit into memory where list scheduling does not
         search.run(LIST, wants_period=False)

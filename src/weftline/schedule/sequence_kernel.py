@@ -240,10 +240,10 @@ def _walk(
 
 @part
 def _is_edge(ptr: Indices, of: Indices, block: int, other: int) -> bool:
+    found = False
     for e in range(ptr[block], ptr[block + 1]):
-        if of[e] == other:
-            return True
-    return False
+        found = found or of[e] == other
+    return found
 
 
 @part

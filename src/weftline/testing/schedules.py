@@ -6,7 +6,8 @@ memory of any sign, latencies, several sources and sinks). Numbers are small, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,7 +20,18 @@ from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.simulate import Timetable, schedule_violations, simulate_schedule
 from weftline.testing.generate import Chooser, SeededChooser
 
-__all__ = ["brute_force_schedule", "check_scheduler", "make_blocks", "random_blocks", "schedule_search"]
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = [
+    "block_dags",
+    "brute_force_schedule",
+    "check_scheduler",
+    "make_blocks",
+    "optimum",
+    "random_blocks",
+    "schedule_search",
+]
 
 _optima: WeakKeyDictionary[Blocks, dict[tuple[int, bool], int | None]] = WeakKeyDictionary()
 
@@ -27,6 +39,19 @@ _optima: WeakKeyDictionary[Blocks, dict[tuple[int, bool], int | None]] = WeakKey
 def random_blocks(seed: int, *, max_blocks: int = 5, max_devices: int = 3, tight: bool | None = None) -> Blocks:
     """The blocks of a seed."""
     return make_blocks(SeededChooser(seed), max_blocks=max_blocks, max_devices=max_devices, tight=tight)
+
+
+def block_dags(*, max_blocks: int = 5, max_devices: int = 3) -> SearchStrategy[Blocks]:
+    """A hypothesis strategy: blocks as `make_blocks` makes them, which shrink."""
+    from hypothesis import strategies as st
+
+    from weftline.testing.strategies import DrawnChooser
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Blocks:
+        return make_blocks(DrawnChooser(draw), max_blocks=max_blocks, max_devices=max_devices)
+
+    return drawn()
 
 
 def make_blocks(chooser: Chooser, *, max_blocks: int = 5, max_devices: int = 3, tight: bool | None = None) -> Blocks:
@@ -106,7 +131,7 @@ class _Everything:
             if micro == self.count or any((a, micro) not in self.end for a, _ in self.before[i]):
                 continue
             start = max([self.free[d] for d in block.devices] + [self.end[a, micro] + lag for a, lag in self.before[i]])
-            if (start, i) <= (last, last_op) and start <= last and (start < last or i <= last_op):
+            if (start, i) <= (last, last_op):
                 continue
             pairs = list(zip(block.devices, block.memory, strict=True))
             lanes = self.blocks.devices
@@ -227,8 +252,3 @@ def _check_timetable(search: ScheduleSearch, best: Timetable, demand: object) ->
 
 def _rows(timetable: Timetable | None) -> object:
     return None if timetable is None else [order.tolist() for order in timetable.orders]
-
-
-def without_links(blocks: Blocks) -> Blocks:
-    """The same with devices in place of links."""
-    return replace(blocks, devices=tuple(replace(lane, link=False) for lane in blocks.devices))
