@@ -8,7 +8,14 @@ from typing import Any
 
 __all__ = ["GROUPS", "broken_plugins", "load_plugins"]
 
-GROUPS = ("weftline.importers", "weftline.architectures", "weftline.place", "weftline.partition", "weftline.schedule", "weftline.export")
+GROUPS = (
+    "weftline.importers",
+    "weftline.architectures",
+    "weftline.place",
+    "weftline.partition",
+    "weftline.schedule",
+    "weftline.export",
+)
 
 
 def load_plugins(group: str) -> list[Any]:

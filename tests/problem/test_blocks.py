@@ -88,10 +88,10 @@ def test_wrong_blocks_are_refused(change: dict[str, object]) -> None:
 
 def test_errors_name_the_file(tmp_path: Path) -> None:
     """Tests that an unreadable or broken file is named."""
-    with pytest.raises(InputError, match="none.json"):
+    with pytest.raises(InputError, match=r"none\.json"):
         read_blocks(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("[" * 100_000)
-    with pytest.raises(InputError, match="bad.json"):
+    with pytest.raises(InputError, match=r"bad\.json"):
         read_blocks(tmp_path / "bad.json")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def slow_starts(blocks: Blocks, orders: Orders, count: int) -> np.ndarray:
                 end = start[m * blocks.n + a] + blocks.blocks[a].span + lag
                 start[m * blocks.n + b] = max(start[m * blocks.n + b], end)
         for row in orders:
-            for a, b in zip(row[:-1], row[1:], strict=True):
+            for a, b in pairwise(row):
                 start[b] = max(start[b], start[a] + blocks.blocks[a % blocks.n].span)
     return start
 

@@ -47,7 +47,13 @@ class Setting:
     last_price: float
 
 
-SETTINGS = (Setting(0.02, 0.0005, 0.005, 0.05), Setting(0.05, 0.001, 0.02, 0.1), Setting(0.05, 0.001, 0.05, 0.05))
+SETTINGS = (
+    Setting(0.02, 0.0005, 0.005, 0.05),
+    Setting(0.05, 0.001, 0.02, 0.1),
+    Setting(0.1, 0.001, 0.1, 0.1),
+    Setting(0.05, 0.001, 0.05, 0.05),
+)
+"""The first is best with room in memory, the others where it is tight."""
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ class PeriodSearch:
             self.runs += 1
             order = self._start(size, self.runs % 5, self.runs)
             if order is not None:
-                jobs.append((order, SETTINGS[self.runs // 2 % 3], self.search.seed * 1_000_003 + self.runs))
+                jobs.append((order, SETTINGS[self.runs // 2 % len(SETTINGS)], self.search.seed * 1_000_003 + self.runs))
         with self._stop() as stop, ThreadPoolExecutor(self.threads) as pool:
             futures = [
                 pool.submit(anneal, pattern, order, setting, least, trials=trials, seed=seed, stop=stop)

@@ -24,13 +24,15 @@ from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
 __all__ = ["SCHEDULER", "improve", "offer_makespan_bound", "starting_orders"]
 
-HEATS = (0.1, 0.03, 0.3)
-"""First temperatures, as parts of the mean span of a block; short runs begin at the second."""
+HEATS = (0.1, 0.3, 0.03)
+"""First temperatures, as parts of the mean span of a block; short runs begin at the last, long ones at the others."""
 COLD = 0.005
 PORTION = 0.05
 """Seconds between two looks at the clock."""
 TRIALS, PER_OPERATION = 20_000_000, 300
 """A run without a time limit: so many trials times operations, and trials per operation, at most."""
+LONG_RUNS = 3
+"""Without a time limit."""
 LISTS, SHORT, LONG = 0.12, 0.15, 0.3
 """Parts of the time: for list rules, for short runs from every start, and for each run from the best of them."""
 
@@ -47,12 +49,12 @@ def _solve(search: ScheduleSearch) -> None:
     with alarm(search) as stop:
         if len(runs) > 1:
             for run in runs:
-                run.anneal(HEATS[1], None if seconds is None else SHORT * seconds / len(runs), stop)
+                run.anneal(HEATS[-1], None if seconds is None else SHORT * seconds / len(runs), stop)
         turn = 0
-        while not search.is_over and not stop[0] and (seconds is not None or turn < len(HEATS)):
+        while not search.is_over and not stop[0] and (seconds is not None or turn < LONG_RUNS):
             left = search.seconds_left
             share = None if left is None or seconds is None else max(PORTION, min(left, LONG * seconds))
-            min(runs, key=lambda run: run.sequences.best_rank).anneal(HEATS[turn % len(HEATS)], share, stop)
+            min(runs, key=lambda run: run.sequences.best_rank).anneal(HEATS[turn % 2], share, stop)
             turn += 1
             if len(runs[0].sequences.blocks.blocks) * search.micro_batches == 1:
                 return
