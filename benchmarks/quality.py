@@ -138,6 +138,6 @@ def _replicas(problem: Problem) -> list[Row]:
         "bound_ns": None,
         "bound_by": "",
     }
-    value = baseline_values(problem, {}, 0, {})[REPLICAS]
+    value = baseline_values(problem, {}, 0, Search(problem))[REPLICAS]
     note = "" if value is not None else "no device holds the whole model"
     return [{**row, "value_ns": value, "proof": "none", "gap": None, "stopped_by": "done", "note": note}]

@@ -35,7 +35,7 @@ SHAPES = [
 ]
 
 
-def search(blocks: Blocks, work: int = 40, count: int = 12, seed: int = 0) -> ScheduleSearch:
+def search(blocks: Blocks, work: int = 20, count: int = 12, seed: int = 0) -> ScheduleSearch:
     return ScheduleSearch(blocks=blocks, micro_batches=count, work_limit=work, seed=seed, wants_period=True)
 
 
@@ -76,7 +76,7 @@ def test_split_backward_passes_reach_the_load(latency: int) -> None:
     """Tests unequal stages in two chunks per device within the memory of 1.5 activations each."""
     spans = [[480 + 37 * (7 * i + k) % 190 for i in range(8)] for k in (1, 3, 4)]
     blocks = chunked("v", [0, 1, 2, 3, 3, 2, 1, 0], *spans, latency=latency).with_memory(12)
-    found = search(blocks, work=60)
+    found = search(blocks, work=16)
     SCHEDULER.solve(found)
     assert found.repetend is not None
     assert found.repetend.period == max(blocks.loads)

@@ -118,7 +118,7 @@ def bound_of(schedule: dict[str, Any]) -> int:
     if schedule["objective"] == "latency":
         arrival = question.n - 1
         longest = max(h + s for h, s in zip(question.head, question.span, strict=True))
-        return longest - question.span[arrival]
+        return int(longest - question.span[arrival])
     whole = schedule["objective"] == "makespan"
     bound = max(h + s + t for h, s, t in zip(question.head, question.span, question.tail, strict=True)) if whole else 0
     for device in range(len(question.lanes)):

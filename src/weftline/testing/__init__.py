@@ -24,11 +24,15 @@ __all__ = [
     "Chooser",
     "DrawnChooser",
     "SeededChooser",
+    "block_dags",
     "brute_force_latency",
+    "brute_force_schedule",
     "brute_force_throughput",
+    "check_scheduler",
     "check_solver",
     "clusters",
     "graphs",
+    "make_blocks",
     "make_graph",
     "make_order",
     "make_placement",
@@ -36,6 +40,7 @@ __all__ = [
     "orders",
     "placements",
     "problems",
+    "random_blocks",
     "random_problem",
 ]
 
@@ -51,6 +56,7 @@ _MODULES = {
         "make_problem",
         "random_problem",
     ),
+    "schedules": ("block_dags", "brute_force_schedule", "check_scheduler", "make_blocks", "random_blocks"),
     "strategies": ("DrawnChooser", "clusters", "graphs", "orders", "placements", "problems"),
 }
 
