@@ -18,6 +18,13 @@ if TYPE_CHECKING:
         make_problem,
         random_problem,
     )
+    from weftline.testing.schedules import (
+        block_dags,
+        brute_force_schedule,
+        check_scheduler,
+        make_blocks,
+        random_blocks,
+    )
     from weftline.testing.strategies import DrawnChooser, clusters, graphs, orders, placements, problems
 
 __all__ = [
