@@ -25,8 +25,8 @@ __all__ = ["SCHEDULER"]
 
 PERIOD_SHARE = 0.5
 """Of the time, for the period at most."""
-SLICE, LONGER = 1.5, 2.0
-"""Seconds of the first improvement, and how much longer each next one is."""
+SLICE, SHARE, LONGER = 1.5, 0.15, 2.0
+"""Seconds of the first improvement, its least part of a given time, and how much longer each next one is."""
 
 
 def _solve(search: ScheduleSearch) -> None:
@@ -101,7 +101,9 @@ def _period(search: ScheduleSearch, seconds: float | None, work: int | None) -> 
 
 def _orders(search: ScheduleSearch, member: int) -> None:
     """Improve orders in longer and longer slices: first with starts of its own, then from what anyone found."""
-    seconds, turn = SLICE, 0
+    left = search.seconds_left
+    seconds = SLICE if left is None or search.settle else max(SLICE, SHARE * left)
+    turn = 0
     while not search.is_over:
         own = search.fork("sequence", seconds=seconds, seeded=True)
         own.seed = search.seed + 1_000 * member + turn
