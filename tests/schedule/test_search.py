@@ -66,6 +66,8 @@ def test_it_is_over_when_value_and_period_are_known() -> None:
         search.offer_period_bound(Fraction(3), "load")
         search.offer_repetend(PATTERN)
         assert search.is_over is not wants
-    search.prove_period("exact")
+    search.prove_period("least of its class")
+    assert not search.is_over
+    search.offer_period_bound(Fraction(4), "memory")
     assert search.is_over
     assert search.stopped_by == "optimal"

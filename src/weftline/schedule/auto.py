@@ -23,6 +23,8 @@ from weftline.simulate import Orders
 
 __all__ = ["SCHEDULER"]
 
+FIRST_SECONDS, FIRST_SHARE = 3.0, 0.3
+"""For list rules, and then for the period alone: seconds at most, and share of the time at most."""
 PERIOD_SHARE = 0.5
 """Of the time, for the period at most."""
 SLICE, SHARE, LONGER = 1.5, 0.15, 2.0
@@ -33,7 +35,7 @@ def _solve(search: ScheduleSearch) -> None:
     search.wants_period = True
     _offer_classics(search)
     with suppress(InfeasibleError):  # others may fit into memory where list scheduling does not
-        search.run(LIST, wants_period=False)
+        search.run(LIST, wants_period=False, seconds=_part(search, FIRST_SECONDS))
     if search.is_over:
         return
     if search.work_limit is not None and search.time_limit is None:
@@ -61,13 +63,17 @@ def _in_turn(search: ScheduleSearch) -> None:
 
 
 def _side_by_side(search: ScheduleSearch) -> None:
-    """Members work in threads; their kernels release the interpreter."""
+    """The period alone for a moment, since it is often quick; then members in threads, whose kernels run at once."""
+    with suppress(InfeasibleError):
+        _period(search, _part(search, FIRST_SECONDS), None)
+    if search.is_over:
+        return
     crash: list[BaseException] = []
 
     def work(member: int) -> None:
         try:
             if member == 1:
-                _period(search, None if search.seconds_left is None else PERIOD_SHARE * search.seconds_left, None)
+                _period(search, None if search.seconds_left is None else PERIOD_SHARE * search.seconds_left, None, 1)
             _orders(search, member)
         except InfeasibleError:
             return
@@ -89,10 +95,16 @@ def _side_by_side(search: ScheduleSearch) -> None:
         raise crash[0]
 
 
-def _period(search: ScheduleSearch, seconds: float | None, work: int | None) -> None:
-    if not search.blocks.balanced:
+def _part(search: ScheduleSearch, seconds: float) -> float:
+    left = search.seconds_left
+    return seconds if left is None else min(seconds, FIRST_SHARE * left)
+
+
+def _period(search: ScheduleSearch, seconds: float | None, work: int | None, again: int = 0) -> None:
+    if not search.blocks.balanced or search.period_at_bound:
         return
     own = search.fork("cyclic", seconds=seconds, work=work, wants_period=True)
+    own.seed += again
     try:
         least_period(own)
     finally:

@@ -141,7 +141,7 @@ class PeriodSearch:
         for number in range(looks):
             if self.is_over or self.at_bound:
                 return
-            order = self._start(size, (0, 1, 2)[number % 3], number)
+            order = self._start(size, (2, 1, 0)[number % 3], number)  # list rules take longest
             if order is not None:
                 self.offer_order(size, order, better=True)
 
@@ -225,6 +225,6 @@ class PeriodSearch:
     def _projected(self, size: int, number: int, dice: Random) -> tuple[list[float], float] | None:
         """The middle of a schedule by list rules, or of the best schedule that the search knows."""
         if self._lists is None:
-            self._lists = list_timetables(self.search.blocks, LISTS)
+            self._lists = list_timetables(self.search.blocks, LISTS, lambda: self.is_over)
         known = self._lists + ([] if self.search.best is None else [self.search.best])
         return projection(known[number // 4 % len(known)], size, dice) if known else None

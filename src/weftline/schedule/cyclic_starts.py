@@ -8,6 +8,7 @@ reads a few micro-batches from the middle of a finished schedule.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from weftline.problem.blocks import Blocks
@@ -16,6 +17,8 @@ from weftline.simulate import Orders, Timetable, simulate_schedule
 
 __all__ = ["compaction", "list_timetables", "modulo_placement", "projection"]
 
+MOST_VARIANTS = 48
+"""List rules that are tried."""
 MOST_OPERATIONS = 6000
 """Of a schedule that is made to be projected."""
 MOST_LOOKS = 64
@@ -99,12 +102,15 @@ def compaction(blocks: Blocks, copies: int, length: int, dice: Random) -> list[f
     return starts
 
 
-def list_timetables(blocks: Blocks, most: int) -> list[Timetable]:
+def list_timetables(blocks: Blocks, most: int, is_over: Callable[[], bool]) -> list[Timetable]:
     """Long schedules of the best list rules, to be projected."""
     count = max(12, min(6 * len(blocks.devices) + 24, MOST_OPERATIONS // blocks.n))
     run = ListRun(blocks, count)
     made: dict[int, Orders] = {}
-    for rules in list_variants(blocks, count):
+    variants = list_variants(blocks, count)
+    for rules in variants[:: -(-len(variants) // MOST_VARIANTS)]:
+        if is_over():
+            break
         makespan = run.run(rules)
         if makespan >= 0:
             made.setdefault(makespan, run.orders())

@@ -24,7 +24,7 @@ def prepare() -> None:
     """Once per process."""
     from weftline.schedule import schedulers
 
-    blocks = make_shape("vshape", 4).with_memory(3)  # its makespan does not reach the bound, so nobody ends at once
+    blocks = make_shape("finetune", 4).with_memory(4)  # neither period nor makespan reach their bounds at once
     for method in METHODS:
         for _ in range(CALLS):
             begun = monotonic()

@@ -39,7 +39,7 @@ class ScheduleSearch(Budget):
     from_arrival: bool = False
     """Judge by the largest latency of a micro-batch after its arrival, which is its last block (`with_arrivals`)."""
     wants_period: bool = False
-    """Not over before the least period is proved too (or a limit is reached), where a pattern can repeat at all."""
+    """Not over before the period reaches its bound (or a limit is reached), where a pattern can repeat at all."""
     settle: bool = False
     """Nobody set a limit: end when nothing has become better for a while."""
     keep: int = 0
@@ -106,12 +106,18 @@ class ScheduleSearch(Budget):
         return timetable.device_span if self.device_span else timetable.makespan
 
     @property
+    def period_at_bound(self) -> bool:
+        """No pattern of any number of micro-batches is better; a proof may be of a smaller class."""
+        known = self.repetend is not None and self.period_bound is not None
+        return known and self.repetend.period <= self.period_bound  # type: ignore[union-attr, operator]
+
+    @property
     def stopped_by(self) -> str:
         """The stop rule that has fired, or nothing."""
-        searching = self.wants_period and self.blocks.balanced and not self.period_proved
+        searching = self.wants_period and self.blocks.balanced and not self.period_at_bound
         fired = self.rule(None if self.best is None or searching else self.value(self.best), self.bound)
         if not fired and self.settle and self.best is not None:
-            quiet = max(QUIET_SECONDS, QUIET_SHARE * self.seconds) * (2 if searching else 1)
+            quiet = max(QUIET_SECONDS, QUIET_SHARE * self.seconds) * (1.3 if searching else 1)
             fired = "settled" if self.seconds - self.improved > quiet else ""
         return fired or ("" if self.parent is None else self.parent.stopped_by)
 
