@@ -24,8 +24,9 @@ from weftline.simulate import Timetable, schedule_violations, simulate_schedule
 
 __all__ = ["ScheduleSearch", "Scheduler"]
 
-QUIET_SECONDS, QUIET_SHARE = 2.0, 0.65
-"""Without limits: nothing became better for so long, and for this share of all the time."""
+QUIET_SECONDS, PERIOD_SECONDS, QUIET_SHARE = 2.0, 15.0, 0.65
+"""Without limits: nothing became better for so long (longer while the period is above its bound), and for this share of
+all the time."""
 
 
 @dataclass
@@ -117,7 +118,7 @@ class ScheduleSearch(Budget):
         searching = self.wants_period and self.blocks.balanced and not self.period_at_bound
         fired = self.rule(None if self.best is None or searching else self.value(self.best), self.bound)
         if not fired and self.settle and self.best is not None:
-            quiet = max(QUIET_SECONDS, QUIET_SHARE * self.seconds) * (1.3 if searching else 1)
+            quiet = max(PERIOD_SECONDS if searching else QUIET_SECONDS, QUIET_SHARE * self.seconds)
             fired = "settled" if self.seconds - self.improved > quiet else ""
         return fired or ("" if self.parent is None else self.parent.stopped_by)
 
