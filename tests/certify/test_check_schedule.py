@@ -68,6 +68,13 @@ TAMPERS: dict[str, Tamper] = {
     "an earlier start in the repetend": lambda s: s["repetend"]["scaled_starts"].__setitem__(3, 0),
     "another lag": lambda s: s["repetend"]["lags"].__setitem__(5, s["repetend"]["lags"][5] + 1),
     "a repetend without a block": lambda s: s["repetend"]["orders"][0].pop(),
+    "another number for the period": lambda s: s.update(period=0.001),
+    "another number for its bound": lambda s: s.update(period_bound=5),
+    "another number for the length": lambda s: s["repetend"].update(length=1),
+    "a repetend for one device": lambda s: s["repetend"].update(orders=s["repetend"]["orders"][:1]),
+    "other limits beside the blocks": lambda s: s.update(memory_limit=[999] * 4),
+    "proved without a reason": lambda s: s.update(period_proved=True, period_proof=""),
+    "too many devices": lambda s: s["blocks"].update(devices=10**9),
     "other spans": lambda s: s["blocks"]["blocks"][1].update(span=2),
     "another micro-batch": lambda s: s["actions"][0][0].update(micro_batch=4),
 }

@@ -56,6 +56,8 @@ def test_ids_may_be_any_numbers() -> None:
         ({"edges": [[7, 3], [3, 7]]}, "circle"),
         ({"edges": [[7, 7]]}, "two blocks"),
         ({"extra": 1}, "extra"),
+        ({"devices": [{"id": "a", "link": True}, {"id": "b", "link": True}]}, "links"),
+        ({"devices": [{"id": "a", "link": True}, {"id": "b"}]}, "a link holds no memory"),
     ],
 )
 def test_wrong_files_are_refused(change: dict[str, object], message: str) -> None:
@@ -76,6 +78,7 @@ def test_wrong_files_are_refused(change: dict[str, object], message: str) -> Non
         {"memory": [1, 2]},
         {"memory": 2**60},
         {"id": 3},
+        {"stage": 2**40},
         {"span": 1.5},
     ],
 )
@@ -99,6 +102,6 @@ def test_limits_are_one_or_one_for_each_device() -> None:
     """Tests that links keep having no limit."""
     blocks = make_shape("vshape", 3)
     assert [lane.memory for lane in blocks.with_memory([1, 2, 3]).devices] == [1, 2, 3]
-    for wrong in ([1, 2], -1):
+    for wrong in ([1, 2], -1, 10**23):
         with pytest.raises(InputError):
             blocks.with_memory(wrong)

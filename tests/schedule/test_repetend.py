@@ -32,6 +32,13 @@ def test_unrolled_pattern_keeps_period_and_memory() -> None:
     assert all(len(order) == 2 * 8 for order in found[-1].orders)
 
 
+def test_long_lags_cost_nothing() -> None:
+    """Tests that a pattern whose blocks lie far apart is unrolled without room for the windows between."""
+    blocks = make_shape("vshape", 2)
+    far = repetend_of_starts(blocks, 1, Fraction(4), [*STARTS[:3], STARTS[3] + 4 * 10**12])
+    assert unroll(blocks, far, 3)[0].tolist() == [0, 4, 8, 3, 7, 11]
+
+
 def test_patterns_of_several_micro_batches() -> None:
     """Tests that two copies take turns, and that a number of micro-batches that is no multiple is unrolled too."""
     blocks = make_shape("vshape", 2)

@@ -58,6 +58,15 @@ def test_forks_pass_everything_on() -> None:
     assert not whole.period_proved
 
 
+def test_a_gap_that_was_asked_for_ends_the_search() -> None:
+    """Tests that whoever asks for a gap of the value does not wait for the period."""
+    search = ScheduleSearch(BLOCKS, 2, wants_period=True, gap=0.1)
+    search.offer_bound(11, "load")
+    search.offer_period_bound(Fraction(3), "load")
+    search.offer_repetend(PATTERN)
+    assert search.stopped_by == "gap"
+
+
 def test_it_is_over_when_value_and_period_are_known() -> None:
     """Tests that a search for the period goes on after the best order is found, and one for the order does not."""
     for wants in (False, True):

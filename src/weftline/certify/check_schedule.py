@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 __all__ = ["Refusal", "Unreadable", "Verdict", "bound_of", "check", "main", "period_bound_of"]
 
 MAX_BYTES = 1 << 30
+MAX_BLOCKS, MAX_DEVICES = 20_000, 4_096
 CHECKS = ("blocks hash", "order and exclusivity", "memory", "makespan", "repetend", "bound")
 VALUES = {"makespan": "makespan", "device-span": "device_span", "latency": "latency"}
 """Objective -> field that holds the value."""
@@ -63,6 +64,8 @@ class _Question:
         need(len(self.place) == len(rows) > 0, "blocks", "ids of blocks must differ")
         self.n = len(rows)
         lanes = file["devices"]
+        count = lanes if isinstance(lanes, int) else len(lanes)
+        need(1 <= count <= MAX_DEVICES and self.n <= MAX_BLOCKS, "blocks", "too many blocks or devices, or none")
         self.lanes: list[dict[str, Any]] = [{"id": str(d)} for d in range(lanes)] if isinstance(lanes, int) else lanes
         self.span = [row["span"] for row in rows]
         self.devices = [list(row["devices"]) for row in rows]
@@ -77,6 +80,7 @@ class _Question:
                 "blocks",
                 "a block is on a device that is not there",
             )
+        need(all(len(edge) in (2, 3) for edge in file.get("edges", [])), "blocks", "an edge has two or three numbers")
         self.edges = [
             (self.place[edge[0]], self.place[edge[1]], edge[2] if len(edge) > 2 else 0)
             for edge in file.get("edges", [])
@@ -148,6 +152,10 @@ def check(schedule: dict[str, Any]) -> Verdict:
         _check_repetend(schedule, question)
         bound, period = bound_of(schedule), period_bound_of(schedule)
         value = schedule[VALUES[schedule["objective"]]]
+        for field in ("period", "period_bound"):
+            need(_same(schedule[field], Fraction(schedule[f"{field}_exact"])), field, "is not its exact value")
+        need(list(schedule["memory_limit"]) == question.limit, "memory_limit", "is not that of the blocks")
+        need(bool(schedule["period_proof"]) or not schedule["period_proved"], "period_proved", "nobody says why")
         need(schedule["bound"] <= value, "bound", "the bound is above the value")
         need(abs(schedule["gap"] - (value - schedule["bound"]) / value) < 1e-9, "gap", "is not that of value and bound")
         need(schedule["proof"] != "proved" or bound >= schedule["bound"], "proof", f"only {bound} can be re-computed")
@@ -162,6 +170,10 @@ def check(schedule: dict[str, Any]) -> Verdict:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
         raise Unreadable("format", f"a field is missing or has another form: {error!r}") from error
     return Verdict(schedule["objective"], value, min(bound, value), str(period), CHECKS)
+
+
+def _same(number: float | int, exact: Fraction) -> bool:
+    return number == (int(exact) if exact.denominator == 1 else float(exact))
 
 
 def _check_hash(schedule: dict[str, Any]) -> None:
@@ -231,6 +243,8 @@ def _check_repetend(schedule: dict[str, Any], question: _Question) -> None:
         return
     copies, scale, length = file["micro_batches"], file["scale"], file["scaled_length"]
     need(copies >= 1 and scale >= 1 and length >= 1, "repetend", "has no length")
+    need(_same(file["length"], Fraction(length, scale)), "repetend", "its length is not its exact length")
+    need(len(file["orders"]) == len(question.lanes), "repetend", "needs an order for every device")
     need(Fraction(length, scale * copies) == Fraction(schedule["period_exact"]), "period", "is not the repetend's")
     n, starts, lags = question.n, file["scaled_starts"], file["lags"]
     need(len(starts) == len(lags) == n * copies, "repetend", "needs a start and a lag for every copy")

@@ -30,6 +30,9 @@ __all__ = ["find_scheduler", "make_schedule"]
 
 MAX_SEED = 2**31 - 1
 MAX_OPERATIONS = 2_000_000
+MAX_SUM = 2**60
+SELF_CHECKED = 200_000
+"""Operations up to which a schedule is checked before it is handed out."""
 TIME_LIMIT = 60.0
 
 
@@ -65,8 +68,7 @@ def make_schedule(
     """
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
-    if not 1 <= micro_batches <= MAX_OPERATIONS // blocks.n:
-        raise UsageError(f"1 to {MAX_OPERATIONS // blocks.n} micro-batches of {blocks.n} blocks can be planned")
+    _check_size(blocks, micro_batches)
     if arrivals is not None:
         blocks = with_arrivals(blocks, arrivals)
         solver = "least-latency" if solver == "auto" else solver
@@ -105,9 +107,8 @@ def make_schedule(
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
     stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
-    provenance = ScheduleProvenance(
-        __version__, "", dict(inputs), tuple(argv), seed, search.time_limit, work_limit, search.gap
-    )
+    limit = TIME_LIMIT if free else time_limit
+    provenance = ScheduleProvenance(__version__, "", dict(inputs), tuple(argv), seed, limit, work_limit, search.gap)
     with uninterrupted():
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
 
@@ -128,16 +129,35 @@ def _bound(search: ScheduleSearch) -> tuple[int, str]:
     return known(search.blocks, search.micro_batches)
 
 
+def _check_size(blocks: Blocks, micro_batches: int) -> None:
+    """Numbers stay whole and exact: sums of all times and of all memory must fit."""
+    if not 1 <= micro_batches <= MAX_OPERATIONS // blocks.n:
+        raise UsageError(f"1 to {MAX_OPERATIONS // blocks.n} micro-batches of {blocks.n} blocks can be planned")
+    time = sum(block.span for block in blocks.blocks) + sum(lag for _, _, lag in blocks.edges)
+    memory = sum(abs(change) for block in blocks.blocks for change in block.memory)
+    if micro_batches * max(time, memory) >= MAX_SUM:
+        raise UsageError("the times or the memory of all micro-batches together exceed 2^60; use a larger unit")
+
+
 def check_memory(blocks: Blocks) -> None:
-    """What no order can fit is said at once: one block needs more than its device has."""
-    for block in blocks.blocks:
-        for device, change in zip(block.devices, block.memory, strict=True):
-            lane = blocks.devices[device]
-            if not lane.link and change > lane.memory:
-                raise InfeasibleError(
-                    f"block {block.name!r} needs {change} memory on device {lane.id!r}, which has {lane.memory}",
-                    proved=True,
-                )
+    """What no order can fit is said at once: a block needs more than there is, and memory comes back only after it."""
+    for device, lane in enumerate(blocks.devices):
+        change = {i: b.memory[b.devices.index(device)] for i, b in enumerate(blocks.blocks) if device in b.devices}
+        large = [i for i in change if change[i] > lane.memory]
+        later = _descendants(blocks, large)
+        if large and all(i in later for i in change if change[i] < 0):
+            name, needs = blocks.blocks[large[0]].name, change[large[0]]
+            raise InfeasibleError(
+                f"block {name!r} needs {needs} memory on device {lane.id!r}, which has {lane.memory}", proved=True
+            )
+
+
+def _descendants(blocks: Blocks, first: list[int]) -> set[int]:
+    found, table = set(first), blocks.table
+    for i in table.order.tolist():
+        if any(int(j) in found for j in table.before_of[table.before_ptr[i] : table.before_ptr[i + 1]]):
+            found.add(i)
+    return found - set(first)
 
 
 def _chosen(search: ScheduleSearch, robust: Noise | None) -> Timetable:
@@ -190,7 +210,7 @@ def _assemble(
         device_span_bubble=found.device_span_bubble,
         peak_memory=found.peak_memory,
         memory_limit=tuple(None if d.link or d.memory >= UNLIMITED else d.memory for d in blocks.devices),
-        latency=value if search.from_arrival else max(found.latency(m) for m in range(search.micro_batches)),
+        latency=value if search.from_arrival else found.longest_latency,
         robust=noise,
         solver=search.solver,
         seconds=None if search.work_limit is not None else round(search.seconds, 3),
@@ -203,6 +223,8 @@ def _assemble(
     )
     plain = msgspec.to_builtins(made)
     made = msgspec.structs.replace(made, proof="proved" if check_schedule.bound_of(plain) >= bound else "claimed")
+    if search.micro_batches * blocks.n > SELF_CHECKED:
+        return made
     try:
         check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
     except check_schedule.Refusal as refusal:

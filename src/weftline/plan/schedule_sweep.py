@@ -88,6 +88,8 @@ def sweep_memory(
         period = Fraction(found.period_exact)
         rows.append(MemoryRow(limit, found, least is None or period < least))
         least = period if least is None else min(least, period)
+        if found.stopped_by == "interrupted":
+            break
     if least is None:
         raise InfeasibleError(f"nothing fits in memory {wanted[-1]}")
     return MemorySweep(tuple(rows))

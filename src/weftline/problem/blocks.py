@@ -108,8 +108,8 @@ class Blocks:
         """The same with a memory limit for every device, or one for each; links have none."""
         count = sum(not lane.link for lane in self.devices)
         limits = [limit] * count if isinstance(limit, int) else list(limit)
-        if len(limits) != count or min(limits) < 0:
-            raise InputError(f"a memory limit is one number >= 0, or one for each of the {count} devices")
+        if len(limits) != count or not 0 <= min(limits) <= max(limits) <= UNLIMITED:
+            raise InputError(f"a memory limit is one number from 0 to 2^62, or one for each of the {count} devices")
         left = iter(limits)
         return replace(self, devices=tuple(d if d.link else replace(d, memory=next(left)) for d in self.devices))
 
@@ -165,6 +165,8 @@ class Blocks:
     def _check(self, where: str) -> None:
         if not 1 <= self.n <= MOST_BLOCKS or not 1 <= len(self.devices) <= MOST_DEVICES:
             raise InputError(f"needs 1 to {MOST_BLOCKS} blocks and 1 to {MOST_DEVICES} devices", where=where)
+        if all(lane.link for lane in self.devices):
+            raise InputError("all devices are links, so nothing computes", where=where)
         if len(self.edges) > MOST_EDGES:
             raise InputError(f"has more than {MOST_EDGES} edges", where=where)
         for i, block in enumerate(self.blocks):
@@ -179,6 +181,10 @@ class Blocks:
                 raise InputError(f"devices are 0..{len(self.devices) - 1}", where=place)
             if len(block.memory) != len(block.devices) or max(map(abs, block.memory)) > MOST:
                 raise InputError("memory is one change for each of its devices, within limits", where=place)
+            if any(m for d, m in zip(block.devices, block.memory, strict=True) if self.devices[d].link):
+                raise InputError("a link holds no memory", where=place)
+            if not -1 <= block.stage < MOST_BLOCKS:
+                raise InputError(f"stage must be -1 to {MOST_BLOCKS - 1}", where=place)
         for source, target, lag in self.edges:
             if not (0 <= source < self.n and 0 <= target < self.n) or source == target:
                 raise InputError(f"edge {source} -> {target} does not join two blocks", where=where)

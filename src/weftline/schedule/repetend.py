@@ -79,12 +79,14 @@ def _change(blocks: Blocks, copy: int, device: int) -> int:
 def unroll(blocks: Blocks, repetend: Repetend, micro_batches: int) -> Orders:
     """The pattern for a given number of micro-batches: windows one after another, without what lies outside."""
     n, u = blocks.n, repetend.micro_batches
-    windows = -(-micro_batches // u) + max(repetend.lags)
+    turns = np.arange(-(-micro_batches // u), dtype=np.int64)[:, None]
     rows: list[Ints] = []
     for order in repetend.orders:
         row = np.array(order, np.int64)
         lag = np.array([repetend.lags[copy] for copy in order], np.int64)
-        micro = u * (np.arange(windows)[:, None] - lag[None, :]) + row[None, :] // n
-        operation = micro * n + row[None, :] % n
-        rows.append(operation[(micro >= 0) & (micro < micro_batches)])
+        micro = u * turns + row // n
+        place = np.broadcast_to(np.arange(len(row)), micro.shape)
+        sequence = np.lexsort((place.ravel(), (turns + lag).ravel()))  # by window, then by place in the window
+        micro, operation = micro.ravel()[sequence], (micro * n + row % n).ravel()[sequence]
+        rows.append(operation[micro < micro_batches])
     return tuple(rows)

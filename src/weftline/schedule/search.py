@@ -116,7 +116,8 @@ class ScheduleSearch(Budget):
     def stopped_by(self) -> str:
         """The stop rule that has fired, or nothing."""
         searching = self.wants_period and self.blocks.balanced and not self.period_at_bound
-        fired = self.rule(None if self.best is None or searching else self.value(self.best), self.bound)
+        waits = searching and not self.gap  # who asks for a gap means the value alone
+        fired = self.rule(None if self.best is None or waits else self.value(self.best), self.bound)
         if not fired and self.settle and self.best is not None:
             quiet = max(PERIOD_SECONDS if searching else QUIET_SECONDS, QUIET_SHARE * self.seconds)
             fired = "settled" if self.seconds - self.improved > quiet else ""

@@ -77,11 +77,11 @@ class Timetable:
         """The largest idle time between a device's first start and last end."""
         return max(self._idle(list(self.device_spans)))
 
-    def latency(self, micro_batch: int) -> int:
-        """From the first start of a micro-batch to its last end."""
-        n = self.blocks.n
-        part = slice(micro_batch * n, (micro_batch + 1) * n)
-        return int(self.end[part].max() - self.start[part].min())
+    @property
+    def longest_latency(self) -> int:
+        """From the first start of a micro-batch to its last end, of the slowest one."""
+        shape = self.micro_batches, self.blocks.n
+        return int((self.end.reshape(shape).max(axis=1) - self.start.reshape(shape).min(axis=1)).max())
 
     def latency_after(self, block: int) -> int:
         """The longest time from the end of a block to the last end of its micro-batch."""

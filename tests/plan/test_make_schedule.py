@@ -1,0 +1,65 @@
+"""Tests of the whole way from blocks to a certified schedule."""
+
+from __future__ import annotations
+
+import pytest
+
+from weftline.errors import InfeasibleError, UsageError
+from weftline.plan import make_schedule as room
+from weftline.plan.make_schedule import make_schedule
+from weftline.plan.schedule_file import Schedule, schedule_to_json
+from weftline.plan.schedule_sweep import read_limits, sweep_memory
+from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.schedule.noise import Noise
+from weftline.schedule.shapes import make_shape
+
+
+def test_memory_that_is_given_first_can_be_taken() -> None:
+    """Tests that a block larger than the limit is possible where another gives memory before it, and not otherwise."""
+    blocks = [Block("F", 1, (0,), (-1,), "F"), Block("B", 1, (0,), (1,), "B")]
+    found = make_schedule(Blocks.of("x", [Lane("a", 0)], blocks, [(0, 1)]), 6, work_limit=20)
+    assert (found.makespan, found.peak_memory) == (12, (0,))
+    with pytest.raises(InfeasibleError, match="'B' needs 1 memory") as refused:
+        make_schedule(Blocks.of("x", [Lane("a", 0)], blocks, [(1, 0)]), 6, work_limit=20)
+    assert refused.value.proved
+
+
+def test_sums_that_do_not_fit_are_refused() -> None:
+    """Tests that spans or counts that would overflow are a usage error."""
+    huge = Blocks.of("x", [Lane("a")], [Block("F", 2**46, (0,), (0,))], [])
+    with pytest.raises(UsageError, match="2\\^60"):
+        make_schedule(huge, 140_000, work_limit=5)
+    with pytest.raises(UsageError, match="micro-batches"):
+        make_schedule(huge, 10**9, work_limit=5)
+
+
+def test_noise_chooses_among_the_best(tmp_path) -> None:
+    """Tests that a robust schedule names its percentile, and that a file survives being written and read."""
+    found = make_schedule(make_shape("linear", 3).with_memory(6), 6, work_limit=60, robust=Noise(draws=20))
+    assert found.robust is not None
+    assert found.robust["p95"] >= found.makespan
+    found.save(tmp_path / "s.json")
+    assert schedule_to_json(Schedule.load(tmp_path / "s.json")) == schedule_to_json(found)
+
+
+def test_a_sweep_ends_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that Ctrl-C keeps the rows so far and begins no other."""
+    from weftline.plan import schedule_sweep
+
+    def interrupted(*arguments: object, **options: object) -> Schedule:
+        import msgspec
+
+        return msgspec.structs.replace(room.make_schedule(*arguments, **options), stopped_by="interrupted")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(schedule_sweep, "make_schedule", interrupted)
+    found = sweep_memory(make_shape("vshape", 2), 3, "1,2,3", work_limit=5, solver="list")
+    assert [row.memory for row in found.rows] == [1]
+
+
+def test_limits_of_a_sweep() -> None:
+    """Tests the two ways to write limits, and what is refused."""
+    assert read_limits("2..4") == [2, 3, 4]
+    assert read_limits("8,2,2") == [2, 8]
+    for wrong in ("4..2", "a", "1..100000", ""):
+        with pytest.raises(UsageError):
+            read_limits(wrong)
