@@ -16,8 +16,8 @@ from weftline.partition.prepare import prepare as prepare_partition
 from weftline.place.coarse import search_coarse
 from weftline.place.prepare import prepare as prepare_place
 from weftline.plan.baselines import baseline_values
+from weftline.plan.certificate import searching_time, uninterrupted
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
-from weftline.plan.uninterrupted import uninterrupted
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, find_solver
@@ -79,7 +79,7 @@ def make_plan(
     _prepare(problem.rules.objective)  # kernels are compiled or loaded before the clock begins
     search = Search(
         problem,
-        time_limit=time_limit,
+        time_limit=None if time_limit is None else searching_time(time_limit, len(problem.graph.ops)),
         work_limit=work_limit,
         gap=gap,
         seed=seed,

@@ -15,8 +15,8 @@ from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.bounds.period import period_bound
 from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.plan.certificate import searching_time, uninterrupted
 from weftline.plan.schedule_file import Action, RepetendFile, Schedule, ScheduleProvenance, exact
-from weftline.plan.uninterrupted import uninterrupted
 from weftline.problem import UNLIMITED, Blocks
 from weftline.problem.blocks_json import BlocksFile, blocks_to_file
 from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
@@ -75,12 +75,13 @@ def make_schedule(
     chosen = find_scheduler(solver)
     prepare()  # kernels are compiled or loaded before the clock begins
     free = time_limit is None and work_limit is None
+    limit = TIME_LIMIT if free else time_limit
     search = ScheduleSearch(
         blocks,
         micro_batches,
         device_span=device_span,
         from_arrival=arrivals is not None,
-        time_limit=TIME_LIMIT if free else time_limit,
+        time_limit=None if limit is None else searching_time(limit, micro_batches * blocks.n),
         work_limit=work_limit,
         settle=free,
         wants_period=solver in ("auto", "cyclic", "least-latency"),
@@ -107,7 +108,6 @@ def make_schedule(
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
     stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
-    limit = TIME_LIMIT if free else time_limit
     provenance = ScheduleProvenance(__version__, "", dict(inputs), tuple(argv), seed, limit, work_limit, search.gap)
     with uninterrupted():
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)

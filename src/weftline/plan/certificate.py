@@ -1,4 +1,4 @@
-"""Ctrl-C waits while an answer that is already found is being certified and written."""
+"""The end of a search: time for the certificate is set aside, and Ctrl-C waits while it is made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["uninterrupted"]
+__all__ = ["searching_time", "uninterrupted"]
+
+PER_OP = 5e-5
+"""Seconds for the certificate of a large answer, for each op or operation in it."""
+
+
+def searching_time(time_limit: float, operations: int) -> float:
+    """What is left of a time limit for the search, half of it at least."""
+    return max(time_limit / 2, time_limit - PER_OP * operations)
 
 
 @contextmanager
