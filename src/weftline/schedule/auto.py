@@ -24,7 +24,7 @@ from weftline.simulate import Orders
 __all__ = ["SCHEDULER"]
 
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.3
-"""For list rules, and then for the period alone: seconds at most, and share of the time at most."""
+"""For the period alone, and then for list rules: seconds at most, and share of the time at most."""
 PERIOD_SHARE = 0.5
 """Of the time, for the period at most."""
 SLICE, SHARE, LONGER = 1.5, 0.15, 2.0
@@ -33,12 +33,18 @@ SLICE, SHARE, LONGER = 1.5, 0.15, 2.0
 
 def _solve(search: ScheduleSearch) -> None:
     search.wants_period = True
+    in_turn = search.work_limit is not None and search.time_limit is None
+    if not in_turn:  # the period alone for a moment, since it is often quick
+        with suppress(InfeasibleError):
+            _period(search, _part(search, FIRST_SECONDS), None)
+    if search.is_over:
+        return
     _offer_classics(search)
     with suppress(InfeasibleError):  # others may fit into memory where list scheduling does not
         search.run(LIST, wants_period=False, seconds=_part(search, FIRST_SECONDS))
     if search.is_over:
         return
-    if search.work_limit is not None and search.time_limit is None:
+    if in_turn:
         _in_turn(search)
     else:
         _side_by_side(search)
@@ -48,7 +54,8 @@ def _solve(search: ScheduleSearch) -> None:
 
 def _offer_classics(search: ScheduleSearch) -> None:
     for name, orders in classic_schedules(search.blocks, search.micro_batches).items():
-        search.reached[name] = search.offer(orders)
+        if search.best is None or not search.is_over:
+            search.reached[name] = search.offer(orders)
 
 
 def _in_turn(search: ScheduleSearch) -> None:
@@ -63,11 +70,7 @@ def _in_turn(search: ScheduleSearch) -> None:
 
 
 def _side_by_side(search: ScheduleSearch) -> None:
-    """The period alone for a moment, since it is often quick; then members in threads, whose kernels run at once."""
-    with suppress(InfeasibleError):
-        _period(search, _part(search, FIRST_SECONDS), None)
-    if search.is_over:
-        return
+    """Members work in threads; their kernels release the interpreter."""
     crash: list[BaseException] = []
 
     def work(member: int) -> None:
