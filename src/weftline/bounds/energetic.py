@@ -7,6 +7,7 @@ refuted by itself, so the search for it may be rough. Claimed, not proved: the p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +62,13 @@ def part_windows(part: Part, horizon: int = NEVER) -> Windows | None:
     return None if found.stuck >= 0 else found
 
 
-def refute(part: Part, horizon: int, *, levels: int = LEVELS, seconds: float = 10.0) -> bool:
-    """True if nothing ends by the horizon. (A row holds only up to the horizon, so there is no bound but this one.)"""
+def refute(
+    part: Part, horizon: int, *, levels: int = LEVELS, seconds: float = 10.0, stop: Callable[[], bool] | None = None
+) -> bool:
+    """True if nothing ends by the horizon; `stop` ends the search without an answer.
+
+    (A row holds only up to the horizon, so there is no bound but this one.)
+    """
     if horizon < 0:
         return True
     found = part_windows(part, horizon)
@@ -92,17 +98,26 @@ def refute(part: Part, horizon: int, *, levels: int = LEVELS, seconds: float = 1
             np.concatenate([values, more[2]]),
         ),
         seconds=seconds,
+        stop=stop,
     )
     return answer.value > 1 + ROOM
 
 
-def least_end(part: Part, low: int, high: int, *, near: float = NEAR, levels: int = LEVELS) -> int:
+def least_end(
+    part: Part,
+    low: int,
+    high: int,
+    *,
+    near: float = NEAR,
+    levels: int = LEVELS,
+    stop: Callable[[], bool] | None = None,
+) -> int:
     """A lower bound on the end of everything between two numbers: `low` holds already, above `high` nothing matters."""
-    if refute(part, high, levels=levels):
+    if refute(part, high, levels=levels, stop=stop):
         return high + 1
-    while high - low > near * high:
+    while high - low > near * high and not (stop is not None and stop()):
         middle = (low + high) // 2
-        if refute(part, middle, levels=levels):
+        if refute(part, middle, levels=levels, stop=stop):
             low = middle + 1
         else:
             high = middle

@@ -6,8 +6,12 @@ Simplified: floating point; a caller that claims a bound leaves room for roundin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +19,8 @@ from numpy.typing import NDArray
 __all__ = ["Answer", "Program", "minimise"]
 
 Floats = NDArray[np.float64]
+SMALL, POLL = 3_000, 0.05
+"""Entries up to which a program is solved in no time; seconds between two looks at `stop` while a larger one is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +48,8 @@ class Answer:
     """Change of the value per unit of a row's limit."""
 
 
-def minimise(program: Program, *, seconds: float = 20.0) -> Answer:
-    """Solve; a program that is not solved in time has value minus infinity, which proves nothing."""
+def minimise(program: Program, *, seconds: float = 20.0, stop: Callable[[], bool] | None = None) -> Answer:
+    """Solve; a program that is not solved in time, or before `stop` says so, has value minus infinity: no proof."""
     from ortools.math_opt import model_pb2
     from ortools.math_opt.python import mathopt
 
@@ -65,7 +71,8 @@ def minimise(program: Program, *, seconds: float = 20.0) -> Answer:
     proto.objective.linear_coefficients.values.extend(program.cost[used].tolist())
     model = mathopt.Model.from_model_proto(proto)
     limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
-    result = mathopt.solve(model, mathopt.SolverType.GLOP, params=limits)
+    with _interrupter(stop if len(key) > SMALL else None) as interrupter:
+        result = mathopt.solve(model, mathopt.SolverType.GLOP, params=limits, interrupter=interrupter)
     reason = result.termination.reason
     nothing = np.zeros(0)
     if reason == mathopt.TerminationReason.INFEASIBLE:
@@ -76,3 +83,28 @@ def minimise(program: Program, *, seconds: float = 20.0) -> Answer:
     solution = np.array(result.variable_values(variables)) if variables else nothing
     prices = np.array(result.dual_values(constraints)) if constraints else nothing
     return Answer(float(result.objective_value()), solution, prices)
+
+
+@contextmanager
+def _interrupter(stop: Callable[[], bool] | None) -> Iterator[Any]:
+    """What ends a solver as soon as `stop` says so: a thread looks again and again, since the solver does not."""
+    if stop is None:
+        yield None
+        return
+    from ortools.util.python.solve_interrupter import SolveInterrupter
+
+    interrupter, ended = SolveInterrupter(), Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL):
+            if stop():
+                interrupter.interrupt()
+                return
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield interrupter
+    finally:
+        ended.set()
+        watcher.join()

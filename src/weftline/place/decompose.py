@@ -161,10 +161,10 @@ class Decomposition:
         part = segment.part.at(segment.ends(k, j))
         if arc.stage == OPEN:
             self._try_simple(segment, arc, k, j)
-            self._bound(arc, part, slack, ROUGHLY)
+            self._bound(arc, part, slack, ROUGHLY, stop)
             arc.stage = ROUGH
         elif arc.stage == ROUGH:
-            self._bound(arc, part, slack, NEAR)
+            self._bound(arc, part, slack, NEAR, stop)
             arc.stage = BOUNDED
         elif arc.stage == BOUNDED:
             self._anneal(arc, part.table, part.leader)
@@ -173,7 +173,7 @@ class Decomposition:
             target = min(arc.high - 1, slack)
             if target < arc.low:
                 return
-            if refute(part, target, levels=FINE_LEVELS):
+            if refute(part, target, levels=FINE_LEVELS, stop=stop):
                 arc.low = target + 1
             elif len(segment.ops) <= LONGEST_BLOCK and self._calls < MOST_EXACT:
                 self._ask_cp_sat(arc, part.table, part.leader, target, stop, exact_work=exact_work)
@@ -181,9 +181,10 @@ class Decomposition:
             else:
                 arc.stage = PLANNED + len(EXACT_SECONDS)
 
-    def _bound(self, arc: Arc, part: Part, slack: int, near: float) -> None:
+    def _bound(self, arc: Arc, part: Part, slack: int, near: float, stop: Callable[[], bool]) -> None:
         if arc.low < arc.high:
-            arc.low = max(arc.low, least_end(part, arc.low, min(arc.high, max(slack, arc.low)), near=near))
+            high = min(arc.high, max(slack, arc.low))
+            arc.low = max(arc.low, least_end(part, arc.low, high, near=near, stop=stop))
 
     def _try_simple(self, segment: Segment, arc: Arc, k: int, j: int) -> None:
         """The whole block on one device."""

@@ -1,0 +1,42 @@
+"""Tests of linear programs as arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weftline.bounds.linear_program import SMALL, Program, minimise
+
+
+def _cover(columns: int, rows: int) -> Program:
+    """Each row asks for at least 1 of some random columns."""
+    random = np.random.default_rng(0)
+    chosen = random.random((rows, columns)) < 0.3
+    row, column = np.nonzero(chosen)
+    cost = random.random(columns) + 0.5
+    limits = np.ones(rows), np.full(rows, np.inf)
+    return Program(cost, np.zeros(columns), np.full(columns, np.inf), *limits, row, column, np.ones(len(row)))
+
+
+def test_value_solution_and_prices_agree() -> None:
+    """Tests that value = cost of the solution = prices of the rows, and that nothing is infeasible by mistake."""
+    program = _cover(20, 15)
+    found = minimise(program)
+    assert found.value == pytest.approx(float(program.cost @ found.solution))
+    assert found.value == pytest.approx(float(found.prices.sum()))
+
+
+def test_a_program_without_a_solution_is_infinite() -> None:
+    """Tests x <= 1 and x >= 2."""
+    one = np.ones(1)
+    places = np.zeros(1, np.int64)
+    found = minimise(Program(one, np.zeros(1), one, 2 * one, np.full(1, np.inf), places, places, one))
+    assert found.value == np.inf
+
+
+def test_a_large_program_can_be_stopped() -> None:
+    """Tests that a program that takes long ends without a proof when it is told to stop, and is solved otherwise."""
+    program = _cover(700, 700)
+    assert len(program.values) > SMALL
+    assert minimise(program, seconds=60, stop=lambda: True).value == -np.inf
+    assert minimise(program, seconds=60, stop=lambda: False).value > 0
