@@ -148,15 +148,15 @@ def test_limits_and_odd_inputs(scheduler: tessel_lazy.Scheduler) -> None:
     assert all(peak <= lane.memory for peak, lane in zip(search.best.peak_memory, late.devices, strict=True))
     lanes = [Lane("0", 3), Lane("1", 3), Lane("link", link=True)]
     row = [
-        Block("F", 2, (0,), (0,)),
-        Block("C", 1, (2,), (5,)),
+        Block("F", 2, (0,), (1,)),
+        Block("C", 1, (2,), (0,)),
         Block("F", 2, (1,), (0,)),
         Block("F", 1, (0, 1), (0, 0)),
     ]
     search = ScheduleSearch(Blocks.of("links", lanes, row[:3], [(0, 1), (1, 2)]), 5)
     with pytest.raises(InfeasibleError, match="take back"):
         scheduler.solve(search)
-    row[1] = Block("C", 1, (2,), (0,))
+    row[0] = Block("F", 2, (0,), (0,))
     search = ScheduleSearch(Blocks.of("links", lanes, row, [(0, 1), (1, 2)]), 5)
     scheduler.solve(search)
     assert search.best is not None
