@@ -93,9 +93,9 @@ def test_proof_needs_a_bound_that_can_be_seen(schedule: dict[str, Any]) -> None:
     """Tests that a bound above loads and paths may be claimed but not called proved."""
     changed = copy.deepcopy(schedule)
     changed.update(bound=changed["makespan"], gap=0.0, proof="proved")
-    if check_schedule.bound_of(changed) < changed["makespan"]:
-        with pytest.raises(check_schedule.Refusal, match="proof"):
-            check_schedule.check(changed)
+    assert check_schedule.bound_of(changed) < changed["makespan"]
+    with pytest.raises(check_schedule.Refusal, match="proof"):
+        check_schedule.check(changed)
     changed["proof"] = "claimed"
     check_schedule.check(changed)
 

@@ -31,6 +31,14 @@ def test_words_name_value_bound_and_period() -> None:
     assert str(SCHEDULE.bound) in text
 
 
+def test_proved_is_what_the_checker_sees() -> None:
+    """Tests that a period at the load is called proved, and one at a bound by memory claimed."""
+    for memory, word in ((4, "proved: "), (3, "claimed: ")):
+        found = make_schedule(make_shape("vshape", 4).with_memory(memory), 6, time_limit=5)
+        assert found.period_proved
+        assert word in schedule_words(found)[1]
+
+
 def test_the_trace_has_every_action_and_memory() -> None:
     """Tests that spans are the actions and that counters follow the memory."""
     events = json.loads(schedule_trace(SCHEDULE))["traceEvents"]

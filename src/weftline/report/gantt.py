@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from weftline.certify import check_schedule
 from weftline.plan.schedule_file import Schedule
 from weftline.report.rows import Rows
 from weftline.report.tables import text_table
@@ -89,7 +93,7 @@ def schedule_words(schedule: Schedule) -> list[str]:
         several = "es" if count > 1 else ""
         words.append(
             f"period {schedule.period_exact} per micro-batch, a repetend of {count} micro-batch{several}; "
-            f"{'proved: ' if schedule.period_proved else ''}{known}."
+            f"{_word(schedule)}{known}."
         )
     words.append(
         f"bubble {schedule.bubble}, between first and last block of a device {schedule.device_span_bubble}; "
@@ -101,6 +105,14 @@ def schedule_words(schedule: Schedule) -> list[str]:
             f"percentile of the makespan is {schedule.robust['p95']}."
         )
     return words
+
+
+def _word(schedule: Schedule) -> str:
+    """Proved is what the checker re-computes: loads. A bound by memory or a search is a claim."""
+    if not schedule.period_proved:
+        return ""
+    seen = check_schedule.period_bound_of(msgspec.to_builtins(schedule))
+    return "proved: " if Fraction(schedule.period_exact) <= seen else "claimed: "
 
 
 def _names(schedule: Schedule) -> list[str]:
