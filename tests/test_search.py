@@ -1,12 +1,14 @@
 """Tests of the search that every solver works on: what it keeps, when it stops, what it tells."""
 
+from threading import Event as Flag
+
 import numpy as np
 import pytest
 
 from weftline import partition, place
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
-from weftline.search import Event, Search, Solver, find_solver
+from weftline.search import Event, Search, Solver, compiling, find_solver
 from weftline.simulate import Loads, Timeline
 from weftline.testing.by_hand import Wire, problem_of
 
@@ -114,3 +116,20 @@ def test_registries() -> None:
         assert find_solver(solvers, "auto") is solvers["auto"]
         with pytest.raises(UsageError, match="unknown solver 'gurobi'; there are: auto, single-device"):
             find_solver(solvers, "gurobi")
+
+
+def test_long_compilation_is_announced() -> None:
+    """Tests that the user is told what a wait is for, and only if it is one."""
+    said: list[Event] = []
+    told = Flag()
+
+    def tell(event: Event) -> None:
+        said.append(event)
+        told.set()
+
+    with compiling(tell, after=60.0):
+        pass
+    assert said == []
+    with compiling(tell, after=0.0):
+        assert told.wait(20)
+    assert "compiling kernels" in said[0].message

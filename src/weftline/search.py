@@ -23,7 +23,7 @@ from weftline.plugins import load_plugins
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 
-__all__ = ["Budget", "Event", "Search", "Solver", "alarm", "best_of", "find_solver", "load_solvers"]
+__all__ = ["Budget", "Event", "Search", "Solver", "alarm", "best_of", "compiling", "find_solver", "load_solvers"]
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,19 @@ def alarm(search: Budget) -> Iterator[Ints]:
     timer.start()
     try:
         yield stop
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def compiling(on_event: Callable[[Event], None] | None, after: float = 1.0) -> Iterator[None]:
+    """Kernels are loaded or compiled inside; the user is told when that takes longer than `after` seconds."""
+    said = Event(0.0, "", None, None, "compiling kernels, once after an installation; the time limit begins later")
+    timer = Timer(after, (lambda: None) if on_event is None else (lambda: on_event(said)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
     finally:
         timer.cancel()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from weftline.errors import InfeasibleError, UsageError
+from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.plan import make_schedule as room
 from weftline.plan.make_schedule import make_schedule
 from weftline.plan.schedule_file import Schedule, schedule_to_json
@@ -42,13 +43,25 @@ def test_noise_chooses_among_the_best(tmp_path) -> None:
     assert schedule_to_json(Schedule.load(tmp_path / "s.json")) == schedule_to_json(found)
 
 
+def test_actions_that_make_no_sense_are_bad_input() -> None:
+    """Tests that a time before 0, an operation twice and one that is missing are refused, each in its words."""
+    found = make_schedule(make_shape("linear", 2), 2, work_limit=10)
+    first, *others = found.actions
+    early = msgspec.structs.replace(first[0], start=-1)
+    for row, says in (
+        ((early, *first[1:]), "before time 0"),
+        ((*first, first[0]), "exactly once"),
+        (first[1:], "exactly once"),
+    ):
+        with pytest.raises(InputError, match=says):
+            msgspec.structs.replace(found, actions=(row, *others)).timetable()
+
+
 def test_a_sweep_ends_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that Ctrl-C keeps the rows so far and begins no other."""
     from weftline.plan import schedule_sweep
 
     def interrupted(*arguments: object, **options: object) -> Schedule:
-        import msgspec
-
         return msgspec.structs.replace(room.make_schedule(*arguments, **options), stopped_by="interrupted")  # type: ignore[arg-type]
 
     monkeypatch.setattr(schedule_sweep, "make_schedule", interrupted)

@@ -20,7 +20,7 @@ from weftline.plan.certificate import searching_time, uninterrupted
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
-from weftline.search import Event, Search, Solver, find_solver
+from weftline.search import Event, Search, Solver, compiling, find_solver
 from weftline.simulate import Loads, Timeline
 
 __all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "solvers_for", "stop_rules"]
@@ -76,7 +76,8 @@ def make_plan(
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
-    _prepare(problem.rules.objective)  # kernels are compiled or loaded before the clock begins
+    with compiling(on_event):
+        _prepare(problem.rules.objective)  # before the clock begins
     search = Search(
         problem,
         time_limit=None if time_limit is None else searching_time(time_limit, len(problem.graph.ops)),

@@ -23,7 +23,7 @@ from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
 from weftline.schedule.least_latency import with_arrivals
 from weftline.schedule.noise import Noise, percentile
 from weftline.schedule.prepare import prepare
-from weftline.search import Event
+from weftline.search import Event, compiling
 from weftline.simulate import Timetable
 
 __all__ = ["find_scheduler", "make_schedule"]
@@ -73,7 +73,8 @@ def make_schedule(
         blocks = with_arrivals(blocks, arrivals)
         solver = "least-latency" if solver == "auto" else solver
     chosen = find_scheduler(solver)
-    prepare()  # kernels are compiled or loaded before the clock begins
+    with compiling(on_event):
+        prepare()  # before the clock begins
     free = time_limit is None and work_limit is None
     limit = TIME_LIMIT if free else time_limit
     search = ScheduleSearch(

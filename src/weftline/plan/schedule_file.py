@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from weftline.errors import InputError
+from weftline.errors import InputError, UsageError
 from weftline.files import write_atomically
 from weftline.problem.blocks_json import BlocksFile, blocks_of_file
 
@@ -134,8 +134,13 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
             for action in row:
                 if not (0 <= action.block < blocks.n and 0 <= action.micro_batch < self.micro_batches):
                     raise InputError("an action names a block or micro-batch that does not exist")
+                if action.start < 0:
+                    raise InputError("an action starts before time 0")
         orders = [np.array([a.micro_batch * blocks.n + a.block for a in row], np.int64) for row in self.actions]
-        return simulate_schedule(blocks, self.micro_batches, orders)
+        try:
+            return simulate_schedule(blocks, self.micro_batches, orders)
+        except UsageError as error:  # an operation twice, or not at all
+            raise InputError(str(error)) from error
 
     def save(self, path: Path | str) -> None:
         """Write sched.json."""

@@ -41,10 +41,11 @@ def least_period(search: ScheduleSearch, seconds: float | None = None, *, thread
     found = PeriodSearch(search, bound, until, threads)
     if not search.blocks.balanced:
         return found
-    found.try_serial()
     _linear(found)
     for size in SIZES:
         found.try_starts(size, LOOKS if size == 1 else 3)
+        if not found.best:
+            found.try_serial()
     _prove(found, 1, 0.25)
     _anneal(found)
     found.finish()
