@@ -7,7 +7,7 @@ reports its own value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -89,6 +89,8 @@ class Search(Budget):
     problem: Problem
     best: Timeline | Loads | None = None
     bound: Bound | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the solver's own, as the user wrote them; only those that it `takes`."""
     reached: dict[str, int | None] = field(default_factory=dict)
     """What each solver that could finish reached by itself; None = nothing within the limits."""
     _own: int | None = None
@@ -162,6 +164,8 @@ class Solver:
     """Offers candidates (and bounds) to the search until it is done or `stopped_by` says so."""
     baseline: bool = False
     """Reported beside every answer of its family."""
+    takes: tuple[str, ...] = ()
+    """Names of settings of its own, which it reads from `Search.options`."""
 
 
 @contextmanager
