@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weftline.cli.options import find_cluster, read_gap, read_seconds, read_shapes
+from weftline.cli.options import find_cluster, read_gap, read_seconds, read_settings, read_shapes
 from weftline.errors import InputError, UsageError
 
 
@@ -14,6 +14,18 @@ def test_shapes() -> None:
     for word in ("input", "input=ax3", "input=1x", "=1x2", "x=0x3", "x=-1"):
         with pytest.raises(UsageError):
             read_shapes([word])
+
+
+def test_settings() -> None:
+    """Tests pairs, values with signs in them, options of their own, and what is no setting."""
+    assert read_settings(["levels=2", "a=b=c"], preset="paper", polish=None) == {
+        "levels": "2",
+        "a": "b=c",
+        "preset": "paper",
+    }
+    for word in ("levels", "=2"):
+        with pytest.raises(UsageError, match="--set"):
+            read_settings([word])
 
 
 def test_seconds() -> None:

@@ -239,3 +239,10 @@ def test_events_improve() -> None:
     assert values == sorted(values, reverse=True)
     assert values[-1] == plan.value_ns
     assert [event.seconds for event in events] == sorted(event.seconds for event in events)
+
+
+def test_settings_that_a_solver_does_not_take_are_refused() -> None:
+    """Tests that a setting reaches only a solver that knows it."""
+    problem = random_problem(1, "latency", max_ops=4, limits=False)
+    with pytest.raises(UsageError, match="'heft' has no setting 'preset'"):
+        make_plan(problem, solver="heft", settings={"preset": "paper"})

@@ -12,7 +12,7 @@ from weftline.units import parse_ratio, parse_time
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
 
-__all__ = ["find_cluster", "read_gap", "read_seconds", "read_shapes"]
+__all__ = ["find_cluster", "read_gap", "read_seconds", "read_settings", "read_shapes"]
 
 
 def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
@@ -27,6 +27,17 @@ def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
         if 0 in shapes[name]:
             raise UsageError(f"--shape {word!r}: a dimension of 0 leaves nothing to plan")
     return shapes
+
+
+def read_settings(words: list[str], **named: str | None) -> dict[str, str]:
+    """`levels=2` -> {"levels": "2"}, with those that have an option of their own."""
+    settings: dict[str, str] = {}
+    for word in words:
+        name, is_there, value = word.partition("=")
+        if not (name and is_there):
+            raise UsageError(f"--set {word!r} is not a setting; write it like levels=2")
+        settings[name] = value
+    return settings | {name: value for name, value in named.items() if value is not None}
 
 
 def read_seconds(word: str | None) -> float | None:

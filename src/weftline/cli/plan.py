@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from weftline.cli import plan_options as given
-from weftline.cli.options import read_gap, read_seconds
+from weftline.cli.options import read_gap, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, print_json, progress
 from weftline.cli.plan_answer import list_solvers, show_plan, show_sweep
 from weftline.cli.question import Question, read_stages
@@ -38,6 +38,10 @@ def plan(
     memory: given.Memory = None,
     without: given.Without = "",
     coarsen: given.Coarsen = "none",
+    preset: given.Preset = None,
+    polish: given.Polish = None,
+    reward: given.Reward = None,
+    setting: given.Setting = None,
     output: given.Output = None,
     json: JsonFlag = False,
 ) -> None:
@@ -59,12 +63,15 @@ def plan(
         raise InputError("cannot be written: no such folder", where=str(output))
     asked_gap, (number, several) = read_gap(gap), read_stages(stages, sweep_stages)
     options = {"solver": solver, "gap": asked_gap, "time_limit": read_seconds(time), "work_limit": work, "seed": seed}
+    settings = read_settings(setting or [], preset=preset, polish=polish, reward=reward)
     rules = {"objective": objective, "runtime": runtime, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)
+    if several and settings:
+        raise UsageError("settings of a solver are for one plan, not for a sweep over stages")
     if several:
         answer: Plan | Sweep = _sweep(question, several, options)
     else:
-        answer = _plan(question, number, options)
+        answer = _plan(question, number, {**options, "settings": settings})
     best = answer.plan if isinstance(answer, Sweep) else answer
     if output is not None:
         save_plan(best, output)

@@ -16,8 +16,12 @@ __all__ = [
     "Model",
     "Objective",
     "Output",
+    "Polish",
+    "Preset",
+    "Reward",
     "Runtime",
     "Seed",
+    "Setting",
     "Shape",
     "SolverName",
     "Stages",
@@ -93,5 +97,17 @@ Coarsen = Annotated[
         "Runtime fuses in this model (both: no plan cuts a fused kernel, and it costs what one kernel costs). chains: "
         "ops in a row; coplace: an op and its only reader (both: only the search becomes smaller).",
     ),
+]
+Preset = Annotated[
+    str | None, typer.Option(help="Learned solvers: paper (as published) or weftline.  [default: weftline]")
+]
+Polish = Annotated[str | None, typer.Option(help="Learned solvers: anneal the result for so long, e.g. 5s, or off.")]
+Reward = Annotated[
+    Literal["simulated", "measured"] | None,
+    typer.Option(help="Learned solvers: what a placement is worth by the simulator, or by real runs of the model."),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the solver's own. May be repeated."),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan here.")]

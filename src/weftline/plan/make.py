@@ -61,6 +61,7 @@ def make_plan(
     seed: int = 0,
     start: Indices | None = None,
     coarsen: Indices | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
     on_event: Callable[[Event], None] | None = None,
@@ -68,7 +69,8 @@ def make_plan(
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
 
     `start` is a placement that the search is offered before its solver begins, so the plan is no worse. `coarsen` is a
-    group for every op: latency is searched with whole groups first, then op by op from there.
+    group for every op: latency is searched with whole groups first, then op by op from there. `settings` are the
+    solver's own.
     """
     gap, time_limit = stop_rules(gap, time_limit, work_limit)
     if not 0 <= seed <= MAX_SEED:
@@ -76,6 +78,7 @@ def make_plan(
     check_feasible(problem)
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
+    _check_settings(chosen, settings)
     with compiling(on_event):
         _prepare(problem.rules.objective)  # before the clock begins
     search = Search(
@@ -86,6 +89,7 @@ def make_plan(
         seed=seed,
         on_event=on_event,
         solver=solver,
+        options=settings,
     )
     bounds: list[Bound] = []
     interrupted = False
@@ -137,6 +141,13 @@ def make_plan(
             baselines=baselines,
             provenance=provenance,
         )
+
+
+def _check_settings(solver: Solver, settings: Mapping[str, str]) -> None:
+    for name in settings:
+        if name not in solver.takes:
+            known = f"it takes {', '.join(solver.takes)}" if solver.takes else "it takes none"
+            raise UsageError(f"solver {solver.name!r} has no setting {name!r}; {known}")
 
 
 def _prepare(objective: str) -> None:
