@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 __all__ = ["searching_time", "uninterrupted"]
 
-PER_OP = 5e-5
+PER_OP = 1e-4
 """Seconds for the certificate of a large answer, for each op or operation in it."""
 
 
