@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from weftline.errors import InputError, UsageError
@@ -12,7 +13,7 @@ from weftline.units import parse_ratio, parse_time
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
 
-__all__ = ["find_cluster", "read_gap", "read_seconds", "read_settings", "read_shapes"]
+__all__ = ["find_cluster", "process_begun", "read_gap", "read_seconds", "read_settings", "read_shapes"]
 
 
 def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
@@ -56,6 +57,13 @@ def read_gap(word: str | None) -> float | None:
         return None if word is None else parse_ratio(word)
     except InputError as error:
         raise UsageError(f"--gap: {error}") from error
+
+
+def process_begun() -> float:
+    """When this process was started, on the clock of `time.monotonic`: a time limit is for the whole command."""
+    import psutil
+
+    return monotonic() - max(0.0, time() - float(psutil.Process().create_time()))
 
 
 def find_cluster(word: str) -> tuple[Cluster, str]:

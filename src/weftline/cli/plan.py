@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from weftline.cli import plan_options as given
-from weftline.cli.options import read_gap, read_seconds, read_settings
+from weftline.cli.options import process_begun, read_gap, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, print_json, progress
 from weftline.cli.plan_answer import list_solvers, show_plan, show_sweep
 from weftline.cli.question import Question, read_stages
@@ -62,7 +62,14 @@ def plan(
     if output is not None and not output.parent.is_dir():
         raise InputError("cannot be written: no such folder", where=str(output))
     asked_gap, (number, several) = read_gap(gap), read_stages(stages, sweep_stages)
-    options = {"solver": solver, "gap": asked_gap, "time_limit": read_seconds(time), "work_limit": work, "seed": seed}
+    options = {
+        "solver": solver,
+        "gap": asked_gap,
+        "time_limit": read_seconds(time),
+        "work_limit": work,
+        "seed": seed,
+        "begun": process_begun(),
+    }
     settings = read_settings(setting or [], preset=preset, polish=polish, reward=reward)
     rules = {"objective": objective, "runtime": runtime, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from weftline.cli.options import read_gap, read_seconds
+from weftline.cli.options import process_begun, read_gap, read_seconds
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.cli.plan import call_arguments
 from weftline.errors import InputError, UsageError
@@ -116,6 +116,8 @@ def schedule(
         if train:
             raise UsageError("--period is for inference: add --infer")
         options["arrivals"] = period
+    if sweep_memory is None:
+        options["begun"] = process_begun()
     with progress(f"scheduling {question.name}") as tell:
         if sweep_memory is not None:
             _show_sweep(sweep(question, count, sweep_memory, on_event=tell, **options), output, json)

@@ -1,21 +1,49 @@
-"""The end of a search: time for the certificate is set aside, and Ctrl-C waits while it is made."""
+"""The ends of a search: what is left of a time limit for it, and that Ctrl-C waits while the certificate is made."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
 
-__all__ = ["searching_time", "uninterrupted"]
+from weftline.search import Event, compiling
 
+__all__ = ["Clock", "searching_time", "uninterrupted"]
+
+LOADING = 5.0
+"""Seconds; loading kernels takes one or two, compiling them a minute."""
 PER_OP = 1e-4
 """Seconds for the certificate of a large answer, for each op or operation in it."""
 
 
-def searching_time(time_limit: float, operations: int) -> float:
-    """What is left of a time limit for the search, half of it at least."""
-    return max(time_limit / 2, time_limit - PER_OP * operations)
+def searching_time(time_limit: float | None, operations: int, spent: float = 0.0) -> float | None:
+    """What is left of a time limit for the search, half of it at least; `spent` seconds are over."""
+    return None if time_limit is None else max(time_limit / 2, time_limit - spent - PER_OP * operations)
+
+
+@dataclass
+class Clock:
+    """Counts a time limit from `begun` (a reading of `time.monotonic`), but for the compilation of kernels."""
+
+    begun: float
+    on_event: Callable[[Event], None] | None
+
+    @property
+    def spent(self) -> float:
+        """Seconds of the limit that are over."""
+        return max(0.0, monotonic() - self.begun)
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Kernels are loaded inside, which counts, or compiled, which happens once and does not."""
+        before = monotonic()
+        with compiling(self.on_event):
+            yield
+        if monotonic() - before > LOADING:
+            self.begun += monotonic() - before
 
 
 @contextmanager

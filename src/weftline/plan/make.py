@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from types import MappingProxyType
 
 import msgspec
@@ -16,11 +17,11 @@ from weftline.partition.prepare import prepare as prepare_partition
 from weftline.place.coarse import search_coarse
 from weftline.place.prepare import prepare as prepare_place
 from weftline.plan.baselines import baseline_values
-from weftline.plan.certificate import searching_time, uninterrupted
+from weftline.plan.certificate import Clock, searching_time, uninterrupted
 from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
-from weftline.search import Event, Search, Solver, compiling, find_solver
+from weftline.search import Event, Search, Solver, find_solver
 from weftline.simulate import Loads, Timeline
 
 __all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "solvers_for", "stop_rules"]
@@ -64,14 +65,16 @@ def make_plan(
     settings: Mapping[str, str] = MappingProxyType({}),
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
+    begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
 
     `start` is a placement that the search is offered before its solver begins, so the plan is no worse. `coarsen` is a
     group for every op: latency is searched with whole groups first, then op by op from there. `settings` are the
-    solver's own.
+    solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`).
     """
+    clock = Clock(monotonic() if begun is None else begun, on_event)
     gap, time_limit = stop_rules(gap, time_limit, work_limit)
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
@@ -79,11 +82,11 @@ def make_plan(
     registry = solvers_for(problem.rules.objective)
     chosen = find_solver(registry, solver)
     _check_settings(chosen, settings)
-    with compiling(on_event):
-        _prepare(problem.rules.objective)  # before the clock begins
+    with clock.preparing():
+        _prepare(problem.rules.objective)
     search = Search(
         problem,
-        time_limit=None if time_limit is None else searching_time(time_limit, len(problem.graph.ops)),
+        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
         work_limit=work_limit,
         gap=gap,
         seed=seed,

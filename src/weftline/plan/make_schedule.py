@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
+from time import monotonic
 from types import MappingProxyType
 
 import msgspec
@@ -15,7 +16,7 @@ from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.bounds.period import period_bound
 from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError
-from weftline.plan.certificate import searching_time, uninterrupted
+from weftline.plan.certificate import Clock, searching_time, uninterrupted
 from weftline.plan.schedule_file import Action, RepetendFile, Schedule, ScheduleProvenance, exact
 from weftline.problem import UNLIMITED, Blocks
 from weftline.problem.blocks_json import BlocksFile, blocks_to_file
@@ -23,7 +24,7 @@ from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
 from weftline.schedule.least_latency import with_arrivals
 from weftline.schedule.noise import Noise, percentile
 from weftline.schedule.prepare import prepare
-from weftline.search import Event, compiling
+from weftline.search import Event
 from weftline.simulate import Timetable
 
 __all__ = ["find_scheduler", "make_schedule"]
@@ -56,6 +57,7 @@ def make_schedule(
     seed: int = 0,
     arrivals: int | None = None,
     robust: Noise | None = None,
+    begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
@@ -64,8 +66,10 @@ def make_schedule(
 
     With `arrivals` (inference) a micro-batch comes every so often, and the search is for the least latency. Without
     limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
-    the order with the least 95th percentile of the makespan under noise wins.
+    the order with the least 95th percentile of the makespan under noise wins. The time limit is for the whole call, or
+    counts from `begun` (a reading of `time.monotonic`).
     """
+    clock = Clock(monotonic() if begun is None else begun, on_event)
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     _check_size(blocks, micro_batches)
@@ -73,8 +77,8 @@ def make_schedule(
         blocks = with_arrivals(blocks, arrivals)
         solver = "least-latency" if solver == "auto" else solver
     chosen = find_scheduler(solver)
-    with compiling(on_event):
-        prepare()  # before the clock begins
+    with clock.preparing():
+        prepare()
     free = time_limit is None and work_limit is None
     limit = TIME_LIMIT if free else time_limit
     search = ScheduleSearch(
@@ -82,7 +86,7 @@ def make_schedule(
         micro_batches,
         device_span=device_span,
         from_arrival=arrivals is not None,
-        time_limit=None if limit is None else searching_time(limit, micro_batches * blocks.n),
+        time_limit=searching_time(limit, micro_batches * blocks.n, clock.spent),
         work_limit=work_limit,
         settle=free,
         wants_period=solver in ("auto", "cyclic", "least-latency"),

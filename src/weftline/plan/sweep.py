@@ -108,11 +108,12 @@ def sweep_stages(
     seed: int = 0,
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
+    begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Sweep:
     """Plan every number of stages; the limits are for all of them together. Ctrl-C keeps what there is."""
     gap, time_limit = stop_rules(gap, time_limit, work_limit)
-    clock = _Clock(time_limit, work_limit, len(problems.counts))
+    clock = _Clock(time_limit, work_limit, len(problems.counts), begun)
     found = _Found()
     failure: InfeasibleError | None = None
     for left, stages in zip(range(len(problems.counts), 0, -1), problems.counts, strict=True):
@@ -150,8 +151,8 @@ def sweep_stages(
 class _Clock:
     """The limits of the whole sweep."""
 
-    def __init__(self, time_limit: float | None, work_limit: int | None, searches: int) -> None:
-        self._begun, self._limit = monotonic(), time_limit
+    def __init__(self, time_limit: float | None, work_limit: int | None, searches: int, begun: float | None) -> None:
+        self._begun, self._limit = monotonic() if begun is None else begun, time_limit
         self.work = None if work_limit is None else max(1, work_limit // searches)
 
     @property
