@@ -15,6 +15,7 @@ from benchmarks.render_regal import regal_sections
 from benchmarks.render_scale import scale_sections
 from benchmarks.render_schedules import schedule_sections
 from benchmarks.render_speed import speed_sections
+from benchmarks.render_steps import steps_sections
 from benchmarks.render_tessel_eval import tessel_eval_sections
 from benchmarks.render_unequal import unequal_sections
 from benchmarks.results_file import BestKnown
@@ -35,6 +36,7 @@ TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
     "placement-scale": ("Placement of large graphs", placement_scale_sections),
     "schedules": ("Schedules for many micro-batches", lambda run, _: schedule_sections(run)),
     "tessel": ("Tessel's evaluation, simulated", lambda run, _: tessel_eval_sections(run)),
+    "steps": ("Schedules, trained for real", lambda run, _: steps_sections(run)),
     "quality": ("Quality", lambda run, _: quality_sections(run)),
     "speed": ("Speed", lambda run, _: speed_sections(run["speed"])),
 }

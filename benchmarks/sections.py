@@ -26,6 +26,7 @@ from benchmarks.scale import measure_scale, scale_settings
 from benchmarks.schedules import measure_schedules, schedule_settings
 from benchmarks.speed import measure_growth, measure_simulator
 from benchmarks.speed_of_files import measure_check, measure_files
+from benchmarks.steps import measure_steps, steps_settings
 from benchmarks.tessel_eval import measure_tessel_eval, tessel_eval_settings
 from benchmarks.unequal import measure_unequal, unequal_settings
 
@@ -126,6 +127,7 @@ SECTIONS = {
             measure_tessel_eval,
             long=True,
         ),
+        Section("steps", lambda size, asked: steps_settings(size, asked.time_limit), measure_steps, long=True),
         Section("quality", _quality_settings, _quality),
         Section("speed", lambda size, asked: TINY_SPEED if size == "tiny" else SPEED, _speed),
     )

@@ -1,0 +1,220 @@
+"""The policy on graphs and clusters it was not trained on, as ratios to annealing with 100,000 steps.
+
+In: how many of each kind. Out: one row per instance, with the value of every method and the seconds of those that are
+compared at equal time; `policy_summary` makes geometric means and worst cases of them. Both controls stand beside the
+policy: as many random decodes, and annealing for as long. Simplified: one seed; the clock is the wall's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.planned import Row
+from benchmarks.results_file import Collector
+from benchmarks.summary import geometric_mean
+from weftline.cluster import Cluster
+from weftline.errors import InfeasibleError
+from weftline.place import solvers
+from weftline.place.anneal import anneal_starts
+from weftline.place.annealer import Annealer
+from weftline.place.backfill import backfill
+from weftline.place.learned.policy import DECODES, Policy, asked_weights, offer_plans
+from weftline.place.learned.policy_network import Said
+from weftline.place.learned.policy_polish import polish
+from weftline.place.learned.policy_samples import untold
+from weftline.place.learned.train_policy_instances import draw_cluster, draw_graph
+from weftline.place.prepare import prepare
+from weftline.problem import Problem, asked_rules, build_problem
+from weftline.search import Search
+from weftline.simulate.tables import tables
+from weftline.zoo import architectures, synthetic, zoo_graph
+
+__all__ = ["HELD_OUT", "METHODS", "measure_policy", "policy_instances", "policy_settings", "policy_summary"]
+
+HELD_OUT = ("transformer_like", "watts_strogatz", "block_model", "chain")
+"""Families of the zoo that training never sees."""
+PRESETS = ("laptop", "two-gpus", "four-unequal", "edge")
+STEPS = 100_000
+"""Of the annealing that everything is compared with."""
+SEED = 20_000
+METHODS = (
+    "best single device",
+    "HEFT",
+    "cPEFT",
+    "best heuristic",
+    "policy, argmax",
+    "policy, one decode",
+    "policy, best of 64",
+    "control 1: as many random decodes",
+    "control 2: annealing for the same time",
+    "best heuristic + 2k steps",
+    "control 1 + 2k steps",
+    "policy + 2k steps",
+    "policy + 20k steps",
+)
+SIZES: dict[str, Row] = {
+    "tiny": {"models": ["unet"], "size": "small", "presets": ["laptop"], "ops": [30], "per_family": 1, "fresh": 1},
+    "quick": {"models": ["inception-v3", "bert"], "size": "full", "presets": ["laptop"], "per_family": 4, "fresh": 8},
+    "full": {"models": None, "size": "full", "presets": list(PRESETS), "per_family": 13, "fresh": 24},
+}
+
+
+def policy_settings(size: str) -> Row:
+    """How many instances of each kind."""
+    chosen = {"ops": [60, 150, 400], **SIZES[size]}
+    models = list(architectures()) if chosen["models"] is None else chosen["models"]
+    return {**chosen, "models": models, "steps": 2_000 if size == "tiny" else STEPS}
+
+
+def policy_instances(settings: Row) -> Iterator[tuple[str, str, Callable[[], Problem]]]:
+    """(kind, name, problem): real networks, held-out families, and fresh graphs of the training families."""
+    for model in settings["models"]:
+        for preset in settings["presets"]:
+            yield "real", f"{model} on {preset}", partial(_preset, model, settings["size"], preset)
+        number = sum(map(ord, model))
+        yield "real", f"{model} on a drawn cluster", partial(_drawn_real, model, settings["size"], number)
+    for family in HELD_OUT:
+        for number in range(settings["per_family"]):
+            ops, devices = settings["ops"][number % len(settings["ops"])], 2 + number % 4
+            name = f"{family} {ops} on {devices} devices, {number}"
+            yield "held-out family", name, partial(_held_out, family, ops, devices, number)
+    for number in range(settings["fresh"]):
+        yield "training family", f"fresh {number}", partial(_fresh, number)
+
+
+def measure_policy(settings: Row, collect: Collector) -> None:
+    """All rows, instance by instance."""
+    prepare()
+    for warm in (False, True):
+        for kind, name, make in policy_instances(settings):
+            if not warm:  # kernels are loaded now, not on somebody's clock
+                _row(make, 100)
+                break
+            print(f"policy: {name}", file=sys.stderr, flush=True)
+            collect.measure({"kind": kind, "instance": name}, partial(_row, make, settings["steps"]))
+
+
+def policy_summary(rows: list[Row]) -> list[Row]:
+    """Method by method: geometric mean and worst ratio to annealing, for each kind and for all."""
+    found = []
+    for method in METHODS:
+        line: Row = {"method": method}
+        for kind in ("real", "held-out family", "training family", "all"):
+            ratios = [
+                row["values"][method] / row["reference_ns"]
+                for row in rows
+                if kind in ("all", row["kind"]) and row["values"].get(method) and row["reference_ns"]
+            ]
+            if ratios:
+                line[kind] = {"count": len(ratios), "mean": geometric_mean(ratios), "worst": max(ratios)}
+        found.append(line)
+    return found
+
+
+def _row(make: Callable[[], Problem], steps: int) -> Row:
+    problem = make()
+    values: dict[str, int | None] = {}
+    begun = perf_counter()
+    simple = {name: _solved(problem, name) for name in ("single-device", "greedy", "heft", "cpeft")}
+    values["best single device"], values["HEFT"], values["cPEFT"] = (
+        _value(simple[name]) for name in ("single-device", "heft", "cpeft")
+    )
+    best = min((each for each in simple.values() if _value(each) is not None), key=_value)  # type: ignore[arg-type, return-value]
+    values["best heuristic"] = _value(best)
+    polish(best, 2_000)
+    values["best heuristic + 2k steps"] = _value(best)
+    seconds = _ask_policy(problem, values)
+    timed = Search(problem, time_limit=seconds["policy"])
+    with suppress(InfeasibleError):
+        solvers()["anneal"].solve(timed)
+    values["control 2: annealing for the same time"] = _value(timed)
+    reference = _anneal(problem, steps)
+    about = {"ops": len(problem.graph.ops), "devices": len(problem.devices), "reference_ns": reference}
+    return {**about, "values": values, "policy_seconds": seconds, "seconds": round(perf_counter() - begun, 3)}
+
+
+def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, float]:
+    """Fill the values of the policy and of random decodes -> seconds of one decode and of the best of 64."""
+    weights = asked_weights({})
+    begun = perf_counter()
+    policy = Policy.of(problem, weights)
+    if policy is None:
+        return {"one": 0.0, "policy": 0.01}
+    plan = policy.decode(policy.said.one)
+    one = perf_counter() - begun
+    assert plan.timeline is not None
+    values["policy, one decode"] = plan.timeline.value
+    argmax = Search(problem)
+    argmax.offer(policy.argmax())
+    values["policy, argmax"] = _value(argmax)
+    begun = perf_counter()
+    search = Search(problem)
+    policy = Policy.of(problem, weights)
+    assert policy is not None
+    offer_plans(search, policy, DECODES)
+    many = perf_counter() - begun
+    values["policy, best of 64"] = _value(search)
+    polish(search, 2_000)
+    values["policy + 2k steps"] = _value(search)
+    again = Search(problem)
+    offer_plans(again, policy, DECODES)
+    polish(again, 20_000)
+    values["policy + 20k steps"] = _value(again)
+    control = Search(problem)
+    plain = untold(policy.seen)
+    offer_plans(control, Policy(problem, policy.seen, Said(plain, plain, plain.bias)), DECODES)
+    values["control 1: as many random decodes"] = _value(control)
+    polish(control, 2_000)
+    values["control 1 + 2k steps"] = _value(control)
+    return {"one": round(one, 5), "policy": round(many, 5)}
+
+
+def _solved(problem: Problem, name: str) -> Search:
+    search = Search(problem)
+    with suppress(InfeasibleError):
+        solvers()[name].solve(search)
+    return search
+
+
+def _value(search: Search) -> int | None:
+    return None if search.best is None else int(search.best.value)
+
+
+def _anneal(problem: Problem, steps: int) -> int | None:
+    """Annealing from single devices and HEFT, with a fixed number of steps."""
+    table = tables(problem)
+    starts = anneal_starts(Search(problem))
+    annealer = Annealer(table, capacity=problem.capacity, group=problem.group, start=starts)
+    annealer.run(steps, np.zeros(1, np.int64))
+    if annealer.best is None:
+        return None
+    placement, order, value = annealer.best
+    filled = backfill(table, placement, order)
+    return value if filled is None else min(value, filled.value)
+
+
+def _preset(model: str, size: str, preset: str) -> Problem:
+    return build_problem(
+        zoo_graph(model, size=size), Cluster.preset(preset), rules=asked_rules({"objective": "latency"})
+    )
+
+
+def _drawn_real(model: str, size: str, number: int) -> Problem:
+    random = np.random.default_rng([SEED, number])
+    return draw_cluster(random, zoo_graph(model, size=size), 2 + number % 4)
+
+
+def _held_out(family: str, ops: int, devices: int, number: int) -> Problem:
+    random = np.random.default_rng([SEED + 1, number, ops])
+    return draw_cluster(random, synthetic(family, ops=ops, seed=SEED + number), devices)
+
+
+def _fresh(number: int) -> Problem:
+    random = np.random.default_rng([SEED + 2, number])
+    return draw_cluster(random, draw_graph(random, int(random.integers(40, 300))), 2 + number % 4)
