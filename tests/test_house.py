@@ -76,7 +76,7 @@ def test_imports_follow_the_flow(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [path.parent.name for path in FILES if path.name == "__init__.py" and path.parent != ROOT]
+    "name", [str(path.parent.relative_to(ROOT)) for path in FILES if path.name == "__init__.py" and path.parent != ROOT]
 )
 def test_a_room_says_what_it_does(name: str) -> None:
     """Tests that each room opens with what comes in, what goes out, and what is simplified."""

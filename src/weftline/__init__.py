@@ -57,6 +57,7 @@ __all__ = [
     "WeftlineError",
     "__version__",
     "diff",
+    "from_openvino",
     "load",
     "load_problem",
     "plan",
@@ -86,6 +87,13 @@ def load(path: Path | str, *, shapes: Mapping[str, tuple[int, ...]] = MappingPro
     from weftline.problem import read_model
 
     return read_model(path, ImportOptions(shapes=shapes))
+
+
+def from_openvino(model: Any, *, name: str = "") -> Graph:
+    """The graph of an `openvino.Model`: the same that its saved IR gives."""
+    from weftline.importers.openvino_live import graph_of_openvino
+
+    return graph_of_openvino(model, name)
 
 
 def load_problem(
@@ -125,6 +133,7 @@ def plan(
     time_limit: float | None = None,
     work_limit: int | None = None,
     seed: int = 0,
+    settings: Mapping[str, str] = MappingProxyType({}),
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
     """Decide where everything runs, and how far that can be from the best possible plan.
@@ -135,7 +144,8 @@ def plan(
 
     `coarsen` joins ops before a search for latency: gcof and oracle as backends fuse them (no plan cuts a fused
     kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
-    graph; where it fails, a warning says why, and gcof takes its place.
+    graph; where it fails, a warning says why, and gcof takes its place. `settings` are the solver's own, as after
+    `--set`: {"preset": "paper"}.
     """
     from weftline.coarsen import coarsened
     from weftline.plan import make_plan
@@ -159,6 +169,7 @@ def plan(
         time_limit=time_limit,
         work_limit=work_limit,
         seed=seed,
+        settings=settings,
         on_event=on_event,
         **smaller,
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from weftline import __version__
-from weftline.cli import cluster, demo, diff, doctor, explain, export, plan, run, schedule, simulate, verify, zoo
+from weftline.cli import cluster, demo, diff, doctor, explain, export, plan, run, schedule, simulate, train, verify, zoo
 from weftline.errors import InfeasibleError, WeftlineError
 
 __all__ = ["app", "main"]
@@ -37,6 +37,7 @@ app.command("run")(run.run)
 app.command("export")(export.export)
 app.command("explain")(explain.explain)
 app.command("diff")(diff.diff)
+app.add_typer(train.app, name="train")
 app.command("doctor")(doctor.doctor)
 
 

@@ -13,7 +13,7 @@ from weftline.units import parse_ratio, parse_time
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
 
-__all__ = ["find_cluster", "process_begun", "read_gap", "read_seconds", "read_settings", "read_shapes"]
+__all__ = ["find_cluster", "process_begun", "read_gap", "read_runtimes", "read_seconds", "read_settings", "read_shapes"]
 
 
 def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
@@ -39,6 +39,17 @@ def read_settings(words: list[str], **named: str | None) -> dict[str, str]:
             raise UsageError(f"--set {word!r} is not a setting; write it like levels=2")
         settings[name] = value
     return settings | {name: value for name, value in named.items() if value is not None}
+
+
+def read_runtimes(words: list[str]) -> dict[str, str]:
+    """`gpu0=openvino:GPU.1` -> {"gpu0": "openvino:GPU.1"}."""
+    runtimes: dict[str, str] = {}
+    for word in words:
+        device, is_there, runtime = word.partition("=")
+        if not (device and is_there and runtime):
+            raise UsageError(f"--runtime {word!r} is not a runtime; write it like gpu0=openvino:GPU.1")
+        runtimes[device] = runtime
+    return runtimes
 
 
 def read_seconds(word: str | None) -> float | None:

@@ -95,7 +95,8 @@ def progress_text(title: str, event: Event | None, seconds: float) -> str:
 
     known = []
     if event is not None:
-        known.append("no plan yet" if event.value is None else f"value {format_time(event.value)}")
+        if event.value is not None or event.solver:
+            known.append("no plan yet" if event.value is None else f"value {format_time(event.value)}")
         if event.bound is not None:
             known.append(f"bound {format_time(event.bound)}")
             if event.value:

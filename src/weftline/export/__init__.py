@@ -1,18 +1,20 @@
 """Export: a plan or schedule in the form that other programs read, one file per target.
 
-In: a `Timetable`. Out: text or files, held to strict rules of our own before they are written. Simplified: what a
-target cannot express is refused with a sentence, never approximated.
+In: a plan, or the `Timetable` of a schedule. Out: text or files, held to strict rules of our own before they are
+written. Simplified: what a target cannot express is refused with a sentence, never approximated.
 """
 
 from functools import cache
 from importlib import import_module
 
 from weftline.export.exporter import Exporter
+from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.plugins import load_plugins
 
-__all__ = ["Exporter", "schedule_exporters"]
+__all__ = ["ExportOptions", "Exporter", "PlanExporter", "plan_exporters", "schedule_exporters"]
 
 _BUILT_IN = ("torch_csv",)
+_FOR_PLANS = ("openvino",)
 
 
 @cache
@@ -20,4 +22,12 @@ def schedule_exporters() -> dict[str, Exporter]:
     """All targets for schedules: ours, then those other packages offer as entry points `weftline.export`."""
     found: list[Exporter] = [import_module(f"weftline.export.{module}").EXPORTER for module in _BUILT_IN]
     found += load_plugins("weftline.export")
+    return {exporter.name: exporter for exporter in found}
+
+
+@cache
+def plan_exporters() -> dict[str, PlanExporter]:
+    """All targets for plans: ours, then those other packages offer as entry points `weftline.export_plan`."""
+    found: list[PlanExporter] = [import_module(f"weftline.export.{module}").PLAN_EXPORTER for module in _FOR_PLANS]
+    found += load_plugins("weftline.export_plan")
     return {exporter.name: exporter for exporter in found}

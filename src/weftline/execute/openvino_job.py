@@ -1,0 +1,58 @@
+"""What the process that measures placements is told, and what it answers; JSON lines over its pipes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weftline.graph import Graph
+
+__all__ = ["Ask", "Setup", "Timing"]
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """Once, at the start."""
+
+    model: str
+    """Path of an IR or ONNX file."""
+    graph: Graph
+    devices: tuple[tuple[str, dict[str, str]], ...]
+    """Name and properties of each device in OpenVINO."""
+    reference: str
+    """The device that runs the whole model, for comparison."""
+    inputs: str = ""
+    """An .npz file, or none: then inputs are random."""
+    seed: int = 0
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One placement to measure."""
+
+    placement: tuple[int, ...]
+    """Number of the device of each op of the graph."""
+    rounds: int
+    """Pairs of runs that count: one of the placement, one of the reference."""
+    warm_up: int
+    """Runs of each before that."""
+    give_up: float
+    """After three rounds, stop if all of them were slower than so many times the reference; 0 = never."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """What was measured; without an error all of it is there."""
+
+    error: str = ""
+    kind: str = ""
+    """Of an error: input (file, names, devices), compile, inference."""
+    seconds: float = 0.0
+    """Of one inference: median."""
+    reference_seconds: float = 0.0
+    """The same for the whole model on one device, in turns with it."""
+    ratio: float = 0.0
+    """Median over the rounds."""
+    quickest_ratio: float = 0.0
+    """Of the quickest runs of both: what is left where other programs disturb most runs."""
+    spread: float = 0.0
+    """Interquartile range of the rounds' ratios, as a share of their median."""
+    difference: float = 0.0
+    """Of outputs, see `openvino_worker.difference`."""
+    rounds: int = 0

@@ -1,0 +1,128 @@
+"""Hostile IR files: whatever one holds, it imports or raises InputError, and nothing outside it is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weftline.errors import InputError
+from weftline.graph import check_graph
+from weftline.importers import openvino_xml, read_file
+
+LAYERS = """<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1,4" element_type="f32"/>
+<output><port id="0" precision="FP32" names="x"><dim>1</dim><dim>4</dim></port></output></layer>
+<layer id="1" name="relu" type="ReLU" version="opset1"><input><port id="0" precision="FP32"><dim>1</dim><dim>4</dim>
+</port></input><output><port id="1" precision="FP32"><dim>1</dim><dim>4</dim></port></output></layer>
+<layer id="2" name="end" type="Result" version="opset1"><input><port id="0" precision="FP32"><dim>1</dim><dim>4</dim>
+</port></input></layer>"""
+EDGES = """<edge from-layer="0" from-port="0" to-layer="1" to-port="0"/>
+<edge from-layer="1" from-port="1" to-layer="2" to-port="0"/>"""
+
+
+def _ir(layers: str = LAYERS, edges: str = EDGES, before: str = "", version: str = "11") -> str:
+    return (
+        f'<?xml version="1.0"?>{before}<net name="m" version="{version}"><layers>{layers}</layers>'
+        f'<edges>{edges}</edges><rt_info><info name="x" value="y">free text</info></rt_info></net>'
+    )
+
+
+def _refused(text: str, folder: Path, match: str) -> None:
+    path = folder / "model.xml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=match):
+        read_file(path)
+
+
+def test_the_sample_is_fine(tmp_path: Path) -> None:
+    """Tests that what the other tests damage is readable as it stands."""
+    path = tmp_path / "model.xml"
+    path.write_text(_ir())
+    assert [op.name for op in read_file(path).graph.ops] == ["relu"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        '<!DOCTYPE net [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>',
+        '<!DOCTYPE net SYSTEM "file:///etc/passwd">',
+        "<!DOCTYPE net>",
+    ],
+)
+def test_no_document_types(before: str, tmp_path: Path) -> None:
+    """Tests that a DTD is refused before anything in it is looked at."""
+    from weftline.importers.openvino_xml import read_xml
+
+    path = tmp_path / "model.xml"
+    path.write_text(_ir(before=before))
+    with pytest.raises(InputError, match="document type"):
+        read_xml(path)
+    with pytest.raises(InputError):
+        read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('from-layer="0"', 'from-layer="7"', "layer 7 does not exist"),
+        ('from-port="0"', 'from-port="5"', "port 5 of layer 'x'"),
+        ('to-layer="2"', 'to-layer="1"', "fed twice"),
+        ('to-layer="2"', 'to-layer="x"', "to-layer is 'x', not a number"),
+        ('id="2" name="end"', 'id="1" name="end"', "id 1 is used twice"),
+        ("<dim>4</dim>", "<dim>-4</dim>", "'-4' is not a dimension"),
+        ("<dim>4</dim>", "<dim>99999999999999999999</dim>", "is not a dimension"),
+        ("<dim>4</dim>", "<dim>9999999999999999999</dim>", "absurdly large"),
+        ("<dim>4</dim>", f"<dim>{'4' * 200}</dim>", "more than 100 characters"),
+        ("<dim>4</dim>", "<dim>1</dim>" * 65, "more than 64 dimensions"),
+        ('type="Result"', 'type="Exp"', "no result"),
+        ('type="Parameter"', 'type="Const"', "nothing to plan"),
+        ('version="11"', 'version="7"', "version '7' is not known"),
+        ("</net>", "", "not well-formed"),
+        ('name="relu"', 'name=""', "empty or used twice"),
+        ('name="relu"', 'name="x"', "empty or used twice"),
+    ],
+)
+def test_damaged_files(old: str, new: str, match: str, tmp_path: Path) -> None:
+    """Tests that what does not fit is named."""
+    assert old in _ir()
+    _refused(_ir().replace(old, new), tmp_path, match)
+
+
+def test_a_missing_edge(tmp_path: Path) -> None:
+    """Tests that an input that nothing feeds is named."""
+    _refused(_ir(edges=EDGES.splitlines()[0]), tmp_path, "'end'.*nothing feeds its input port 0")
+
+
+def test_a_cycle(tmp_path: Path) -> None:
+    """Tests that layers that wait for each other are an error."""
+    edges = EDGES.replace('from-layer="0" from-port="0"', 'from-layer="1" from-port="1"')
+    _refused(_ir(edges=edges), tmp_path, "cycle")
+
+
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests depth, count and size of the XML, inside the parts that are passed over too."""
+    deep = "<body>" * 200 + "</body>" * 200
+    _refused(_ir(LAYERS.replace("</layer>", f"{deep}</layer>", 1)), tmp_path, "nested more than")
+    _refused(_ir().replace("free text", "<a>" * 200 + "</a>" * 200), tmp_path, "nested more than")
+    monkeypatch.setattr(openvino_xml, "MAX_ELEMENTS", 20)
+    _refused(_ir(), tmp_path, "more than 20 elements")
+    monkeypatch.setattr(openvino_xml, "MAX_BYTES", 100)
+    _refused(_ir(), tmp_path, "bytes of XML")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=4)), min_size=1, max_size=4))
+def test_any_bytes(tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
+    """Tests that changed bytes give a graph or an InputError."""
+    data = bytearray(_ir().encode())
+    for place, new in changes:
+        data[place % len(data) : place % len(data) + len(new)] = new
+    path = tmp_path / "model.xml"
+    path.write_bytes(data)
+    try:
+        graph = read_file(path).graph
+    except InputError:
+        return
+    assert check_graph(graph) is graph
