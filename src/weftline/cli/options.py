@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["find_cluster", "process_begun", "read_gap", "read_runtimes", "read_seconds", "read_settings", "read_shapes"]
 
 
+OLD = 20.0
+"""Seconds; a process that is older was not started for one command."""
+
+
 def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
     """`input=1x3x224x224` -> {"input": (1, 3, 224, 224)}."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -71,10 +75,14 @@ def read_gap(word: str | None) -> float | None:
 
 
 def process_begun() -> float:
-    """When this process was started, on the clock of `time.monotonic`: a time limit is for the whole command."""
+    """When this process was started, on the clock of `time.monotonic`: a time limit is for the whole command.
+
+    Now, if that is so long ago that the process was not started for this command.
+    """
     import psutil
 
-    return monotonic() - max(0.0, time() - float(psutil.Process().create_time()))
+    age = max(0.0, time() - float(psutil.Process().create_time()))
+    return monotonic() - (age if age < OLD else 0.0)
 
 
 def find_cluster(word: str) -> tuple[Cluster, str]:
