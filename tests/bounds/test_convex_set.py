@@ -9,7 +9,7 @@ import pytest
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
 
 from weftline.bounds import convex_tree
-from weftline.bounds.bottleneck import bottleneck_bound
+from weftline.bounds.convex_prove import Budget, Prover
 from weftline.bounds.convex_set import convex_set_bound
 from weftline.coarsen import make_pieces, reduce_exactly
 from weftline.coarsen.pieces import Pieces
@@ -66,8 +66,27 @@ def test_never_above_the_optimum(start: int, rows: int, monkeypatch: pytest.Monk
     assert close > 4
 
 
-def test_bottleneck_is_exact() -> None:
-    """Tests that the last bottleneck bound is the cheapest convex set with a stage's share of the work."""
+def least_cost_of_a_share(pieces: Pieces, stages: int, upper: int) -> tuple[int, int]:
+    """Bisect with the prover: the least cost of a stage with 1/stages of the work, and the number of proofs."""
+    told: list[int] = []
+    stop = np.zeros(1, np.int64)
+    budget = Budget(10**6, None, stop)
+    prover = Prover(pieces, stages, lambda: upper, stop, budget, lambda value, _: told.append(value))
+    weights = prover.graph.work.copy()
+    least = -(-int(weights.sum()) // stages)
+    low, high = least, prover.upper()
+    while 0 < low < high:
+        target = (low + high + 1) // 2
+        prover.aim(target)
+        outcome, found = prover.prove(weights, least, target, budget.nodes_of(0.25))
+        assert outcome in ("proved", "found")
+        low = target if outcome == "proved" else low
+        high = min(prover.cost(members) for members in found) if outcome == "found" else high
+    return max([-(-int(pieces.time[:, 0].sum()) // stages), *told]), len(told)
+
+
+def test_the_prover_is_exact() -> None:
+    """Tests that bisection ends at the cheapest convex set with a stage's share of the work."""
     told = 0
     for seed in range(40):
         problem = equal_problem(seed)
@@ -75,20 +94,12 @@ def test_bottleneck_is_exact() -> None:
         sets = convex_sets(pieces)
         cost, share = costs(pieces, sets), stages * (sets @ pieces.time[:, 0]) >= pieces.time[:, 0].sum()
         upper = int(costs(pieces, np.ones((1, len(pieces.time)), np.bool_))[0])
-        best = [-(-int(pieces.time[:, 0].sum()) // stages)]
-        bottleneck_bound(
-            pieces,
-            stages,
-            lambda upper=upper: upper,  # type: ignore[misc]
-            stop=np.zeros(1, np.int64),
-            work=10**6,
-            on_bound=lambda value, _, best=best: best.append(value),  # type: ignore[misc]
-        )
+        best, proofs = least_cost_of_a_share(pieces, stages, upper)
         exact = int(cost[share].min())
-        assert max(best) <= exact
+        assert best <= exact
         if upper < 2**23:  # not scaled down
-            assert max(best) == exact
-            told += len(best) > 1
+            assert best == exact
+            told += proofs > 0
     assert told > 5
 
 

@@ -46,7 +46,7 @@ from weftline.partition.anneal_state import (
     renumber,
 )
 from weftline.partition.board import Board
-from weftline.partition.dice import below, unit
+from weftline.simulate.dice import below, unit
 from weftline.simulate.jit import kernel, part
 
 __all__ = ["anneal"]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.partition.board import Board
-from weftline.partition.dice import Dice
 from weftline.partition.levels import arrange
+from weftline.simulate.dice import Dice
 from weftline.simulate.jit import kernel, part
 
 __all__ = ["State", "block_cost", "count_transfers", "largest", "load_state", "make_state", "state_value"]

@@ -14,11 +14,11 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.partition.anneal_kernel import anneal
 from weftline.partition.anneal_state import load_state, make_state, state_value
 from weftline.partition.board import make_board
-from weftline.partition.dice import make_dice
 from weftline.partition.free_merge import merge_freely
 from weftline.partition.slice import slice_again, slice_starts
 from weftline.partition.slice_kernel import NEVER
 from weftline.partition.slicer import RUNNING, Slicer
+from weftline.simulate.dice import make_dice
 
 __all__ = ["Annealer"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from weftline.graph.arrays import Indices
 from weftline.partition.board import Board
-from weftline.partition.dice import Dice, below, make_dice
 from weftline.partition.orders import keyed_order
+from weftline.simulate.dice import Dice, below, make_dice
 from weftline.simulate.jit import kernel
 
 __all__ = ["arrange", "following_order"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.anneal_board import Board
-from weftline.place.anneal_dice import below, unit
 from weftline.place.anneal_orders import depth_first, list_order
 from weftline.place.anneal_state import State
+from weftline.simulate.dice import below, unit
 from weftline.simulate.jit import part
 
 __all__ = ["carry", "excess_of", "move_chosen", "rebuild_order", "swap_devices"]

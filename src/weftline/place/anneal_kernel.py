@@ -12,7 +12,6 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.anneal_board import Board
 from weftline.place.anneal_devices import carry, excess_of, move_chosen, rebuild_order, swap_devices
-from weftline.place.anneal_dice import below, unit
 from weftline.place.anneal_moves import (
     BALL,
     GATHER,
@@ -29,6 +28,7 @@ from weftline.place.anneal_moves import (
 from weftline.place.anneal_orders import depth_first, list_order
 from weftline.place.anneal_schedule import keep_trial, schedule, undo_trial
 from weftline.place.anneal_state import State
+from weftline.simulate.dice import below, unit
 from weftline.simulate.jit import kernel, part
 
 __all__ = ["NEVER", "anneal", "load", "make_order", "note_best"]

@@ -9,7 +9,7 @@ a device's ops in a window of the order, or two ops that swap their devices.
 from __future__ import annotations
 
 from weftline.graph.arrays import Indices
-from weftline.place.anneal_dice import Dice, below, log_size, unit
+from weftline.simulate.dice import Dice, below, log_size, unit
 from weftline.simulate.jit import part
 
 __all__ = [

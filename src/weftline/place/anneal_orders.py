@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.place.anneal_dice import Dice, below
+from weftline.simulate.dice import Dice, below
 from weftline.simulate.jit import part
 
 __all__ = ["depth_first", "list_order"]

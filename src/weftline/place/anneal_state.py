@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.anneal_board import Board
-from weftline.place.anneal_dice import Dice, make_dice
+from weftline.simulate.dice import Dice, make_dice
 
 __all__ = ["KINDS", "State", "make_state"]
 

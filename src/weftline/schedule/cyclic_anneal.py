@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.place.anneal_dice import unit
 from weftline.schedule.cyclic_moves import Moves, excess_of, make_moves, move, undo_moves
 from weftline.schedule.cyclic_order import CyclicOrder, Floats, Pattern
 from weftline.schedule.cyclic_ratio import (
@@ -25,6 +24,7 @@ from weftline.schedule.cyclic_ratio import (
     start_trial,
     undo_trial,
 )
+from weftline.simulate.dice import unit
 from weftline.simulate.jit import kernel, part
 
 __all__ = ["SETTINGS", "Annealed", "Setting", "anneal"]

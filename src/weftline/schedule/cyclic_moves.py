@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.place.anneal_dice import Dice, below, make_dice, unit
 from weftline.schedule.cyclic_order import CyclicOrder, Floats, Pattern
+from weftline.simulate.dice import Dice, below, make_dice, unit
 from weftline.simulate.jit import part
 
 __all__ = ["Moves", "excess_of", "exchange", "make_moves", "move", "undo_moves"]

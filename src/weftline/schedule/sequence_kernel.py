@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.partition.dice import Dice, below, unit
 from weftline.problem.blocks import BlockTable
 from weftline.schedule.sequence_line import (
     entry_on,
@@ -23,6 +22,7 @@ from weftline.schedule.sequence_line import (
     restore_starts,
 )
 from weftline.schedule.sequence_state import Flags, SequenceBoard, SequenceState
+from weftline.simulate.dice import Dice, below, unit
 from weftline.simulate.jit import kernel, part
 
 __all__ = ["NEVER", "anneal_sequences"]

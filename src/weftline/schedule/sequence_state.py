@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.partition.dice import Dice, make_dice
 from weftline.problem.blocks import Blocks
+from weftline.simulate.dice import Dice, make_dice
 
 __all__ = ["Flags", "Floats", "SequenceBoard", "SequenceState", "make_board", "make_state"]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from weftline.simulate.jit import part
 
-__all__ = ["Dice", "below", "make_dice", "unit"]
+__all__ = ["Dice", "below", "log_size", "make_dice", "unit"]
 
 Dice = NDArray[np.uint64]
 """(1,): the state."""
@@ -39,3 +39,9 @@ def below(dice: Dice, count: int) -> int:
 def unit(dice: Dice) -> float:
     """A number in [0, 1)."""
     return np.float64(_roll(dice) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@part
+def log_size(dice: Dice, most: int) -> int:
+    """A size in 1..most, small ones as often as large ones: its logarithm is uniform."""
+    return min(most, int(np.exp(unit(dice) * np.log(np.float64(most + 1)))))
