@@ -114,17 +114,22 @@ def measure_placement(settings: Row, collect: Collector) -> None:
         warm_solvers()
     for question in questions(settings):
         print(f"placement: {question.instance}", file=sys.stderr, flush=True)
-        for solver in solvers().values():
+        for solver in asked_solvers():
             key = {"preset": question.preset, "model": question.model, "instance": question.instance}
             make = partial(_row, question, solver, settings["time_limit"])
             collect.measure({**key, "solver": solver.name}, make)
+
+
+def asked_solvers() -> list[Solver]:
+    """All but those with networks, which have a section of their own."""
+    return [solver for solver in solvers().values() if not solver.learned]
 
 
 def warm_solvers(seconds: float = 0.5) -> None:
     """Kernels of every solver are compiled or loaded now, not on somebody's clock."""
     for problem in _warm_problems():
         bound = lower_bounds(problem)[0]
-        for solver in solvers().values():
+        for solver in asked_solvers():
             searched(problem, solver, time_limit=seconds, bound=bound)
 
 

@@ -50,6 +50,7 @@ METHODS = (
     "best heuristic",
     "policy, argmax",
     "policy, one decode",
+    "policy, one decode or a single device",
     "policy, best of 64",
     "control 1: as many random decodes",
     "control 2: annealing for the same time",
@@ -153,6 +154,9 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     argmax = Search(problem)
     argmax.offer(policy.argmax())
     values["policy, argmax"] = _value(argmax)
+    either = Search(problem)
+    offer_plans(either, policy, 1)
+    values["policy, one decode or a single device"] = _value(either)
     begun = perf_counter()
     search = Search(problem)
     policy = Policy.of(problem, weights)
@@ -211,7 +215,7 @@ def _drawn_real(model: str, size: str, number: int) -> Problem:
 
 
 def _held_out(family: str, ops: int, devices: int, number: int) -> Problem:
-    random = np.random.default_rng([SEED + 1, number, ops])
+    random = np.random.default_rng([SEED + 1, HELD_OUT.index(family), number])
     return draw_cluster(random, synthetic(family, ops=ops, seed=SEED + number), devices)
 
 

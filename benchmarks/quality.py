@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 def share_of_budget(chosen: list[Instance], budget: float) -> float:
     """Seconds for one run of a solver that searches: an equal share, but neither absurdly short nor long."""
-    searching = {name: sum(not s.baseline for s in solvers_for(name).values()) for name in OBJECTIVES}
+    searching = {name: sum(not s.baseline for s in _asked(name).values()) for name in OBJECTIVES}
     runs = sum(searching[_objective(instance)] for instance in chosen)
     return round(min(10.0, max(0.3, budget / max(runs, 1))), 1)
 
@@ -54,10 +54,15 @@ def measure_quality(
         objective = problem.rules.objective
         if objective not in warm:  # compiled kernels load now, not on somebody's clock
             warm.add(objective)
-            _ask(instance, problem, solvers_for(objective), range(1), 0.3, 0.3)
+            _ask(instance, problem, _asked(objective), range(1), 0.3, 0.3)
         print(f"{instance.family}: {instance.name}", file=sys.stderr, flush=True)
-        rows += _ask(instance, problem, solvers_for(objective), range(seeds), time_limit, auto_limit or time_limit)
+        rows += _ask(instance, problem, _asked(objective), range(seeds), time_limit, auto_limit or time_limit)
     return rows
+
+
+def _asked(objective: str) -> dict[str, Solver]:
+    """All but those with networks, which have a section of their own."""
+    return {name: solver for name, solver in solvers_for(objective).items() if not solver.learned}
 
 
 def _ask(

@@ -166,6 +166,8 @@ class Solver:
     """Reported beside every answer of its family."""
     takes: tuple[str, ...] = ()
     """Names of settings of its own, which it reads from `Search.options`."""
+    learned: bool = False
+    """Asks or trains a network."""
 
 
 @contextmanager

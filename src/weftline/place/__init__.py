@@ -31,6 +31,11 @@ _BUILT_IN = (
     "decompose",
     "min_cut",
     "pack",
+    "learned.policy",
+    "learned.policy_polish",
+    "learned.hsdag",
+    "learned.placeto",
+    "learned.rnn",
 )
 
 

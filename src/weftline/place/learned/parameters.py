@@ -1,0 +1,101 @@
+"""Named weights in one flat vector, the few layers that use them, and Adam (Kingma, Ba 2015).
+
+In: a seed. Out: tensors by name, made when a network first describes itself. One vector holds all weights, so that a
+step of Adam is a handful of operations and a checkpoint has nothing to gather. Randomness comes from one generator of
+its own: nothing here touches PyTorch's global one.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from weftline.place.learned.torch_backend import load_torch
+
+__all__ = ["Parameters", "Tensor"]
+
+Tensor = Any
+"""A torch.Tensor; PyTorch is an extra, so its types are not named."""
+
+
+class Parameters:
+    """Describe layers with `linear`, `norm` and `table`, then `seal`; then use `tensor[name]` and the layers."""
+
+    def __init__(self, seed: int) -> None:
+        self.torch = load_torch()
+        self.generator = self.torch.Generator().manual_seed(seed)
+        self.tensor: dict[str, Tensor] = {}
+        self.steps = 0
+
+    def linear(self, name: str, fan_in: int, fan_out: int, *, scale: float = 1.0) -> None:
+        """A dense layer: weights uniform within scale / sqrt(fan_in), biases 0."""
+        bound = scale / sqrt(max(1, fan_in))
+        self.tensor[f"{name}.weight"] = self._uniform((fan_in, fan_out), bound)
+        self.tensor[f"{name}.bias"] = self.torch.zeros(fan_out)
+
+    def norm(self, name: str, width: int) -> None:
+        """A layer normalisation."""
+        self.tensor[f"{name}.weight"] = self.torch.ones(width)
+        self.tensor[f"{name}.bias"] = self.torch.zeros(width)
+
+    def table(self, name: str, rows: int, columns: int, bound: float) -> None:
+        """A free matrix, uniform within +-bound."""
+        self.tensor[name] = self._uniform((rows, columns), bound)
+
+    def seal(self) -> Parameters:
+        """All weights are described: move them into one vector."""
+        self.flat = self.torch.cat([value.reshape(-1) for value in self.tensor.values()])
+        self._first = self.flat.clone()
+        self.mean, self.square = self.torch.zeros_like(self.flat), self.torch.zeros_like(self.flat)
+        begin = 0
+        for name, value in self.tensor.items():
+            view = self.flat[begin : begin + value.numel()].view(value.shape)
+            self.tensor[name] = view.detach().requires_grad_()
+            begin += value.numel()
+        return self
+
+    def begin_again(self) -> None:
+        """The first weights again, and an optimiser without a past; the generator goes on."""
+        self.flat.copy_(self._first)
+        self.mean.zero_()
+        self.square.zero_()
+        self.steps = 0
+
+    def dense(self, name: str, x: Tensor) -> Tensor:
+        """x W + b."""
+        return x @ self.tensor[f"{name}.weight"] + self.tensor[f"{name}.bias"]
+
+    def normalised(self, name: str, x: Tensor) -> Tensor:
+        """Layer normalisation over the last dimension."""
+        weight, bias = self.tensor[f"{name}.weight"], self.tensor[f"{name}.bias"]
+        return self.torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
+
+    def dropped(self, x: Tensor, share: float) -> Tensor:
+        """Dropout."""
+        if share <= 0:
+            return x
+        kept = self.torch.rand(x.shape, generator=self.generator) >= share
+        return x * kept / (1.0 - share)
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """Of a loss, in the order of the flat vector; 0 for weights that it does not depend on."""
+        torch, leaves = self.torch, list(self.tensor.values())
+        found = torch.autograd.grad(loss, leaves, allow_unused=True)
+        parts = [
+            torch.zeros(leaf.numel()) if part is None else part.reshape(-1)
+            for leaf, part in zip(leaves, found, strict=True)
+        ]
+        return torch.cat(parts)
+
+    def descend(self, gradient: Tensor, rate: float, *, clip: float | None = None) -> None:
+        """One step of Adam down a gradient, which is shortened to length `clip`."""
+        if clip is not None:
+            gradient = gradient * min(1.0, clip / (float(gradient.norm()) + 1e-12))
+        self.steps += 1
+        self.mean.lerp_(gradient, 0.1)
+        self.square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        corrected = self.square.div(1.0 - 0.999**self.steps).sqrt_().add_(1e-8)
+        self.flat.addcdiv_(self.mean, corrected, value=-rate / (1.0 - 0.9**self.steps))
+
+    def _uniform(self, shape: tuple[int, ...], bound: float) -> Tensor:
+        return (self.torch.rand(shape, generator=self.generator) * 2.0 - 1.0) * bound

@@ -1,0 +1,63 @@
+"""Settings of the learned solvers: words as the user wrote them -> checked values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weftline.errors import InputError, UsageError
+from weftline.search import Search
+from weftline.units import parse_time
+
+__all__ = ["Schedule", "read_choice", "read_schedule", "read_whole"]
+
+MOST_EPISODES = 10_000_000
+PER_SAMPLE, PER_EPISODE, LEAST_EPISODES = 4, 250, 2
+"""Under a work limit a sampled placement counts as so much work, an episode as at least so much; but some are made."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a network is trained, and what happens then."""
+
+    episodes: int
+    polish: float | None
+    """Seconds of annealing afterwards; 0 = none, None = all the time that is left."""
+    checkpoint: Path | None
+    """Resumed from if it exists, and written."""
+
+
+def read_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+    """One of some words."""
+    word = options.get(name, default)
+    if word not in choices:
+        raise UsageError(f"{name}={word!r:.40} is unknown; there are: {', '.join(choices)}")
+    return word
+
+
+def read_whole(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number within low..high."""
+    word = options.get(name, str(default))
+    if not re.fullmatch(r"\d{1,9}", word) or not low <= int(word) <= high:
+        raise UsageError(f"{name}={word!r:.40} is not a whole number between {low} and {high}")
+    return int(word)
+
+
+def read_schedule(search: Search, *, episodes: int, samples: int, polish: str) -> Schedule:
+    """`episodes`, `polish` and `checkpoint`; a work limit makes fewer episodes of `samples` placements each."""
+    asked = read_whole(search.options, "episodes", episodes, 0, MOST_EPISODES)
+    if search.work_limit is not None and "episodes" not in search.options:
+        asked = min(asked, max(LEAST_EPISODES, search.work_limit // max(PER_SAMPLE * samples, PER_EPISODE)))
+    path = search.options.get("checkpoint", "")
+    return Schedule(asked, _seconds(search.options.get("polish", polish)), Path(path) if path else None)
+
+
+def _seconds(word: str) -> float | None:
+    if word in ("on", "off"):
+        return None if word == "on" else 0.0
+    try:
+        return parse_time(f"{word} s" if re.fullmatch(r"[\d.]+", word) else word) / 1e9
+    except InputError as error:
+        raise UsageError(f"polish={word!r:.40}: write on, off or a time like 20 s") from error

@@ -1,0 +1,87 @@
+"""The training loop that the learned solvers share: episodes until a stop rule fires, events, checkpoints, polish.
+
+In: a Search, a Learner (one network on one problem) and its Trials. Out: offers. A checkpoint holds all that the next
+episode depends on, so a training that was killed and resumed ends as if it never had been.
+With a time limit and a polish to follow, training ends when its share of the time is over; everything else that is
+decided here follows from numbers of episodes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weftline.errors import InfeasibleError
+from weftline.place.learned.checkpoints import Owner
+from weftline.place.learned.keeper import Keeper, Learner, Outcome
+from weftline.place.learned.polish import polish
+from weftline.place.learned.settings import Schedule
+from weftline.place.learned.torch_backend import one_thread
+from weftline.place.learned.trials import Trials
+from weftline.search import Search
+from weftline.units import format_time
+
+__all__ = ["run_training"]
+
+SHARE = 1 / 3
+"""Of the time for training, if all the rest is for the polish."""
+
+
+def run_training(
+    search: Search,
+    make: Callable[[], Learner],
+    trials: Trials,
+    schedule: Schedule,
+    solver: str,
+    settings: dict[str, str],
+    *,
+    every: int = 1,
+    saved: int = 1,
+) -> None:
+    """Train what `make` makes (if single devices are not the end of it), then polish.
+
+    A checkpoint belongs to the solver, the problem and these settings; there are `every` episodes between two events
+    and `saved` between two checkpoints.
+    """
+    trials.single_devices()
+    if trials.nodes.choices > 1 and not search.is_over:
+        with one_thread():
+            learner = make()
+            keeper = Keeper(search, learner, trials, schedule, Owner(solver, "", settings), saved)
+            _train(search, learner, trials, schedule, keeper, every)
+        if not search.is_over and schedule.polish != 0.0:
+            polish(search, trials, schedule.polish)
+    if search.best is None:
+        trials.ask_others()
+    if search.best is None:
+        raise InfeasibleError("the learned placements break limits", conflicts=search.refused)
+
+
+def _train(search: Search, learner: Learner, trials: Trials, schedule: Schedule, keeper: Keeper, every: int) -> None:
+    done = keeper.resume()
+    until, longest = _end(search, schedule), 0.0
+    while done < schedule.episodes and not search.is_over and not trials.exhausted:
+        begun = search.seconds
+        if until is not None and begun + longest >= until:
+            break
+        outcome = learner.episode(done)
+        if outcome is None:
+            break
+        done, longest = done + 1, max(longest, search.seconds - begun)
+        keeper.save(done)
+        if done % every == 0:
+            search.tell(_say(done, outcome, trials))
+    keeper.save(done, last=True)
+
+
+def _say(done: int, outcome: Outcome, trials: Trials) -> str:
+    best = format_time(trials.best) if trials.kept else "nothing"
+    return f"episode {done}: reward {outcome.reward:.4f}, best {best}, entropy {outcome.entropy:.3f}"
+
+
+def _end(search: Search, schedule: Schedule) -> float | None:
+    """When training must end, in seconds since the search began; None without a time limit."""
+    if search.time_limit is None:
+        return None
+    if schedule.polish is None:
+        return search.seconds + SHARE * (search.time_limit - search.seconds)
+    return max(search.seconds, search.time_limit - schedule.polish)

@@ -1,0 +1,115 @@
+"""Trials: many placements at once, costed by the simulator; what is a new best is offered to the search.
+
+In: devices of nodes, a batch at a time. Out: values in ns, INFEASIBLE where a limit is broken. The best few are kept
+as starts for the polish. Another meter (a real machine, say) can take the simulator's place for the values that a
+network learns from; what is offered is always costed by the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices, Ints
+from weftline.place.learned.nodes import Nodes
+from weftline.problem import Problem
+from weftline.search import Search
+from weftline.simulate.batch import INFEASIBLE, evaluate
+from weftline.simulate.tables import tables
+
+__all__ = ["KEPT", "Meter", "Trials", "simulated"]
+
+Meter = Callable[[Indices], Ints]
+"""(B, n) placements of ops -> (B,) values in ns, INFEASIBLE or more where one cannot run."""
+
+KEPT = 6
+"""Placements that are kept."""
+SMALL = 4096
+"""If there are no more different placements, it is noticed when all have been tried."""
+HELPERS = ("greedy", "even-split", "round-robin", "pack")
+
+
+class Trials:
+    """All trials of one search."""
+
+    def __init__(self, search: Search, nodes: Nodes, meter: Meter | None = None) -> None:
+        self.search, self.nodes = search, nodes
+        self._meter = simulated(search.problem) if meter is None else meter
+        self.kept: list[tuple[int, Indices]] = []
+        """(value, device per node), best first."""
+        self.count = 0
+        self._seen: set[bytes] | None = set() if nodes.choices <= SMALL else None
+
+    @property
+    def exhausted(self) -> bool:
+        """Every placement there is has been tried."""
+        return self._seen is not None and len(self._seen) >= self.nodes.choices
+
+    @property
+    def best(self) -> int:
+        """The least value so far, INFEASIBLE if there is none."""
+        return self.kept[0][0] if self.kept else INFEASIBLE
+
+    def single_devices(self) -> None:
+        """Everything on one device, for each device: always candidates. If none can, every node where it is fastest."""
+        for device in range(len(self.search.problem.devices)):
+            if self.search.is_over:
+                return
+            value = self.search.offer(np.full(len(self.nodes.of), device, np.int32))
+            if value is not None:
+                self.keep(value, np.full(self.nodes.count, device, np.int32))
+        if self.search.best is None:
+            self.search.offer(self.nodes.lift(self.nodes.fastest)[0])
+
+    def values(self, devices: Indices) -> Ints:
+        """(B, N) devices of nodes -> (B,) values; the best is offered if it is new."""
+        values = self._meter(self.nodes.lift(devices))
+        self.count += len(devices)
+        if self._seen is not None:
+            self._seen.update(row.tobytes() for row in np.ascontiguousarray(devices, np.int32))
+        best = int(values.argmin())
+        if values[best] < self.best:
+            self.offer(int(values[best]), devices[best])
+        return values
+
+    def offer(self, value: int, devices: Indices) -> None:
+        """A placement that is better than those kept."""
+        self.keep(value, devices)
+        if not self.search.is_over:
+            self.search.offer(self.nodes.lift(devices)[0])
+
+    def keep(self, value: int, devices: Indices) -> None:
+        """Among the best few, each value once."""
+        if value >= INFEASIBLE or any(value == other for other, _ in self.kept):
+            return
+        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT]
+
+    def ask_others(self) -> None:
+        """Where memory is so tight that nothing was found: simple heuristics, and then an exact packing."""
+        from weftline.place import solvers
+
+        for name in HELPERS:
+            if self.search.best is None and not self.search.is_over:
+                try:
+                    solvers()[name].solve(self.search)
+                except InfeasibleError as error:
+                    if error.proved:
+                        raise
+
+
+def simulated(problem: Problem) -> Meter:
+    """The simulator with its default order, memory included where it can bind."""
+    table = tables(problem)
+    most = int(table.static_bytes.sum() + table.tied_bytes.sum() + table.workspace_bytes.sum())
+    most += int((table.tensor_bytes * (1 + np.diff(table.consumer_ptr))).sum())
+    binds = bool((most > problem.capacity).any())
+
+    def values(placements: Indices) -> Ints:
+        found = evaluate(problem, placements, memory=binds)
+        if found.peak is None:
+            return found.value
+        return np.where((found.peak <= problem.capacity).all(axis=1), found.value, INFEASIBLE)
+
+    return values

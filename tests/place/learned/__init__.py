@@ -1,0 +1,1 @@
+"""The learned solvers: their parts, their training, and the conformance suite."""

@@ -1,0 +1,196 @@
+"""The learned solvers as a user meets them: presets, settings, events, limits, a machine without torch."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from weftline.cost import CostTable, devices_of_file, expand_file_costs
+from weftline.errors import UsageError
+from weftline.graph.arrays import Indices, Ints
+from weftline.place.learned import hsdag, placeto, rnn, torch_backend
+from weftline.place.learned.nodes import make_nodes
+from weftline.place.learned.trials import Trials, simulated
+from weftline.problem import Problem, Rules
+from weftline.search import Search
+from weftline.simulate import simulate_latency
+from weftline.simulate.batch import INFEASIBLE
+from weftline.testing.generate import random_problem
+from weftline.zoo import regal_costs, synthetic
+
+
+def _problem(ops: int = 40, runtime: str = "parallel") -> Problem:
+    graph = synthetic("series_parallel", ops=ops, seed=3)
+    costs = regal_costs(graph, 3)
+    table = expand_file_costs(costs)
+    table = CostTable(table.time * np.array([4, 5, 6]), table.transfer // 50, table.transfer_row, table.source)
+    return Problem(graph, devices_of_file(costs), table, Rules(runtime=runtime))
+
+
+def _solved(solver: ModuleType, problem: Problem, **options: str) -> tuple[Search, list[str]]:
+    said: list[str] = []
+    search = Search(problem, options=options, on_event=lambda event: said.append(event.message))
+    solver.SOLVER.solve(search)
+    return search, said
+
+
+def _value(search: Search) -> int:
+    assert search.best is not None
+    return search.best.value
+
+
+def _best_single(problem: Problem) -> int:
+    n, k = problem.cost.time.shape
+    return min(simulate_latency(problem, np.full(n, device, np.int32)).value for device in range(k))
+
+
+def test_paper_draws_500_placements_in_25_steps() -> None:
+    """Tests that the published method is run whole, and that its answer is no worse than any single device."""
+    problem, said, drawn = _problem(), [], []
+    simulator = simulated(problem)
+
+    def counting(placements: Indices) -> Ints:
+        drawn.append(len(placements))
+        return simulator(placements)
+
+    search = Search(problem, options={"preset": "paper"}, on_event=lambda event: said.append(event.message))
+    hsdag.solve(search, counting)
+    assert drawn == [20] * 25
+    episodes = [line for line in said if line.startswith("episode")]
+    assert len(episodes) == 25
+    assert all("reward" in line and "best" in line and "entropy" in line for line in episodes)
+    assert _value(search) <= _best_single(problem)
+
+
+def test_default_learns_and_the_polish_helps() -> None:
+    """Tests that training ends below the best single device, and that the polish is no worse than training alone."""
+    problem = _problem()
+    learned, _ = _solved(hsdag, problem, episodes="120", polish="off")
+    polished, said = _solved(hsdag, problem, episodes="120")
+    assert _value(learned) < _best_single(problem)
+    assert _value(polished) <= _value(learned)
+    assert any(line.startswith("annealing from the best") for line in said)
+
+
+def test_training_raises_the_reward() -> None:
+    """Tests that later episodes draw better placements than the first ones."""
+    rewards = []
+    search = Search(
+        _problem(),
+        options={"episodes": "160", "polish": "off"},
+        on_event=lambda event: (
+            rewards.append(float(event.message.split("reward ")[1].split(",")[0]))
+            if event.message.startswith("episode")
+            else None
+        ),
+    )
+    hsdag.SOLVER.solve(search)
+    assert rewards[-1] > rewards[0] + 0.05
+
+
+@pytest.mark.parametrize("setting", ["levels=0", "levels=3", "features=-cost", "features=kind", "nodes=ops"])
+@pytest.mark.parametrize("preset", ["paper", "weftline"])
+def test_parts_can_be_left_out(preset: str, setting: str) -> None:
+    """Tests that every part of the ablation trains."""
+    name, _, word = setting.partition("=")
+    few = "2" if preset == "paper" else "20"
+    search, said = _solved(hsdag, _problem(20), preset=preset, polish="off", episodes=few, **{name: word})
+    assert _value(search) <= _best_single(_problem(20))
+    assert any(line.startswith(f"episode {few}:") for line in said)
+
+
+@pytest.mark.parametrize("solver", [placeto, rnn])
+@pytest.mark.parametrize("runtime", ["parallel", "sequential"])
+def test_baselines_are_no_worse_than_single_devices(solver: ModuleType, runtime: str) -> None:
+    """Tests that Placeto and the RNN placer train, report, and keep single devices as candidates."""
+    problem = _problem(20, runtime)
+    search, said = _solved(solver, problem, episodes="3")
+    assert _value(search) <= _best_single(problem)
+    assert sum(line.startswith("episode") for line in said) == 3
+    polished, _ = _solved(solver, problem, episodes="3", polish="on")
+    assert _value(polished) <= _value(search)
+
+
+@pytest.mark.parametrize("solver", [hsdag, placeto, rnn])
+def test_time_limit_ends_training(solver: ModuleType) -> None:
+    """Tests that a search whose time is over returns what it has."""
+    search = Search(_problem(), time_limit=0.5, options={"episodes": "1000000"})
+    solver.SOLVER.solve(search)
+    assert search.best is not None
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"preset": "best"}, "there are: paper, weftline"),
+        ({"levels": "many"}, "whole number"),
+        ({"levels": "9"}, "between 0 and 8"),
+        ({"episodes": "-1"}, "whole number"),
+        ({"polish": "later"}, "on, off or a time"),
+        ({"nodes": "blocks"}, "chains, ops"),
+        ({"features": "smell"}, "there are: kind"),
+    ],
+)
+def test_senseless_settings_are_refused(option: dict[str, str], says: str) -> None:
+    """Tests that the message says what could have been written."""
+    with pytest.raises(UsageError, match=says):
+        _solved(hsdag, _problem(10), **option)
+
+
+def test_simulated_values_are_those_of_the_simulator() -> None:
+    """Tests that many placements at once cost what each costs alone, and that limits are seen."""
+    checked = 0
+    for seed in range(60):
+        problem = random_problem(seed, "latency")
+        rng = np.random.default_rng(seed)
+        placements = rng.integers(0, len(problem.devices), (6, len(problem.graph.ops))).astype(np.int32)
+        for placement, value in zip(placements, simulated(problem)(placements).tolist(), strict=True):
+            search = Search(problem)
+            if any(len(set(placement[list(members)])) > 1 for members in problem.together):
+                continue  # torn sets are mended by `lift`, not seen here
+            offered = search.offer(placement)
+            assert offered == (None if value >= INFEASIBLE else value)
+            checked += 1
+    assert checked > 100
+
+
+def test_trials_know_when_all_is_tried() -> None:
+    """Tests that a small problem is exhausted once every placement of its nodes was tried."""
+    problem = random_problem(12, "latency", max_ops=5, limits=False)
+    nodes = make_nodes(problem)
+    trials = Trials(Search(problem), nodes)
+    k = len(problem.devices)
+    every = np.stack(np.meshgrid(*[np.arange(k)] * nodes.count, indexing="ij"), -1).reshape(-1, nodes.count)
+    assert len(every) > 1
+    trials.values(every[1:].astype(np.int32))
+    assert not trials.exhausted
+    trials.values(every[:1].astype(np.int32))
+    assert trials.exhausted
+    assert trials.best == min(simulate_latency(problem, nodes.lift(row.astype(np.int32))[0]).value for row in every)
+
+
+def test_modules_load_without_torch() -> None:
+    """Tests that no module of the room imports torch when it is loaded, and what is said when it is missing."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import importlib, pkgutil, weftline.place.learned as room\n"
+        "own = [m.name for m in pkgutil.iter_modules(room.__path__)]\n"
+        "[importlib.import_module(f'weftline.place.learned.{name}') for name in own]\n"
+        "from weftline.place.learned.torch_backend import load_torch\n"
+        "from weftline.errors import MissingExtra\n"
+        "try:\n    load_torch()\nexcept MissingExtra as error:\n    sys.stdout.write(str(error))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'weftline[torch]'" in done.stdout
+
+
+def test_threads_are_given_back() -> None:
+    """Tests that training on one thread leaves PyTorch's setting as it was."""
+    torch = torch_backend.load_torch()
+    before = torch.get_num_threads()
+    with torch_backend.one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before

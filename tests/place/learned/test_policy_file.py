@@ -1,0 +1,108 @@
+"""Files of weights: written and read back, and refused when anything is odd."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weftline.errors import InputError
+from weftline.place.learned.policy import SHIPPED, load_weights
+from weftline.place.learned.policy_file import read_arrays, write_arrays
+from weftline.place.learned.policy_network import first_weights, shapes
+
+SHAPES = {"a": (2, 3), "b": (4,)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A good file."""
+    arrays = {"b": np.arange(4, dtype=np.float32), "a": np.ones((2, 3), np.float32)}
+    write_arrays(tmp_path / "weights.safetensors", arrays, {"seed": "7"})
+    return tmp_path / "weights.safetensors"
+
+
+def test_round_trip(path: Path) -> None:
+    """Tests that arrays and words come back as they were."""
+    arrays, words = read_arrays(path, SHAPES)
+    assert arrays["b"].tolist() == [0, 1, 2, 3]
+    assert arrays["a"].shape == (2, 3)
+    assert words["seed"] == "7"
+
+
+def test_other_tools_can_read_it(path: Path) -> None:
+    """Tests that the library of the format reads the same numbers."""
+    from safetensors.numpy import load
+
+    found = load(path.read_bytes())
+    assert found["b"].tolist() == [0, 1, 2, 3]
+    assert found["a"].shape == (2, 3)
+
+
+def test_every_cut_is_refused(path: Path) -> None:
+    """Tests that a file that ends early is bad input, wherever it ends."""
+    data = path.read_bytes()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises(InputError):
+            read_arrays(path, SHAPES)
+
+
+def _with_header(path: Path, change: dict[str, object]) -> None:
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    text = json.dumps({**header, **change}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"__metadata__": {"format": "other", "version": "1"}},
+        {"__metadata__": {"format": "weftline-policy", "version": "99"}},
+        {"__metadata__": None},
+        {"c": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+        {"a": {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]}},
+        {"a": {"dtype": "F64", "shape": [2, 3], "data_offsets": [0, 24]}},
+        {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [-24, 0]}},
+        {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [1000, 1024]}},
+        {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, True]}},
+        {"a": {"dtype": "F32", "shape": [2, 3]}},
+        {"a": 3},
+    ],
+)
+def test_odd_headers_are_refused(path: Path, change: dict[str, object]) -> None:
+    """Tests that a file of something else, or with arrays elsewhere, is bad input."""
+    _with_header(path, change)
+    with pytest.raises(InputError):
+        read_arrays(path, SHAPES)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]", b"PK\x03\x04" * 40])
+def test_foreign_files_are_refused(path: Path, data: bytes) -> None:
+    """Tests that what is no safetensors file is bad input."""
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"weights\.safetensors"):
+        read_arrays(path, SHAPES)
+
+
+def test_numbers_must_be_finite(path: Path) -> None:
+    """Tests that a file with a broken number is refused."""
+    write_arrays(path, {"a": np.full((2, 3), np.nan, np.float32), "b": np.zeros(4, np.float32)}, {})
+    with pytest.raises(InputError, match="finite"):
+        read_arrays(path, SHAPES)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """Tests that a path that leads nowhere is bad input."""
+    with pytest.raises(InputError, match="cannot be read"):
+        load_weights(tmp_path / "nothing")
+
+
+def test_shipped_weights_are_small_and_trained() -> None:
+    """Tests that the weights of the package load, have another head than an untrained network, and fit in 5 MB."""
+    assert SHIPPED.stat().st_size < 5 * 10**6
+    weights = load_weights(SHIPPED)
+    assert set(weights) == set(shapes()) == set(first_weights(0))
+    assert np.abs(weights["op.last.weight"]).max() > 0
