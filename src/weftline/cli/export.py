@@ -71,8 +71,8 @@ def export(
 def _list(json: bool) -> None:
     from weftline.export import plan_exporters, schedule_exporters
 
-    targets = [*plan_exporters().values(), *schedule_exporters().values()]
-    entries = {target.name: target.description for target in targets}
+    entries = {name: target.description for name, target in plan_exporters().items()}
+    entries |= {name: target.description for name, target in schedule_exporters().items()}
     if json:
         print_json({"targets": entries})
     else:
