@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.render_fusion import fusion_sections
+from benchmarks.render_learned import learned_sections, policy_sections
 from benchmarks.render_paper import paper_sections
 from benchmarks.render_placement import placement_sections
 from benchmarks.render_placement_scale import placement_scale_sections
@@ -34,6 +35,8 @@ TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
     "placement": ("Placement for latency", placement_sections),
     "fusion": ("Placement with and without fusion-aware coarsening", lambda run, _: fusion_sections(run)),
     "placement-scale": ("Placement of large graphs", placement_scale_sections),
+    "learned": ("Learned placement", lambda run, _: learned_sections(run)),
+    "policy": ("One policy for unseen graphs and clusters", lambda run, _: policy_sections(run)),
     "schedules": ("Schedules for many micro-batches", lambda run, _: schedule_sections(run)),
     "tessel": ("Tessel's evaluation, simulated", lambda run, _: tessel_eval_sections(run)),
     "steps": ("Schedules, trained for real", lambda run, _: steps_sections(run)),

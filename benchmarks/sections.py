@@ -14,10 +14,12 @@ from typing import Any
 from benchmarks.clock import on_one_core
 from benchmarks.fusion import fusion_settings, measure_fusion
 from benchmarks.instances import instances
+from benchmarks.learned import learned_settings, measure_learned
 from benchmarks.paper import measure_paper, paper_settings
 from benchmarks.placement import measure_placement, placement_settings
 from benchmarks.placement_scale import measure_placement_scale, placement_scale_settings
 from benchmarks.planned import Row
+from benchmarks.policy import measure_policy, policy_settings
 from benchmarks.quality import measure_quality, share_of_budget
 from benchmarks.references import measure_references, reference_settings
 from benchmarks.regal import measure_regal, regal_settings
@@ -115,6 +117,8 @@ SECTIONS = {
             measure_placement_scale,
             long=True,
         ),
+        Section("learned", lambda size, asked: learned_settings(size, asked.time_limit), measure_learned, long=True),
+        Section("policy", lambda size, asked: policy_settings(size), measure_policy, long=True),
         Section(
             "schedules",
             lambda size, asked: schedule_settings(size, asked.time_limit),
