@@ -15,6 +15,7 @@ GROUPS = (
     "weftline.partition",
     "weftline.schedule",
     "weftline.export",
+    "weftline.export_plan",
 )
 
 

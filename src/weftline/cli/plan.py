@@ -40,7 +40,6 @@ def plan(
     coarsen: given.Coarsen = "none",
     preset: given.Preset = None,
     polish: given.Polish = None,
-    reward: given.Reward = None,
     setting: given.Setting = None,
     output: given.Output = None,
     json: JsonFlag = False,
@@ -70,7 +69,7 @@ def plan(
         "seed": seed,
         "begun": process_begun(),
     }
-    settings = read_settings(setting or [], preset=preset, polish=polish, reward=reward)
+    settings = read_settings(setting or [], preset=preset, polish=polish)
     rules = {"objective": objective, "runtime": runtime, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)
     if several and settings:

@@ -18,7 +18,6 @@ __all__ = [
     "Output",
     "Polish",
     "Preset",
-    "Reward",
     "Runtime",
     "Seed",
     "Setting",
@@ -102,10 +101,6 @@ Preset = Annotated[
     str | None, typer.Option(help="Learned solvers: paper (as published) or weftline.  [default: weftline]")
 ]
 Polish = Annotated[str | None, typer.Option(help="Learned solvers: anneal the result for so long, e.g. 5s, or off.")]
-Reward = Annotated[
-    Literal["simulated", "measured"] | None,
-    typer.Option(help="Learned solvers: what a placement is worth by the simulator, or by real runs of the model."),
-]
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the solver's own. May be repeated."),
