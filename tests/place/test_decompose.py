@@ -11,7 +11,7 @@ from weftline.place.decompose import SOLVER, Decomposition, decompose
 from weftline.problem.load import load_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables
-from weftline.testing.conformance import optimum
+from weftline.testing.conformance import check_solver, optimum
 from weftline.testing.generate import random_problem
 
 DATA = Path(os.environ.get("WEFTLINE_DATA", "../shared/data")) / "moirai"
@@ -48,3 +48,8 @@ def test_closes_a_published_instance() -> None:
     assert first < search.bound.value <= 1_278_110_000
     assert search.best is not None
     assert search.best.value < 1_400_000_000
+
+
+def test_a_first_op_that_must_wait_for_its_set() -> None:
+    """Tests a problem whose first segment is bounded by more than its own ops: its plan has no list of actions."""
+    check_solver(SOLVER, random_problem(2050, "latency", max_ops=5, runtime="parallel", transfers="per-edge"))

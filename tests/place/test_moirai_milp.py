@@ -119,3 +119,11 @@ def test_published_example() -> None:
         assert search.best is not None
         assert search.best.value == 30_000_000_000
         assert search.stopped_by == "optimal"
+
+
+def test_a_model_on_which_highs_breaks_down() -> None:
+    """Tests that the answer is still the optimum."""
+    problem = random_problem(58, "latency", max_ops=5)
+    best = solve(SOLVER, problem)[0].best
+    assert best is not None
+    assert best.value == optimum(problem)

@@ -242,12 +242,13 @@ class Decomposition:
         length = int(distances(known)[0][-1][0])
         if length >= NEVER:
             return None
-        placement, rows = rest.astype(np.int32).copy(), []
+        placement, rows, complete = rest.astype(np.int32).copy(), [], self.complete
         for segment, (k, j) in zip(self.segments, walk(known), strict=True):
             plan = self.arc(segment, k, j).plan
             if plan is None:
                 if segment.whole:
                     return None
+                complete = False
                 continue
             placement[segment.ops] = plan.placement
             actions = plan.actions(segment.part.table.producer)
@@ -258,9 +259,9 @@ class Decomposition:
             ops = segment.ops[np.where(moved, 0, actions[:, 0])]
             reader = np.where(actions[:, 2] >= 0, segment.ops[np.maximum(actions[:, 2], 0)], -1)
             rows.append(np.stack([np.where(moved, named, ops), actions[:, 1], reader], axis=1))
-        actions = np.concatenate(rows).astype(np.int64)
+        actions = np.concatenate(rows).astype(np.int64) if rows else np.zeros((0, 3), np.int64)
         order = self._order(actions[actions[:, 1] < 0, 0])
-        return placement, order, actions if self.complete else None, length
+        return placement, order, actions if complete else None, length
 
     def _order(self, ops: Ints) -> Indices:
         """An order of all ops in which those of the blocks keep theirs, and the rest comes as early as it can."""

@@ -1,7 +1,7 @@
 """Solves a MathOpt model with HiGHS: small ones here, others in a process of their own that can be ended at any time.
 
-HiGHS cannot be interrupted through MathOpt, and takes no start. So a long solve runs as `python -m` of this file: the
-model comes on stdin, the answer goes to stdout as JSON.
+Where HiGHS breaks down, SCIP is asked. HiGHS cannot be interrupted through MathOpt, and takes no start. So a long solve
+runs as `python -m` of this file: the model comes on stdin, the answer goes to stdout as JSON.
 """
 
 from __future__ import annotations
@@ -44,7 +44,15 @@ def solve_here(model: Any, *, seconds: float | None, nodes: int | None, seed: in
         relative_gap_tolerance=0.0,
         highs=options,
     )
-    result = mathopt.solve(model, mathopt.SolverType.HIGHS, params=parameters)
+    result = None
+    for name in (mathopt.SolverType.HIGHS, mathopt.SolverType.GSCIP):
+        try:
+            result = mathopt.solve(model, name, params=parameters)
+        except Exception:  # "HighsStatus: kError" on some tiny models; MathOpt then stumbles over its own error
+            continue
+        break
+    if result is None:
+        return MilpAnswer("unknown", float("-inf"), {})
     reason = result.termination.reason
     values = {}
     if result.solutions and result.solutions[0].primal_solution is not None:
