@@ -65,13 +65,13 @@ def _seek_help(search: Search, annealer: Annealer) -> None:
         annealer.give(search.best.placement, search.best.order)
 
 
-def anneal_starts(search: Search) -> list[Start]:
-    """Single devices, HEFT, and the best so far with its order."""
+def anneal_starts(search: Search, *, best: bool = True) -> list[Start]:
+    """Single devices, HEFT, and (with `best`) the best so far with its order."""
     time = tables(search.problem).time
     starts: list[Start] = [
         (np.full(len(time), d, np.int32), None) for d in range(time.shape[1]) if (time[:, d] >= 0).all()
     ]
-    timelines = [search.best] if isinstance(search.best, Timeline) else []
+    timelines = [search.best] if best and isinstance(search.best, Timeline) else []
     with suppress(InfeasibleError):
         timelines.append(heft(search))
     for timeline in timelines:

@@ -52,6 +52,8 @@ class Crew:
                 break
         if newest is not None and not search.is_over and (search.best is None or newest[2] < search.best.value):
             self._offer(*newest)
+            if search.best is not None and search.best.value == newest[2]:
+                self._shown = newest[2]  # its own: to give it back would only end its walk
         best = search.best
         if isinstance(best, Timeline) and best.value < self._shown:
             self._shown = best.value
