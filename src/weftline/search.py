@@ -191,9 +191,9 @@ def alarm(search: Budget) -> Iterator[Ints]:
 
 
 @contextmanager
-def compiling(on_event: Callable[[Event], None] | None, after: float = 1.0) -> Iterator[None]:
+def compiling(on_event: Callable[[Event], None] | None, after: float) -> Iterator[None]:
     """Kernels are loaded or compiled inside; the user is told when that takes longer than `after` seconds."""
-    said = Event(0.0, "", None, None, "compiling kernels, once after an installation; the time limit begins later")
+    said = Event(0.0, "", None, None, "compiling kernels, once after an installation; this time does not count")
     timer = Timer(after, (lambda: None) if on_event is None else (lambda: on_event(said)))
     timer.daemon = True
     timer.start()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from time import monotonic, time
+
+import psutil
 import pytest
 
-from weftline.cli.options import find_cluster, read_gap, read_seconds, read_settings, read_shapes
+from weftline.cli.options import find_cluster, process_begun, read_gap, read_seconds, read_settings, read_shapes
 from weftline.errors import InputError, UsageError
 
 
@@ -14,6 +17,13 @@ def test_shapes() -> None:
     for word in ("input", "input=ax3", "input=1x", "=1x2", "x=0x3", "x=-1"):
         with pytest.raises(UsageError):
             read_shapes([word])
+
+
+def test_when_the_process_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a young process counts from its start, and an old one, which serves many commands, from now."""
+    for age, counted in ((3.0, 3.0), (3000.0, 0.0)):
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self, age=age: time() - age)
+        assert monotonic() - process_begun() == pytest.approx(counted, abs=1.0)
 
 
 def test_settings() -> None:

@@ -12,7 +12,7 @@ from certify.base_plans import latency_plan, make_plan_with, throughput_plan
 from weftline import __version__
 from weftline.bounds import Bound
 from weftline.certify import check_plan
-from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError
 from weftline.plan import Plan, make_plan, plan_result
 from weftline.plan.files import plan_to_json
 from weftline.plan.make import DEFAULT_GAP, DEFAULT_SECONDS, solvers_for
@@ -246,3 +246,17 @@ def test_settings_that_a_solver_does_not_take_are_refused() -> None:
     problem = random_problem(1, "latency", max_ops=4, limits=False)
     with pytest.raises(UsageError, match="'heft' has no setting 'preset'"):
         make_plan(problem, solver="heft", settings={"preset": "paper"})
+
+
+def test_no_time_is_not_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a solver that was stopped before its first offer says so, and one whose offers were refused does not."""
+    problem = random_problem(1, "latency", max_ops=4, limits=False)
+
+    def nothing(search: Search) -> None:
+        raise InfeasibleError("found nothing")
+
+    monkeypatch.setitem(solvers_for("latency"), "idle", Solver("idle", "finds nothing", nothing))
+    with pytest.raises(LimitReached, match="larger time limit"):
+        make_plan(problem, solver="idle", time_limit=0)
+    with pytest.raises(InfeasibleError, match="found nothing"):
+        make_plan(problem, solver="idle", time_limit=60)

@@ -59,7 +59,11 @@ def export(
     if scheduled:
         files = schedule_exporters()[to].write(loaded, output)  # type: ignore[arg-type]
     else:
-        options = ExportOptions(model, read_runtimes(runtime or []))
+        runtimes = read_runtimes(runtime or [])
+        unknown = sorted(set(runtimes) - {device.id for device in loaded.load_problem().devices})  # type: ignore[union-attr]
+        if unknown:
+            raise UsageError(f"--runtime names devices that the plan does not have: {', '.join(unknown)}")
+        options = ExportOptions(model, runtimes)
         files = plan_exporters()[to].write(loaded, output, options)  # type: ignore[arg-type]
     written = [str(path) for path in files]
     if json:

@@ -33,7 +33,9 @@ __all__ = [
 
 Model = Annotated[
     Path | None,
-    typer.Argument(help="ONNX model, weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, or REGAL cost graph."),
+    typer.Argument(
+        help="ONNX model, OpenVINO IR (.xml), weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, REGAL cost graph."
+    ),
 ]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset; see: weftline cluster presets.")
@@ -98,9 +100,14 @@ Coarsen = Annotated[
     ),
 ]
 Preset = Annotated[
-    str | None, typer.Option(help="Learned solvers: paper (as published) or weftline.  [default: weftline]")
+    str | None, typer.Option(help="Solver hsdag: paper (as published) or weftline.  [default: weftline]")
 ]
-Polish = Annotated[str | None, typer.Option(help="Learned solvers: anneal the result for so long, e.g. 5s, or off.")]
+Polish = Annotated[
+    str | None,
+    typer.Option(
+        help="Solvers hsdag, placeto, rnn: anneal the result for so long, e.g. 5s; on: for the time left; or off."
+    ),
+]
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the solver's own. May be repeated."),

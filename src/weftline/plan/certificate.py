@@ -40,7 +40,7 @@ class Clock:
     def preparing(self) -> Iterator[None]:
         """Kernels are loaded inside, which counts, or compiled, which happens once and does not."""
         before = monotonic()
-        with compiling(self.on_event):
+        with compiling(self.on_event, LOADING):
             yield
         if monotonic() - before > LOADING:
             self.begun += monotonic() - before

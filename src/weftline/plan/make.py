@@ -11,7 +11,7 @@ import msgspec
 from weftline import __version__, partition, place
 from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
-from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.partition.prepare import prepare as prepare_partition
 from weftline.place.coarse import search_coarse
@@ -107,9 +107,9 @@ def make_plan(
             search.run(chosen)
     except KeyboardInterrupt:
         interrupted = True
-    except InfeasibleError:
+    except InfeasibleError as error:
         if search.best is None:
-            raise
+            raise _too_late(search, error) from error
     if search.best is None:
         if interrupted:
             raise KeyboardInterrupt
@@ -144,6 +144,13 @@ def make_plan(
             baselines=baselines,
             provenance=provenance,
         )
+
+
+def _too_late(search: Search, error: InfeasibleError) -> WeftlineError:
+    """A solver that was stopped before it offered anything has not shown that nothing fits."""
+    if error.proved or search.refused or search.stopped_by != "time":
+        return error
+    return LimitReached("the time was over before there was a plan. Try a larger time limit, or the solver greedy")
 
 
 def _check_settings(solver: Solver, settings: Mapping[str, str]) -> None:
