@@ -249,7 +249,7 @@ def test_settings_that_a_solver_does_not_take_are_refused() -> None:
 
 
 def test_no_time_is_not_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that a solver that was stopped before its first offer says so, and one whose offers were refused does not."""
+    """Tests that a solver stopped before its first offer says so, and one that had time does not."""
     problem = random_problem(1, "latency", max_ops=4, limits=False)
 
     def nothing(search: Search) -> None:

@@ -32,7 +32,7 @@ class AffinityError(ValueError):
 def compile_with_affinity(model: Any, affinity: Any, config: Mapping[str, Any] | None = None, core: Any = None) -> Any:
     """Compile a model (path or `openvino.Model`) as affinity.json (path or mapping) says."""
     if not isinstance(affinity, Mapping):
-        affinity = json.loads(Path(affinity).read_text(encoding="utf-8"))
+        affinity = _read(Path(affinity))
     core = core or open_core(affinity.values())
     if isinstance(model, str | Path):
         model = core.read_model(str(model))
@@ -92,6 +92,16 @@ def placed_operations(model: Any) -> list[Any]:
         elif kind not in ("Parameter", "Result"):
             placed.append(node)
     return placed
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise AffinityError(f"{path} is not JSON: {problem}") from None
+    if not isinstance(found, dict) or not all(isinstance(device, str) for device in found.values()):
+        raise AffinityError(f"{path} is not {{name: device}}")
+    return found
 
 
 def _check(affinity: Mapping[str, str], placed: list[Any]) -> None:

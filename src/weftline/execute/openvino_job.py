@@ -20,7 +20,9 @@ class Setup(msgspec.Struct, frozen=True):
     reference: str
     """The device that runs the whole model, for comparison."""
     inputs: str = ""
-    """An .npz file, or none: then inputs are random."""
+    """An .npz file with arr_0, arr_1, ..., or none: then inputs are random."""
+    input_names: tuple[str, ...] = ()
+    """The inputs that those arrays are for."""
     seed: int = 0
 
 

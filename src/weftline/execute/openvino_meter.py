@@ -185,9 +185,10 @@ class Meter:
     def _start(self) -> None:
         self._folder = TemporaryDirectory(prefix="weftline-openvino-")
         folder, self._pending, stored = Path(self._folder.name), b"", ""
-        if self._inputs is not None:
+        inputs = dict(self._inputs or {})
+        if inputs:
             stored = str(folder / "inputs.npz")
-            np.savez(stored, allow_pickle=False, **dict(self._inputs))
+            np.savez(stored, *inputs.values(), allow_pickle=False)  # without names: some are options of savez
         with (folder / "said.txt").open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "weftline.execute.openvino_worker"],
@@ -197,7 +198,8 @@ class Meter:
                 bufsize=0,
             )
         pairs = tuple((device.name, dict(device.properties)) for device in self._known.values())
-        setup = Setup(str(self._model), self.graph, pairs, self._known[self.reference].name, stored, self._seed)
+        reference = self._known[self.reference].name
+        setup = Setup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
         try:
             timing = self._talk(setup)
         except _Gone as error:

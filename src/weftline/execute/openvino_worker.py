@@ -52,7 +52,7 @@ class Bench:
         self._model = read_model(self._core, setup.model)
         self._nodes = resolve(setup.graph, self._model, exact=Path(setup.model).suffix == ".xml")
         _fix_shapes(self._model, setup.graph)
-        self._inputs = make_inputs(self._model, setup.seed, _stored(setup.inputs))
+        self._inputs = make_inputs(self._model, setup.seed, _stored(setup))
         self._reference = self._request(setup.reference)
         self._expected = self._outputs(self._reference)
 
@@ -162,11 +162,11 @@ def _random(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], dice: np.ra
     return dice.integers(0, 2, shape) if dtype.kind in "iu" else dice.standard_normal(shape)
 
 
-def _stored(path: str) -> dict[str, NDArray[Any]]:
-    if not path:
+def _stored(setup: Setup) -> dict[str, NDArray[Any]]:
+    if not setup.inputs:
         return {}
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    with np.load(setup.inputs, allow_pickle=False) as file:
+        return {name: file[f"arr_{number}"] for number, name in enumerate(setup.input_names)}
 
 
 def _fix_shapes(model: Any, graph: Any) -> None:

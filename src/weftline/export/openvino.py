@@ -16,7 +16,7 @@ from weftline.execute import load_affinity
 from weftline.execute.openvino_devices import core_for, openvino_devices
 from weftline.execute.openvino_names import affinity_of, read_model, resolve
 from weftline.export.plan_exporter import ExportOptions, PlanExporter
-from weftline.files import write_atomically
+from weftline.files import read_limited, write_atomically
 from weftline.plan.model import Plan
 
 __all__ = ["PLAN_EXPORTER", "openvino_affinity", "read_affinity"]
@@ -45,12 +45,9 @@ def openvino_affinity(plan: Plan, options: ExportOptions | None = None) -> dict[
 def read_affinity(path: Path | str) -> dict[str, str]:
     """Read affinity.json back."""
     path = Path(path)
+    data = read_limited(path, MOST_BYTES)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"larger than {MOST_BYTES >> 20} MiB", where=str(path))
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON: {str(error)[:200]}", where=str(path)) from error
     if not isinstance(found, dict) or not all(isinstance(device, str) for device in found.values()):

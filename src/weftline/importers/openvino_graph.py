@@ -151,15 +151,17 @@ def _tensor_names(net: Net) -> dict[tuple[int, int], str]:
     read = {place for layer in net.layers for place in layer.inputs}
     names: dict[tuple[int, int], str] = {}
     taken: set[str] = set()
+    copies: dict[str, int] = {}
+    """Name -> the number that its next copy gets."""
     for index, layer in enumerate(net.layers):
         for number, port in enumerate(layer.outputs):
             if layer.kind == RESULT or (number and (index, number) not in read):
                 continue
             plain = f"{layer.name}:{number}"
             chosen = next((name for name in (*port.names, plain) if name not in taken), "")
-            copy = 2
             while not chosen or chosen in taken:
-                chosen, copy = f"{plain}#{copy}", copy + 1
+                copy = copies.get(plain, 2)
+                chosen, copies[plain] = f"{plain}#{copy}", copy + 1
             taken.add(chosen)
             names[index, number] = chosen
     return names

@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["IMPORTERS"]
 
-_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>)?\s*(?:<!--.{0,2000}?-->\s*)*<net[\s>]", re.DOTALL)
+_NET = re.compile(rb"<net[\s>]")
 
 
 def _accepts(path: Path, head: bytes) -> bool:
     """The root element is called net, and layers stand in it or its name and version do."""
-    found = _START.match(head)
-    return found is not None and (b"<layers" in head or b"version=" in head[found.end() :])
+    rest = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if rest.startswith(b"<?xml"):
+        rest = rest.partition(b"?>")[2].lstrip()
+    while rest.startswith(b"<!--"):
+        rest = rest[4:].partition(b"-->")[2].lstrip()
+    return _NET.match(rest) is not None and (b"<layers" in rest or b"version=" in rest)
 
 
 def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:

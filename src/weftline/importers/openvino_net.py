@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from weftline.errors import InputError
 from weftline.importers.openvino_kinds import api_kind
@@ -22,6 +23,19 @@ VERSIONS = ("10", "11")
 MAX_RANK = 64
 _BODIES = ("body", "then_body", "else_body")
 _NAME_END = re.compile(r"(?<!\\),")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A layer of the file, and what its edges say of it."""
+
+    index: int
+    element: Element
+    inputs: Mapping[int, int]
+    """Number of a port -> its place among the inputs."""
+    outputs: Mapping[int, int]
+    arriving: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of an input port -> layer and output that feed it."""
 
 
 def net_of_xml(root: Element) -> Net:
@@ -40,35 +54,32 @@ def net_of_xml(root: Element) -> Net:
 
 
 def _net(element: Element, name: str) -> Net:
-    found: dict[int, tuple[int, Element]] = {}
-    layers = [layer for layer in element.inside("layers") if layer.tag == "layer"]
-    for index, layer in enumerate(layers):
+    found: dict[int, _Entry] = {}
+    for layer in (child for child in element.inside("layers") if child.tag == "layer"):
         number = _integer(layer.attributes, "id", _place(layer))
         if number in found:
             raise InputError(f"id {number} is used twice", where=_place(layer))
-        found[number] = (index, layer)
-    sources: list[dict[int, tuple[int, int]]] = [{} for _ in layers]
+        found[number] = _Entry(len(found), layer, _ports(layer, "input"), _ports(layer, "output"))
     for edge in element.inside("edges"):
-        _join(edge, found, sources)
-    return Net(name, in_order([_layer(layer, arriving) for layer, arriving in zip(layers, sources, strict=True)]))
+        _join(edge, found)
+    return Net(name, in_order([_layer(entry.element, entry.arriving) for entry in found.values()]))
 
 
-def _join(edge: Element, found: Mapping[int, tuple[int, Element]], sources: list[dict[int, tuple[int, int]]]) -> None:
+def _join(edge: Element, found: Mapping[int, _Entry]) -> None:
     place = f"edge from layer {edge.attributes.get('from-layer', '?')[:20]}"
     maker, from_port, reader, to_port = (
         _integer(edge.attributes, word, place) for word in ("from-layer", "from-port", "to-layer", "to-port")
     )
     if maker not in found or reader not in found:
         raise InputError(f"layer {maker if maker not in found else reader} does not exist", where=place)
-    (source, made_by), (target, read_by) = found[maker], found[reader]
-    outputs, inputs = _port_numbers(made_by, "output"), _port_numbers(read_by, "input")
-    if from_port not in outputs or to_port not in inputs:
-        wrong = made_by if from_port not in outputs else read_by
-        number = from_port if from_port not in outputs else to_port
-        raise InputError(f"port {number} of {_place(wrong)} does not exist", where=place)
-    if to_port in sources[target]:
-        raise InputError(f"port {to_port} of {_place(read_by)} is fed twice", where=place)
-    sources[target][to_port] = (source, outputs.index(from_port))
+    source, target = found[maker], found[reader]
+    if from_port not in source.outputs:
+        raise InputError(f"port {from_port} of {_place(source.element)} does not exist", where=place)
+    if to_port not in target.inputs:
+        raise InputError(f"port {to_port} of {_place(target.element)} does not exist", where=place)
+    if to_port in target.arriving:
+        raise InputError(f"port {to_port} of {_place(target.element)} is fed twice", where=place)
+    target.arriving[to_port] = (source.index, source.outputs[from_port])
 
 
 def _layer(element: Element, arriving: Mapping[int, tuple[int, int]]) -> Layer:
@@ -133,6 +144,13 @@ def _rounds(element: Element) -> int:
 
 def _port_numbers(element: Element, side: str) -> list[int]:
     return [_integer(port.attributes, "id", _place(element)) for port in element.inside(side) if port.tag == "port"]
+
+
+def _ports(element: Element, side: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for index, number in enumerate(_port_numbers(element, side)):
+        found.setdefault(number, index)
+    return found
 
 
 def _place(element: Element) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from xml.parsers import expat
 
 from weftline.errors import InputError
+from weftline.files import read_limited
 
 __all__ = ["Element", "read_xml"]
 
@@ -51,17 +52,19 @@ class Element:
 
 def read_xml(path: Path) -> Element:
     """The root element of a file."""
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise InputError(f"{size} bytes of XML are more than the limit of {MAX_BYTES >> 20} MiB")
+    try:
+        data = read_limited(path, MAX_BYTES)
+    except InputError as error:
+        raise InputError(error.what) from error  # whoever asked for the file names it
     reader = _Reader()
     try:
-        with path.open("rb") as file:
-            reader.parser.ParseFile(file)
+        reader.parser.Parse(data, True)
     except expat.ExpatError as error:
         raise InputError(
             f"not well-formed XML: {expat.ErrorString(error.code)}", where=f"line {error.lineno}"
         ) from error
+    except (LookupError, ValueError) as error:  # of Python's codecs, which expat asks
+        raise InputError(f"the encoding of the XML cannot be read: {str(error)[:200]}", where="line 1") from error
     if reader.root is None:
         raise InputError("there is no element in the file")
     return reader.root
