@@ -1,4 +1,4 @@
-"""Files that are read up to a limit, or written whole or not at all: temporary file beside the target, fsync, rename."""
+"""Files that are read up to a limit, or written whole or not at all: temporary file beside it, fsync, rename."""
 
 from __future__ import annotations
 

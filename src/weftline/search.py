@@ -168,6 +168,8 @@ class Solver:
     """Names of settings of its own, which it reads from `Search.options`."""
     learned: bool = False
     """Asks or trains a network."""
+    prepare: Callable[[], None] | None = None
+    """Loads (or compiles) what it needs beyond its room, before a clock runs."""
 
 
 @contextmanager

@@ -229,6 +229,21 @@ def test_a_meter_refuses_nonsense(small: tuple[Any, tuple[Device, ...], Path]) -
     assert meter._process is None
 
 
+def test_inputs_of_any_name(tmp_path: Path) -> None:
+    """Tests that inputs may be called like options of what stores them, and that each gets its own values."""
+    ov = openvino()
+    import openvino.opset13 as ops
+
+    shapes = {"file": [1, 4], "allow_pickle": [2, 4], "a/../b": [3, 4], "arr_0": [4, 4]}
+    ports = [ops.parameter(shape, np.float32, name=name) for name, shape in shapes.items()]
+    xml = tmp_path / "model.xml"
+    ov.save_model(ov.Model([ops.relu(ops.concat(ports, 0, name="join"), name="relu")], ports, "m"), str(xml))
+    inputs = {name: np.ones(shapes[name], np.float32) for name in reversed(shapes)}
+    graph, devices = read_model(xml), Cluster.preset("laptop").devices
+    (found,) = measure_placements(graph, devices, xml, [[0, 0]], runtimes=RUNTIMES, inputs=inputs, rounds=1)
+    assert not found.failed
+
+
 def _with_a_strange_op() -> Any:
     """A model with an operation that OpenVINO's CPU cannot run."""
     ov = openvino()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tests.execute.openvino_samples import RUNTIMES, model_files, openvino, split_plan
 
 from weftline.errors import InputError, UsageError
-from weftline.execute.load_affinity import AffinityError, placed_operations, set_affinity
+from weftline.execute.load_affinity import AffinityError, compile_with_affinity, placed_operations, set_affinity
 from weftline.export.openvino import PLAN_EXPORTER, openvino_affinity, read_affinity
 from weftline.export.plan_exporter import ExportOptions
 
@@ -92,6 +93,23 @@ def test_loader_as_a_program(tmp_path: Path) -> None:
     said = subprocess.run(call, capture_output=True, text=True, check=False)
     assert said.returncode == 1
     assert said.stderr.strip() == "error: the model has no operation 'ghost' (1 unknown names in all)"
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 100_000, b"[]", b"1", b'{"a": []}', b'{"a": 1}'])
+def test_loader_of_no_affinities(data: bytes, tmp_path: Path) -> None:
+    """Tests that a file that is not JSON, or not names and devices, is one error that names it."""
+    path = tmp_path / "affinity.json"
+    path.write_bytes(data)
+    with pytest.raises(AffinityError, match=r"affinity\.json is not (JSON|\{name: device\})") as caught:
+        compile_with_affinity("model.xml", path)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_affinities_from_a_pipe(tmp_path: Path) -> None:
+    """Tests that a pipe is an error instead of a long wait."""
+    os.mkfifo(tmp_path / "affinity.json")
+    with pytest.raises(InputError, match=r"affinity\.json: is not a regular file"):
+        read_affinity(tmp_path / "affinity.json")
 
 
 def test_plans_that_cannot_be_exported(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import os
+import time
+from encodings.aliases import aliases
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from hypothesis import strategies as st
 from weftline.errors import InputError
 from weftline.graph import check_graph
 from weftline.importers import openvino_xml, read_file
+from weftline.importers.openvino_ir import IMPORTERS
 
 LAYERS = """<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1,4" element_type="f32"/>
 <output><port id="0" precision="FP32" names="x"><dim>1</dim><dim>4</dim></port></output></layer>
@@ -109,7 +114,64 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvino_xml, "MAX_ELEMENTS", 20)
     _refused(_ir(), tmp_path, "more than 20 elements")
     monkeypatch.setattr(openvino_xml, "MAX_BYTES", 100)
-    _refused(_ir(), tmp_path, "bytes of XML")
+    _refused(_ir(), tmp_path, r"model\.xml: larger than 100 bytes")
+
+
+def test_comments_before_the_root(tmp_path: Path) -> None:
+    """Tests that a file is recognised behind comments, and that many of them cost no time."""
+    path = tmp_path / "model.xml"
+    path.write_text(_ir(before="<!-- a --> <!-- <net> -->\n" * 30))
+    assert read_file(path).format == "openvino"
+    begin = time.perf_counter()
+    for head in (b"<!---->" * 585, b"<!--" * 1024, b"<?xml" + b" " * 4000, b"<!-- <net version= -->", b""):
+        assert not IMPORTERS[0].accepts(path, head)
+    assert time.perf_counter() - begin < 1
+
+
+def test_many_ports_and_equal_names(tmp_path: Path) -> None:
+    """Tests that the time to read a file grows with its size, not with its square, where layers or names are wide."""
+    count, port = 4000, '<port id="{}" precision="FP32"><dim>1</dim><dim>4</dim></port>'
+    constants = "".join(
+        f'<layer id="{n + 9}" name="w" type="Const"><output>{port.format(0)}</output></layer>' for n in range(count)
+    )
+    ports = "".join(port.format(n + 1) for n in range(count))
+    feeds = "".join(f'<edge from-layer="{n + 9}" from-port="0" to-layer="1" to-port="{n + 1}"/>' for n in range(count))
+    layers = LAYERS.replace('type="ReLU"', 'type="Concat"').replace("</input><output>", f"{ports}</input><output>")
+    layers = layers.replace('<output><port id="1"', f'<output><port id="{count + 1}"')
+    edges = EDGES.replace('from-port="1"', f'from-port="{count + 1}"')
+    path = tmp_path / "model.xml"
+    path.write_text(_ir(constants + layers, feeds + edges))
+    begin = time.perf_counter()
+    (op,) = read_file(path).graph.ops
+    assert time.perf_counter() - begin < 4
+    assert (op.kind, op.weight_bytes) == ("Concat", count * 16)
+
+
+@pytest.mark.parametrize("encoding", [*sorted({*aliases.values()}), "no-such-encoding", "idna", "undefined"])
+def test_encodings(encoding: str, tmp_path: Path) -> None:
+    """Tests that every encoding that Python knows, and one that it does not, gives a graph or an input error."""
+    text = _ir().replace("?>", f' encoding="{encoding}"?>', 1)
+    path = tmp_path / "model.xml"
+    for data in (text.encode(), text.encode("utf-16"), codecs.BOM_UTF8 + text.encode()):
+        path.write_bytes(data)
+        for read in (openvino_xml.read_xml, read_file):
+            try:
+                read(path)
+            except InputError:
+                continue
+
+
+def test_unknown_encoding(tmp_path: Path) -> None:
+    """Tests the sentence about an encoding that nobody knows."""
+    _refused(_ir().replace("?>", ' encoding="klingon"?>', 1), tmp_path, r"encoding of the XML.*klingon")
+    _refused(_ir().replace("?>", ' encoding="shift_jis"?>', 1), tmp_path, "encoding of the XML")
+
+
+def test_no_pipes(tmp_path: Path) -> None:
+    """Tests that a pipe is an error instead of a long wait."""
+    os.mkfifo(tmp_path / "model.xml")
+    with pytest.raises(InputError, match="not a regular file"):
+        openvino_xml.read_xml(tmp_path / "model.xml")
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

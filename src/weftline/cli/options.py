@@ -69,9 +69,12 @@ def read_seconds(word: str | None) -> float | None:
 def read_gap(word: str | None) -> float | None:
     """`1%` or `0.01`."""
     try:
-        return None if word is None else parse_ratio(word)
+        found = None if word is None else parse_ratio(word)
     except InputError as error:
         raise UsageError(f"--gap: {error}") from error
+    if found is not None and found >= 1:
+        raise UsageError(f"--gap {word} is a gap of {found:.0%}; write 1% or 0.01 for one per cent")
+    return found
 
 
 def process_begun() -> float:

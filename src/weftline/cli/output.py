@@ -61,10 +61,10 @@ def show(*parts: RenderableType) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[Event], None]]:
-    """A live line on stderr with the best value, bound and gap; silent where stderr is not a terminal."""
+    """A live line on stderr with the best value, bound and gap; elsewhere only what takes long before a search."""
     out = console(stderr=True)
     if not out.is_terminal:
-        yield lambda event: None
+        yield lambda event: None if event.solver else out.print(f"{title}: {event.message}", markup=False)
         return
     line = ProgressLine(title)
     with out.status(line):

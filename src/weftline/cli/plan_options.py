@@ -61,11 +61,11 @@ Gap = Annotated[
     str | None,
     typer.Option(
         help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.  "
-        "[default: 0; throughput: 0.01%, without an exit code]"
+        "[default: 0.01%, without an exit code]"
     ),
 ]
 Time = Annotated[
-    str | None, typer.Option(help="Time limit, e.g. 60s.  [default: none; throughput without --work: 60s]")
+    str | None, typer.Option(help="Time limit of the whole command, e.g. 60s.  [default: 60s, unless --work is given]")
 ]
 Work = Annotated[
     int | None, typer.Option(min=1, help="Limit of candidates costed: with it the same call gives the same bytes.")

@@ -5,6 +5,7 @@ The first call after an install compiles for about a minute; afterwards machine 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
@@ -25,7 +26,9 @@ from weftline.zoo import regal_costs, synthetic
 
 __all__ = ["prepare"]
 
-SOLVERS = ("single-device", "cpeft", "heft", "greedy", "anneal", "min-cut")
+SOLVERS = ("single-device", "cpeft", "heft", "greedy", "anneal")
+FEW = 4
+"""Plans of minimum cuts: with tight memory it would try hundreds."""
 
 
 @cache
@@ -41,10 +44,10 @@ def prepare() -> None:
     for each in (problem, problem.with_rules(Rules(runtime="sequential")), _tight(problem)):
         search = Search(each, work_limit=10**6)
         for name in SOLVERS:
-            try:
+            with suppress(InfeasibleError):
                 solvers()[name].solve(search)
-            except InfeasibleError:
-                continue
+        with suppress(InfeasibleError):
+            solvers()["min-cut"].solve(Search(each, work_limit=FEW))
     lower_bounds(problem)
     labels = label_costs(problem)
     if labels is not None:

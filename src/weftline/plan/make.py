@@ -84,6 +84,8 @@ def make_plan(
     _check_settings(chosen, settings)
     with clock.preparing():
         _prepare(problem.rules.objective)
+        if chosen.prepare is not None:
+            chosen.prepare()
     search = Search(
         problem,
         time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),

@@ -1,5 +1,6 @@
 """Checkpoints: the same bytes for the same training, resumed after a kill, refused when anything is odd."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,7 @@ import pytest
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
 from weftline.errors import InputError
 from weftline.place.learned import hsdag, placeto, rnn
+from weftline.place.learned.checkpoints import Checkpoint, Owner, read_checkpoint, write_checkpoint
 from weftline.problem import Problem, Rules
 from weftline.search import Event, Search
 from weftline.zoo import regal_costs, synthetic
@@ -20,6 +22,7 @@ RUNS: list[tuple[ModuleType, dict[str, str]]] = [
     (placeto, {"episodes": "4"}),
     (rnn, {"episodes": "4"}),
 ]
+OWNER = Owner("hsdag", "", {})
 IDS = ["paper", "weftline", "placeto", "rnn"]
 
 
@@ -127,3 +130,39 @@ def test_training_goes_on_where_it_ended(tmp_path: Path) -> None:
     _train(hsdag, tmp_path / "a", {**options, "episodes": "4"})
     _train(hsdag, tmp_path / "b", {**options, "episodes": "4"})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_other_seeds_are_refused(tmp_path: Path) -> None:
+    """Tests that a training goes on only with the seed that it began with."""
+    options = {"preset": "paper", "episodes": "1"}
+    _train(hsdag, tmp_path / "a", options)
+    with pytest.raises(InputError, match="seed=0, not 1"):
+        _train(hsdag, tmp_path / "a", options, seed=1)
+
+
+def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    """Tests that a pipe, a device, a folder and a name that is too long are bad input, and that nothing waits."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path, tmp_path / ("x" * 5000)):
+        with pytest.raises(InputError, match=r"regular file|too long"):
+            read_checkpoint(path, OWNER, {})
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(number: float, tmp_path: Path) -> None:
+    """Tests that a checkpoint with a good digest and bad weights is bad input."""
+    write_checkpoint(tmp_path / "a", OWNER, Checkpoint(1, 1, {"weight/w": np.array([0.0, number], np.float32)}))
+    with pytest.raises(InputError, match="weight/w that are not finite"):
+        read_checkpoint(tmp_path / "a", OWNER, {"weight/w": (2,)})
+
+
+@pytest.mark.parametrize(("episode", "steps"), [(-1, 0), (0, -1), (10**400, 0), (0, 10**13)])
+def test_impossible_counts_are_refused(episode: int, steps: int, tmp_path: Path) -> None:
+    """Tests that a training stands at a step that it can have reached."""
+    write_checkpoint(tmp_path / "a", OWNER, Checkpoint(0, 0, {}))
+    data = (tmp_path / "a").read_bytes()
+    header = data[8:].rstrip().replace(b'\\"episode\\":0', f'\\"episode\\":{episode}'.encode())
+    header = header.replace(b'\\"steps\\":0', f'\\"steps\\":{steps}'.encode())
+    (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(InputError, match=r"where training stood|no training"):
+        read_checkpoint(tmp_path / "a", OWNER, {})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
-from weftline.errors import UsageError
+from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.learned import hsdag, placeto, rnn, torch_backend
 from weftline.place.learned.nodes import make_nodes
@@ -17,6 +17,7 @@ from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate import simulate_latency
 from weftline.simulate.batch import INFEASIBLE
+from weftline.testing.by_hand import problem_of
 from weftline.testing.generate import random_problem
 from weftline.zoo import regal_costs, synthetic
 
@@ -194,3 +195,34 @@ def test_threads_are_given_back() -> None:
     with torch_backend.one_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("solver", [hsdag, placeto, rnn])
+def test_no_time_still_gives_an_answer(solver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that single devices come before nodes and torch, so that a search without any time has an answer."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("too early")
+
+    monkeypatch.setattr(solver, "make_nodes", refuse)
+    monkeypatch.setattr(torch_backend, "load_torch", refuse)
+    search = Search(_problem(), time_limit=0.0)
+    solver.SOLVER.solve(search)
+    assert search.best is not None
+
+
+def test_no_time_and_no_single_device_is_said() -> None:
+    """Tests that the message says that time ran out, beside the limit that the last placement broke."""
+    problem = problem_of([[1, 1]] * 2, weights=[4, 4], capacity=[1, 1])
+    with pytest.raises(InfeasibleError, match="time ran out") as caught:
+        hsdag.SOLVER.solve(Search(problem, time_limit=0.0))
+    assert caught.value.conflicts
+
+
+@pytest.mark.parametrize("name", ["preset", "levels", "episodes", "polish", "nodes", "features", "checkpoint"])
+def test_settings_that_are_no_text_are_refused(name: str) -> None:
+    """Tests that numbers from the API are a usage error, and so is a path with a null character."""
+    with pytest.raises(UsageError, match=f"{name}=4 is not text"):
+        _solved(hsdag, _problem(10), **{name: 4})  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        _solved(hsdag, _problem(10), **{name: "\0"})

@@ -108,3 +108,10 @@ def test_too_large_for_the_network() -> None:
         policy.MOST_ROWS = before
     assert search.best is not None
     assert any("heuristics" in message for message in told)
+
+
+@pytest.mark.parametrize("options", [{"weights": "\0"}, {"weights": "\ud800"}, {"weights": 4}, {"decodes": 4}])
+def test_settings_of_another_kind_are_refused(options: dict[str, str]) -> None:
+    """Tests that what is no text or no path is a usage error."""
+    with pytest.raises(UsageError, match=r"is no path|is not text"):
+        policy.SOLVER.solve(Search(fresh_problem(np.random.default_rng(1), 2, 30), options=options))

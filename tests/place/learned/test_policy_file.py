@@ -1,12 +1,14 @@
 """Files of weights: written and read back, and refused when anything is odd."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from weftline.errors import InputError
+from weftline.place.learned import policy_file
 from weftline.place.learned.policy import SHIPPED, load_weights
 from weftline.place.learned.policy_file import read_arrays, write_arrays
 from weftline.place.learned.policy_network import first_weights, shapes
@@ -106,3 +108,14 @@ def test_shipped_weights_are_small_and_trained() -> None:
     weights = load_weights(SHIPPED)
     assert set(weights) == set(shapes()) == set(first_weights(0))
     assert np.abs(weights["op.last.weight"]).max() > 0
+
+
+def test_paths_that_are_no_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that pipes, devices, long names and large files are bad input, and that nothing waits."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path, "x" * 5000):
+        with pytest.raises(InputError, match=r"regular file|too long"):
+            load_weights(path)
+    monkeypatch.setattr(policy_file, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="larger than"):
+        load_weights(SHIPPED)

@@ -1,6 +1,8 @@
 """Training the policy: the same bytes from the same seed, going on after a kill, and gradients that point downhill."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from weftline.place.learned.policy_samples import untold
 from weftline.place.learned.train_policy import train_policy
 from weftline.place.learned.train_policy_instances import fresh_problem
 from weftline.place.learned.train_policy_reward import advantages, judge
-from weftline.place.learned.train_policy_state import checkpoint_of
+from weftline.place.learned.train_policy_state import checkpoint_of, first_state, load_state, save_state
 from weftline.search import Event
 
 
@@ -137,3 +139,81 @@ def test_fresh_problems_differ_and_can_be_solved() -> None:
     assert any(problem.buses for problem in problems)
     assert any((problem.cost.time < 0).any() for problem in problems)
     assert any(device.capacity is not None for problem in problems for device in problem.devices)
+
+
+def test_ctrl_c_before_the_first_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that no file is promised where none was written."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "check", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _train(tmp_path, "a")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("small")
+def test_ctrl_c_after_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that an interrupted run leaves its weights, and so does a resumed one whose weights were lost."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_fresh", interrupt)
+    load_weights(_train(tmp_path, "a"))
+    monkeypatch.undo()
+    output = _train(tmp_path, "b", steps=1)
+    output.unlink()
+    monkeypatch.setattr(training, "_fresh", interrupt)
+    load_weights(_train(tmp_path, "b", resume=True))
+
+
+def test_outputs_are_checked_first(tmp_path: Path) -> None:
+    """Tests that folders and paths that cannot be written are refused before anything is trained."""
+    (tmp_path / "file").touch()
+    odd = (
+        ".",
+        "",
+        "..",
+        "/",
+        tmp_path,
+        tmp_path / "none" / "p",
+        tmp_path / "file" / "p",
+        tmp_path / ("x" * 250),
+        "a\0",
+    )
+    for output in odd:
+        with pytest.raises(InputError):
+            train_policy(output, steps=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_outputs_have_checkpoints_of_their_own() -> None:
+    """Tests that names that differ in their suffix alone do not share a checkpoint."""
+    assert checkpoint_of("p.a") != checkpoint_of("p.b")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": -1},
+        {"step": 10**400},
+        {"best_step": 3},
+        {"best_step": -1},
+        {"seed": -1},
+        {"seconds": float("nan")},
+        {"seconds": -1.0},
+        {"score": float("nan")},
+        {"score": float("inf")},
+    ],
+    ids=str,
+)
+def test_impossible_states_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    """Tests that a checkpoint cannot stand where no training can."""
+    state = first_state(3)
+    save_state(tmp_path / "a", state, timed=True)
+    load_state(tmp_path / "a")
+    save_state(tmp_path / "a", replace(state, **change), timed=True)
+    with pytest.raises(InputError, match="stands where"):
+        load_state(tmp_path / "a")

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, MissingExtra
-from weftline.files import write_atomically
+from weftline.files import read_limited, write_atomically
 
 __all__ = ["Arrays", "Checkpoint", "Owner", "read_checkpoint", "write_checkpoint"]
 
 FORMAT, VERSION = "weftline training", 1
-MOST_BYTES = 2**30
-"""No larger file is read."""
+MOST_BYTES, MOST_STEPS = 2**30, 10**12
+"""No larger file is read; no training is longer."""
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -72,20 +72,21 @@ def read_checkpoint(path: Path, owner: Owner, shapes: Mapping[str, tuple[int, ..
 
     `shapes` are those that must be there; -1 stands for any length.
     """
-    if not path.exists():
-        return None
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError("is too large for a checkpoint of training")
-        data = path.read_bytes()
+        path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=f"{path!s:.120}") from error
+    data = read_limited(path, MOST_BYTES)
+    try:
         head = _head(data)
         _compare(head.owner, owner)
         arrays = _safetensors().load(data)
         if head.digest != _digest(arrays):
             raise InputError("is damaged: its numbers do not fit their digest", hint="start again without it")
         _check_shapes(arrays, shapes)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        _check_numbers(arrays)
     except InputError as error:
         raise error.at(str(path)) from error
     except Exception as error:  # whatever safetensors says about bytes that are none of its own
@@ -111,8 +112,10 @@ def _head(data: bytes) -> _Head:
         head = msgspec.json.decode(text, type=_Head)
     except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
         raise InputError("holds no training of weftline", hint="name another file") from error
-    if head.format != FORMAT or head.version != VERSION or head.episode < 0 or head.steps < 0:
+    if head.format != FORMAT or head.version != VERSION:
         raise InputError(f"is {head.format!r:.40} of version {head.version}, not {FORMAT!r} of version {VERSION}")
+    if not (0 <= head.episode <= MOST_STEPS and 0 <= head.steps <= MOST_STEPS):
+        raise InputError("does not say where training stood")
     return head
 
 
@@ -137,6 +140,12 @@ def _check_shapes(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None
         fits = len(found) == len(shape) and all(want in (-1, is_) for want, is_ in zip(shape, found, strict=True))
         if not fits:
             raise InputError(f"has {name} of shape {found}, not {shape}")
+
+
+def _check_numbers(arrays: Arrays) -> None:
+    for name, value in arrays.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise InputError(f"has numbers in {name} that are not finite", hint="start again without it")
 
 
 def _digest(arrays: Arrays) -> str:

@@ -23,10 +23,9 @@ from weftline.place.learned.keeper import Outcome
 from weftline.place.learned.nodes import Nodes, make_nodes
 from weftline.place.learned.placer import draw
 from weftline.place.learned.reinforce import advantages, discounted_return, log_rewards, speed_rewards
-from weftline.place.learned.settings import read_choice, read_schedule, read_whole
-from weftline.place.learned.torch_backend import load_torch
+from weftline.place.learned.settings import read_choice, read_schedule, read_whole, read_word, shorten
 from weftline.place.learned.training import run_training
-from weftline.place.learned.trials import Meter, Trials
+from weftline.place.learned.trials import Meter, Trials, offer_single_devices
 from weftline.search import Search, Solver
 
 __all__ = ["PRESETS", "SOLVER", "TAKES", "Preset", "solve"]
@@ -75,15 +74,18 @@ FAR = 2**40
 
 def solve(search: Search, meter: Meter | None = None) -> None:
     """Train on this problem, then polish. `meter` gives the values that the network learns from (simulated ones)."""
-    load_torch()
     name = read_choice(search.options, "preset", tuple(PRESETS), "weftline")
     preset = PRESETS[name]
     levels = read_whole(search.options, "levels", preset.levels, 0, MOST_LEVELS)
-    chosen = choose_features(search.options.get("features", ""), preset.features)
+    chosen = choose_features(read_word(search.options, "features", ""), preset.features)
     decided = read_choice(search.options, "nodes", ("chains", "ops"), "chains")
+    schedule = read_schedule(search, episodes=preset.episodes, polish=preset.polish)
+    singles = offer_single_devices(search)
+    if search.is_over and search.best is not None:
+        return
     nodes = make_nodes(search.problem, coarse=decided == "chains")
     samples = max(1, min(preset.samples, ENTRIES // nodes.allowed.size))
-    schedule = read_schedule(search, episodes=preset.episodes, samples=samples, polish=preset.polish)
+    schedule = shorten(schedule, search, samples)
     trials = Trials(search, nodes, meter)
     settings = {"preset": name, "levels": str(levels), "features": ",".join(chosen), "nodes": decided}
 
@@ -100,7 +102,7 @@ def solve(search: Search, meter: Meter | None = None) -> None:
         )
         return (_Paper if name == "paper" else _Batched)(network, nodes, trials, preset, samples)
 
-    run_training(search, make, trials, schedule, "hsdag", settings, every=preset.every, saved=preset.saved)
+    run_training(search, make, trials, singles, schedule, "hsdag", settings, every=preset.every, saved=preset.saved)
 
 
 def _alone(nodes: Nodes) -> Ints:

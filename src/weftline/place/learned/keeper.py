@@ -79,6 +79,8 @@ class Keeper:
         devices = found.arrays["kept/devices"].astype(np.int32)
         if devices.size and not 0 <= devices.min() <= devices.max() < len(self._search.problem.devices):
             raise InputError("holds placements on devices that do not exist", where=str(self._path))
+        if (found.arrays["adam/square"] < 0).any():
+            raise InputError("holds squares below 0", where=str(self._path))
         self._put_back(found)
         if len(devices):
             for value, row in zip(self._trials.values(devices).tolist(), devices, strict=True):

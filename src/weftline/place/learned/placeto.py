@@ -20,10 +20,9 @@ from weftline.place.learned.nodes import Nodes, make_nodes
 from weftline.place.learned.parameters import Tensor
 from weftline.place.learned.placer import log_probabilities
 from weftline.place.learned.placeto_network import PlacetoNetwork
-from weftline.place.learned.settings import read_schedule
-from weftline.place.learned.torch_backend import load_torch
+from weftline.place.learned.settings import read_schedule, shorten
 from weftline.place.learned.training import run_training
-from weftline.place.learned.trials import Trials
+from weftline.place.learned.trials import Trials, offer_single_devices
 from weftline.search import Search, Solver
 from weftline.simulate import simulate_latency
 
@@ -50,11 +49,14 @@ Floats = NDArray[np.float64]
 
 def solve(search: Search) -> None:
     """Train on this problem."""
-    load_torch()
+    schedule = read_schedule(search, episodes=EPISODES, polish="off")
+    singles = offer_single_devices(search)
+    if search.is_over and search.best is not None:
+        return
     nodes = make_nodes(search.problem, most=MOST_NODES)
     trials = Trials(search, nodes)
-    schedule = read_schedule(search, episodes=EPISODES, samples=WORKERS * nodes.count, polish="off")
-    run_training(search, lambda: _Placeto(search, nodes, trials), trials, schedule, "placeto", {})
+    schedule = shorten(schedule, search, WORKERS * nodes.count)
+    run_training(search, lambda: _Placeto(search, nodes, trials), trials, singles, schedule, "placeto", {})
 
 
 class _Placeto:

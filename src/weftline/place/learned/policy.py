@@ -23,13 +23,23 @@ from weftline.place.learned.policy_file import read_arrays
 from weftline.place.learned.policy_network import Lean, Said, Weights, ask, shapes
 from weftline.place.learned.policy_order import Orders
 from weftline.place.learned.policy_samples import Samples, lean_row, untold
-from weftline.place.learned.settings import read_whole
+from weftline.place.learned.settings import read_path, read_whole
 from weftline.place.leave_room import ATTEMPTS, Plan, may_stop, offer_plan, overflow
 from weftline.problem import Problem
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.batch import evaluate
 
-__all__ = ["DECODES", "SHIPPED", "SOLVER", "Policy", "asked_weights", "load_weights", "offer_plans", "offer_policy"]
+__all__ = [
+    "DECODES",
+    "SHIPPED",
+    "SOLVER",
+    "Policy",
+    "asked_weights",
+    "load_weights",
+    "offer_plans",
+    "offer_policy",
+    "prepare",
+]
 
 SHIPPED = Path(__file__).with_name("policy.safetensors")
 DECODES, RANDOM = 64, 32
@@ -52,7 +62,8 @@ def _shipped() -> Weights:
 
 def asked_weights(options: Mapping[str, str]) -> Weights:
     """Those of the setting `weights`, or those that come with weftline."""
-    return load_weights(options["weights"]) if options.get("weights") else _shipped()
+    path = read_path(options, "weights")
+    return _shipped() if path is None else load_weights(path)
 
 
 @dataclass(eq=False)
@@ -180,10 +191,19 @@ def _solve(search: Search) -> None:
     offer_policy(search, asked_weights(options), read_whole(options, "decodes", DECODES, 1, MOST_DECODES))
 
 
+@cache
+def prepare() -> None:
+    """Kernels of the features, and the weights, on a tiny problem."""
+    from weftline.place.learned.train_policy_instances import fresh_problem
+
+    _solve(Search(fresh_problem(np.random.default_rng(0), 2, 30)))
+
+
 SOLVER = Solver(
     "policy",
     "a network trained on other graphs: its best of 64 decodes in milliseconds (decodes=1: one)",
     _solve,
     takes=("decodes", "weights"),
     learned=True,
+    prepare=prepare,
 )

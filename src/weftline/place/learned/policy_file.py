@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import InputError
-from weftline.files import write_atomically
+from weftline.files import read_limited, write_atomically
 from weftline.place.learned.policy_features import Singles
 
 __all__ = ["FORMAT", "VERSION", "read_arrays", "write_arrays"]
@@ -44,8 +44,8 @@ def write_arrays(path: Path | str, arrays: Mapping[str, Singles], words: Mapping
 
 def read_arrays(path: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Singles], dict[str, str]]:
     """The arrays of these names and shapes (all of them and no others), and the words. Raises `InputError`."""
+    data = read_limited(path, MOST_BYTES)
     try:
-        data = _read(Path(path))
         header, first = _header(data)
         words = header.pop("__metadata__", None)
         if not isinstance(words, dict) or words.get("format") != FORMAT:
@@ -61,15 +61,6 @@ def read_arrays(path: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> tupl
     except InputError as error:
         raise error.at(str(path)) from error
     return found, {str(name): str(value) for name, value in words.items()}
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"is larger than {MOST_BYTES} bytes", hint=HINT)
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}") from error
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from weftline.place.anneal import SOLVER as ANNEAL
 from weftline.place.annealer import Annealer
 from weftline.place.backfill import backfill
-from weftline.place.learned.policy import DECODES, MOST_DECODES, asked_weights, offer_policy
+from weftline.place.learned.policy import DECODES, MOST_DECODES, asked_weights, offer_policy, prepare
 from weftline.place.learned.settings import read_whole
 from weftline.search import Search, Solver, alarm
 from weftline.simulate import Timeline
@@ -56,4 +56,5 @@ SOLVER = Solver(
     _solve,
     takes=("decodes", "weights", "steps"),
     learned=True,
+    prepare=prepare,
 )

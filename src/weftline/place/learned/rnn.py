@@ -15,10 +15,9 @@ from weftline.place.learned.keeper import Outcome
 from weftline.place.learned.nodes import Nodes, make_nodes
 from weftline.place.learned.reinforce import advantages, log_rewards
 from weftline.place.learned.rnn_network import RnnNetwork
-from weftline.place.learned.settings import read_schedule
-from weftline.place.learned.torch_backend import load_torch
+from weftline.place.learned.settings import read_schedule, shorten
 from weftline.place.learned.training import run_training
-from weftline.place.learned.trials import Meter, Trials
+from weftline.place.learned.trials import Meter, Trials, offer_single_devices
 from weftline.search import Search, Solver
 
 __all__ = ["SOLVER", "solve"]
@@ -31,11 +30,14 @@ ENTROPY = 0.01
 
 def solve(search: Search, meter: Meter | None = None) -> None:
     """Train on this problem. `meter` gives the values that the network learns from (simulated ones)."""
-    load_torch()
+    schedule = read_schedule(search, episodes=EPISODES, polish="off")
+    singles = offer_single_devices(search)
+    if search.is_over and search.best is not None:
+        return
     nodes = make_nodes(search.problem, most=MOST_NODES)
     trials = Trials(search, nodes, meter)
-    schedule = read_schedule(search, episodes=EPISODES, samples=SAMPLES, polish="off")
-    run_training(search, lambda: _Rnn(search, nodes, trials), trials, schedule, "rnn", {})
+    schedule = shorten(schedule, search, SAMPLES)
+    run_training(search, lambda: _Rnn(search, nodes, trials), trials, singles, schedule, "rnn", {})
 
 
 class _Rnn:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weftline.errors import InputError, UsageError
 from weftline.search import Search
 from weftline.units import parse_time
 
-__all__ = ["Schedule", "read_choice", "read_schedule", "read_whole"]
+__all__ = ["Schedule", "read_choice", "read_path", "read_schedule", "read_whole", "read_word", "shorten"]
 
 MOST_EPISODES = 10_000_000
 PER_SAMPLE, PER_EPISODE, LEAST_EPISODES = 4, 250, 2
@@ -29,9 +30,29 @@ class Schedule:
     """Resumed from if it exists, and written."""
 
 
+def read_word(options: Mapping[str, str], name: str, default: str) -> str:
+    """As the user wrote it; one who calls from Python may have written something else."""
+    word = options.get(name, default)
+    if not isinstance(word, str):
+        raise UsageError(f"{name}={word!r:.40} is not text: write settings as strings")
+    return word
+
+
+def read_path(options: Mapping[str, str], name: str) -> Path | None:
+    """A path that the system can take; None where none is given."""
+    word = read_word(options, name, "")
+    try:
+        valid = b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{name}={word!r:.40} is no path")
+    return Path(word) if word else None
+
+
 def read_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
     """One of some words."""
-    word = options.get(name, default)
+    word = read_word(options, name, default)
     if word not in choices:
         raise UsageError(f"{name}={word!r:.40} is unknown; there are: {', '.join(choices)}")
     return word
@@ -39,19 +60,25 @@ def read_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...],
 
 def read_whole(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     """A whole number within low..high."""
-    word = options.get(name, str(default))
+    word = read_word(options, name, str(default))
     if not re.fullmatch(r"\d{1,9}", word) or not low <= int(word) <= high:
         raise UsageError(f"{name}={word!r:.40} is not a whole number between {low} and {high}")
     return int(word)
 
 
-def read_schedule(search: Search, *, episodes: int, samples: int, polish: str) -> Schedule:
-    """`episodes`, `polish` and `checkpoint`; a work limit makes fewer episodes of `samples` placements each."""
+def read_schedule(search: Search, *, episodes: int, polish: str) -> Schedule:
+    """`episodes`, `polish` and `checkpoint`."""
     asked = read_whole(search.options, "episodes", episodes, 0, MOST_EPISODES)
-    if search.work_limit is not None and "episodes" not in search.options:
-        asked = min(asked, max(LEAST_EPISODES, search.work_limit // max(PER_SAMPLE * samples, PER_EPISODE)))
-    path = search.options.get("checkpoint", "")
-    return Schedule(asked, _seconds(search.options.get("polish", polish)), Path(path) if path else None)
+    seconds = _seconds(read_word(search.options, "polish", polish))
+    return Schedule(asked, seconds, read_path(search.options, "checkpoint"))
+
+
+def shorten(schedule: Schedule, search: Search, samples: int) -> Schedule:
+    """A work limit makes fewer episodes of `samples` placements each, unless their number was asked for."""
+    if search.work_limit is None or "episodes" in search.options:
+        return schedule
+    affordable = max(LEAST_EPISODES, search.work_limit // max(PER_SAMPLE * samples, PER_EPISODE))
+    return replace(schedule, episodes=min(schedule.episodes, affordable))
 
 
 def _seconds(word: str) -> float | None:

@@ -24,7 +24,14 @@ from weftline.place.learned.train_policy_check import check
 from weftline.place.learned.train_policy_instances import draw_devices, fresh_problem
 from weftline.place.learned.train_policy_network import Answers, Batch, batch_of, forward
 from weftline.place.learned.train_policy_reward import Judged, judge
-from weftline.place.learned.train_policy_state import State, checkpoint_of, first_state, load_state, save_state
+from weftline.place.learned.train_policy_state import (
+    State,
+    check_output,
+    checkpoint_of,
+    first_state,
+    load_state,
+    save_state,
+)
 from weftline.problem import Problem
 from weftline.search import Event
 
@@ -57,6 +64,7 @@ def train_policy(
     if (seconds is None) == (steps is None):
         raise UsageError("training needs either seconds or steps")
     output = Path(output)
+    check_output(output)
     state = load_state(checkpoint_of(output)) if resume else first_state(seed)
     if state.seed != seed:
         raise UsageError(f"the checkpoint was trained with seed {state.seed}, not {seed}")
@@ -80,6 +88,7 @@ class _Run:
         self.state, self.output, self.seconds, self.steps = state, output, seconds, steps
         self.on_event, self.check_problems = on_event, check_problems
         self.before, self.begun = state.seconds, monotonic()
+        self.saved = False
         torch = load_torch()
         self.weights = {name: torch.tensor(array, requires_grad=True) for name, array in state.now.items()}
 
@@ -91,12 +100,12 @@ class _Run:
         return self.state.seconds / max(1e-9, self.seconds or 0.0)
 
     def go(self) -> None:
-        """Steps until the run is over. Ctrl-C ends it too, and leaves the files of the last checkpoint."""
+        """Steps until the run is over. Ctrl-C ends it too, and leaves the files of the last checkpoint, if any."""
         state = self.state
         try:
             if state.step == 0:
                 self.look(first=True)
-                self.save()
+            self.save()
             while self.done < 1.0:
                 self.step()
                 state.step += 1
@@ -108,6 +117,8 @@ class _Run:
                     self.save()
                     self.tell("saved")
         except KeyboardInterrupt:
+            if not self.saved:
+                raise
             self.tell("stopped")
 
     def step(self) -> None:
@@ -167,6 +178,7 @@ class _Run:
         save_state(checkpoint_of(self.output), state, timed=self.seconds is not None)
         words = {"seed": str(state.seed), "steps": str(state.best_step), "score": f"{state.score:.6f}"}
         write_arrays(self.output, state.best, words)
+        self.saved = True
 
     def tell(self, message: str) -> None:
         """Report progress."""

@@ -6,7 +6,10 @@ same bytes.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +18,9 @@ from weftline.errors import InputError
 from weftline.place.learned.policy_file import read_arrays, write_arrays
 from weftline.place.learned.policy_network import Weights, first_weights, shapes
 
-__all__ = ["State", "checkpoint_of", "first_state", "load_state", "save_state"]
+__all__ = ["State", "check_output", "checkpoint_of", "first_state", "load_state", "save_state"]
 
+MOST_STEPS = 10**12
 PARTS = ("now", "first", "second", "best")
 
 
@@ -41,7 +45,26 @@ class State:
 
 def checkpoint_of(output: Path | str) -> Path:
     """The file beside the weights that training goes on from."""
-    return Path(output).with_suffix(".checkpoint.safetensors")
+    output = Path(output)
+    return output.with_name(f"{output.name}.checkpoint.safetensors")
+
+
+def check_output(output: Path) -> None:
+    """Raises `InputError` if weights and checkpoint could not be written there; better now than after the training."""
+    where = str(output)
+    try:
+        if output.name in ("", "..") or output.is_dir():
+            raise InputError("is a folder, not a file for weights", where=where)
+        if not output.parent.is_dir():
+            raise InputError("cannot be written: no such folder", where=where)
+        if not os.access(output.parent, os.W_OK | os.X_OK):
+            raise InputError("cannot be written: its folder is read-only", where=where)
+        with suppress(FileNotFoundError):
+            checkpoint_of(output).lstat()  # fails if the name is too long
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot be written: {getattr(error, 'strerror', None) or error}", where=repr(where)[:80]
+        ) from error
 
 
 def first_state(seed: int) -> State:
@@ -73,4 +96,9 @@ def load_state(path: Path) -> State:
     except (KeyError, ValueError, OverflowError) as error:
         raise InputError("does not say where training stood", where=str(path)) from error
     now, first, second, best = parts
+    possible = (
+        0 <= best_step <= where[1] <= MOST_STEPS and where[0] >= 0 and seconds >= 0.0 and isfinite(seconds + score)
+    )
+    if not possible or any((array < 0).any() for array in second.values()):
+        raise InputError("stands where no training can", where=str(path))
     return State(now, first, second, best, *where, seconds, score, best_step)

@@ -8,7 +8,7 @@ decided here follows from numbers of episodes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from weftline.errors import InfeasibleError
 from weftline.place.learned.checkpoints import Owner
@@ -30,6 +30,7 @@ def run_training(
     search: Search,
     make: Callable[[], Learner],
     trials: Trials,
+    singles: Mapping[int, int],
     schedule: Schedule,
     solver: str,
     settings: dict[str, str],
@@ -37,23 +38,29 @@ def run_training(
     every: int = 1,
     saved: int = 1,
 ) -> None:
-    """Train what `make` makes (if single devices are not the end of it), then polish.
+    """Train what `make` makes (if `singles`, what single devices gave, are not the end of it), then polish.
 
-    A checkpoint belongs to the solver, the problem and these settings; there are `every` episodes between two events
-    and `saved` between two checkpoints.
+    A checkpoint belongs to the solver, the problem, the seed and these settings; there are `every` episodes between
+    two events and `saved` between two checkpoints.
     """
-    trials.single_devices()
+    trials.begin(singles)
     if trials.nodes.choices > 1 and not search.is_over:
         with one_thread():
-            learner = make()
-            keeper = Keeper(search, learner, trials, schedule, Owner(solver, "", settings), saved)
+            learner, owner = make(), Owner(solver, "", {**settings, "seed": str(search.seed)})
+            keeper = Keeper(search, learner, trials, schedule, owner, saved)
             _train(search, learner, trials, schedule, keeper, every)
         if not search.is_over and schedule.polish != 0.0:
             polish(search, trials, schedule.polish)
     if search.best is None:
         trials.ask_others()
     if search.best is None:
-        raise InfeasibleError("the learned placements break limits", conflicts=search.refused)
+        late = search.stopped_by == "time"
+        what = (
+            "time ran out before a placement within the limits was found"
+            if late
+            else "the learned placements break limits"
+        )
+        raise InfeasibleError(what, conflicts=search.refused)
 
 
 def _train(search: Search, learner: Learner, trials: Trials, schedule: Schedule, keeper: Keeper, every: int) -> None:

@@ -7,7 +7,7 @@ network learns from; what is offered is always costed by the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from weftline.search import Search
 from weftline.simulate.batch import INFEASIBLE, evaluate
 from weftline.simulate.tables import tables
 
-__all__ = ["KEPT", "Meter", "Trials", "simulated"]
+__all__ = ["KEPT", "Meter", "Trials", "offer_single_devices", "simulated"]
 
 Meter = Callable[[Indices], Ints]
 """(B, n) placements of ops -> (B,) values in ns, INFEASIBLE or more where one cannot run."""
@@ -52,14 +52,10 @@ class Trials:
         """The least value so far, INFEASIBLE if there is none."""
         return self.kept[0][0] if self.kept else INFEASIBLE
 
-    def single_devices(self) -> None:
-        """Everything on one device, for each device: always candidates. If none can, every node where it is fastest."""
-        for device in range(len(self.search.problem.devices)):
-            if self.search.is_over:
-                return
-            value = self.search.offer(np.full(len(self.nodes.of), device, np.int32))
-            if value is not None:
-                self.keep(value, np.full(self.nodes.count, device, np.int32))
+    def begin(self, singles: Mapping[int, int]) -> None:
+        """Keep what single devices gave. If the search has no answer yet, offer every node where it is fastest."""
+        for device, value in singles.items():
+            self.keep(value, np.full(self.nodes.count, device, np.int32))
         if self.search.best is None:
             self.search.offer(self.nodes.lift(self.nodes.fastest)[0])
 
@@ -97,6 +93,21 @@ class Trials:
                 except InfeasibleError as error:
                     if error.proved:
                         raise
+
+
+def offer_single_devices(search: Search) -> dict[int, int]:
+    """Offer everything on one device, for each device, even after the limit if there is no answer -> their values.
+
+    This needs neither nodes nor a network, so it comes first, and a search without time still has an answer.
+    """
+    values: dict[int, int] = {}
+    for device in range(len(search.problem.devices)):
+        if search.is_over and search.best is not None:
+            break
+        value = search.offer(np.full(len(search.problem.graph.ops), device, np.int32))
+        if value is not None:
+            values[device] = value
+    return values
 
 
 def simulated(problem: Problem) -> Meter:
