@@ -24,6 +24,7 @@ from weftline.place.learned.nodes import Nodes, make_nodes
 from weftline.place.learned.placer import draw
 from weftline.place.learned.reinforce import advantages, discounted_return, log_rewards, speed_rewards
 from weftline.place.learned.settings import read_choice, read_schedule, read_whole, read_word, shorten
+from weftline.place.learned.torch_backend import prepare_torch
 from weftline.place.learned.training import run_training
 from weftline.place.learned.trials import Meter, Trials, offer_single_devices
 from weftline.search import Search, Solver
@@ -185,5 +186,10 @@ class _Batched(_Trained):
 
 
 SOLVER = Solver(
-    "hsdag", "learned: graph parsing and REINFORCE (HSDAG), then annealing", solve, takes=TAKES, learned=True
+    "hsdag",
+    "learned: graph parsing and REINFORCE (HSDAG), then annealing",
+    solve,
+    takes=TAKES,
+    learned=True,
+    prepare=prepare_torch,
 )

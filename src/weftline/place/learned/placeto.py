@@ -21,6 +21,7 @@ from weftline.place.learned.parameters import Tensor
 from weftline.place.learned.placer import log_probabilities
 from weftline.place.learned.placeto_network import PlacetoNetwork
 from weftline.place.learned.settings import read_schedule, shorten
+from weftline.place.learned.torch_backend import prepare_torch
 from weftline.place.learned.training import run_training
 from weftline.place.learned.trials import Trials, offer_single_devices
 from weftline.search import Search, Solver
@@ -190,4 +191,5 @@ SOLVER = Solver(
     solve,
     takes=("polish", "checkpoint", "episodes"),
     learned=True,
+    prepare=prepare_torch,
 )

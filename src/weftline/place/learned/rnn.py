@@ -16,6 +16,7 @@ from weftline.place.learned.nodes import Nodes, make_nodes
 from weftline.place.learned.reinforce import advantages, log_rewards
 from weftline.place.learned.rnn_network import RnnNetwork
 from weftline.place.learned.settings import read_schedule, shorten
+from weftline.place.learned.torch_backend import prepare_torch
 from weftline.place.learned.training import run_training
 from weftline.place.learned.trials import Meter, Trials, offer_single_devices
 from weftline.search import Search, Solver
@@ -75,4 +76,5 @@ SOLVER = Solver(
     solve,
     takes=("polish", "checkpoint", "episodes"),
     learned=True,
+    prepare=prepare_torch,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from weftline.errors import MissingExtra
 
-__all__ = ["load_torch", "one_thread"]
+__all__ = ["load_torch", "one_thread", "prepare_torch"]
 
 
 def load_torch() -> Any:
@@ -18,6 +18,11 @@ def load_torch() -> Any:
         return import_module("torch")
     except ImportError as error:
         raise MissingExtra("torch", "torch") from error
+
+
+def prepare_torch() -> None:
+    """Import it before a clock runs."""
+    load_torch()
 
 
 @contextmanager
