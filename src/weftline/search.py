@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from threading import Timer
 from time import monotonic
@@ -228,5 +229,7 @@ def best_of(search: Search, solvers: dict[str, Solver], names: tuple[str, ...]) 
 def find_solver(solvers: dict[str, Solver], name: str) -> Solver:
     """The solver of that name, or an error that lists what exists."""
     if name not in solvers:
-        raise UsageError(f"unknown solver {name!r}; there are: {', '.join(solvers)}")
+        near = get_close_matches(name[:100], solvers, 1)
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"unknown solver {name!r:.100}; there are: {', '.join(solvers)}{hint}")
     return solvers[name]

@@ -169,7 +169,7 @@ def test_stages_on_a_cluster(model: Path) -> None:
 def test_stages_are_counted_after_dropping(model: Path) -> None:
     """Tests that a dropped CPU is no stage."""
     with pytest.raises(UsageError, match="2 stages need 2 devices, there are 1"):
-        load_problem(model, cluster=CLUSTER, rules={"stages": 2}, without=("cpus",))
+        load_problem(model, cluster=CLUSTER, rules={"objective": "throughput", "stages": 2}, without=("cpus",))
 
 
 @pytest.mark.parametrize("stages", [-1, 10**6, 10**30])

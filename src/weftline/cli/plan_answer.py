@@ -40,6 +40,8 @@ def _conclude(answer: Plan, output: Path | None) -> None:
 
     if answer.stages:
         show(stage_table(answer), "")
+    if answer.stopped_by == "interrupted":
+        show("Interrupted: this is the best plan so far. What was not compared yet is missing above.")
     show(guarantee(answer))
     if sentence := scattered_hosts(answer):
         show(sentence)

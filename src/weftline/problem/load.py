@@ -127,10 +127,10 @@ def build_problem(
 
 
 def _fit_stages(rules: Rules, problem: Problem) -> Rules:
+    if rules.stages and rules.objective == "latency":
+        raise UsageError("stages have no meaning for the objective latency: leave them out, or ask for throughput")
     if rules.stages > len(problem.devices):
         raise UsageError(f"{rules.stages} stages need {rules.stages} devices, there are {len(problem.devices)}")
-    if rules.stages and rules.objective == "latency":
-        raise UsageError("stages have no meaning for the objective latency; leave them out")
     return rules
 
 
