@@ -6,9 +6,11 @@ goes on from them. Nothing outlives `close`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,13 +29,27 @@ MOST_STEPS = 20_000
 POLL = 0.03
 
 
+class _Find(NamedTuple):
+    """What the annealer found."""
+
+    placement: Indices
+    order: Indices
+    planned: int
+    filled: Timeline | None
+    """The same with gaps filled, if that is shorter."""
+
+    @property
+    def value(self) -> int:
+        return self.planned if self.filled is None else self.filled.value
+
+
 class Crew:
     """One annealer beside the main thread."""
 
     def __init__(self, search: Search, starts: list[Start]) -> None:
         self._search, self._starts = search, starts
         self._stop = np.zeros(1, np.int64)
-        self._found: SimpleQueue[tuple[Indices, Indices, int]] = SimpleQueue()
+        self._found: SimpleQueue[_Find] = SimpleQueue()
         self._given: SimpleQueue[tuple[Indices, Indices]] = SimpleQueue()
         self._failed: list[BaseException] = []
         self._ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
@@ -44,21 +60,21 @@ class Crew:
         """Offer what the annealer has found since, give it what others have found -> True if the search is over."""
         if self._failed:
             raise self._failed[0]
-        search, newest = self._search, None
-        while True:
-            try:
-                newest = self._found.get_nowait()
-            except Empty:
-                break
-        if newest is not None and not search.is_over and (search.best is None or newest[2] < search.best.value):
-            self._offer(*newest)
-            if search.best is not None and search.best.value == newest[2]:
-                self._shown = newest[2]  # its own: to give it back would only end its walk
+        search = self._search
+        found = min(self._finds(), key=lambda find: find.value, default=None)
+        if found is not None and not search.is_over and (search.best is None or found.value < search.best.value):
+            self._offer(found)
+            self._shown = min(self._shown, found.value)  # its own: to give it back would only end its walk
         best = search.best
         if isinstance(best, Timeline) and best.value < self._shown:
             self._shown = best.value
             self._given.put((best.placement, best.order))
         return search.is_over
+
+    def _finds(self) -> Iterator[_Find]:
+        with suppress(Empty):
+            while True:
+                yield self._found.get_nowait()
 
     def wait(self, seconds: float | None = None) -> None:
         """Let the annealer work alone."""
@@ -72,13 +88,12 @@ class Crew:
         self._stop[0] = 1
         self._ended.wait()
 
-    def _offer(self, placement: Indices, order: Indices, value: int) -> None:
+    def _offer(self, find: _Find) -> None:
         search = self._search
-        filled = backfill(tables(search.problem), placement, order)
-        if filled is not None and filled.value < value:
-            search.offer(placement, actions=filled.actions(search.problem.graph.arrays.producer))
-        if not search.is_over and (search.best is None or value < search.best.value):
-            search.offer(placement, order=order)
+        if find.filled is not None:
+            search.offer(find.placement, actions=find.filled.actions(search.problem.graph.arrays.producer))
+        if not search.is_over and (search.best is None or find.planned < search.best.value):
+            search.offer(find.placement, order=find.order)
 
     def _run(self) -> None:
         try:
@@ -99,6 +114,11 @@ class Crew:
             best = annealer.best
             if best is not None and best[2] < shown:
                 shown = best[2]
-                self._found.put(best)
+                filled = backfill(table, *best[:2])
+                if filled is not None and filled.value >= shown:
+                    filled = None
+                if filled is not None:
+                    annealer.give(best[0], filled.order)
+                self._found.put(_Find(*best, filled))
             with suppress(Empty):
                 annealer.give(*self._given.get_nowait())

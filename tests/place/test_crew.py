@@ -1,0 +1,62 @@
+"""Tests of the annealer that works beside the main thread."""
+
+import threading
+
+import numpy as np
+
+from weftline.cluster import Cluster
+from weftline.place.anneal import anneal_starts
+from weftline.place.crew import Crew
+from weftline.problem import Problem, asked_rules, build_problem
+from weftline.search import Search
+from weftline.simulate import Timeline, replay
+from weftline.zoo import synthetic
+
+
+def _problem() -> Problem:
+    rules = asked_rules({"objective": "latency"})
+    return build_problem(synthetic("layered", ops=60, seed=3), Cluster.preset("four-unequal"), rules=rules)
+
+
+def test_what_it_finds_is_offered() -> None:
+    """Tests that plans better than the start arrive, hold in the simulator, and that no thread is left."""
+    problem = _problem()
+    search, before = Search(problem), threading.active_count()
+    first = search.offer(np.zeros(60, np.int32))
+    assert first is not None
+    crew = Crew(search, anneal_starts(search, best=False))
+    try:
+        for _ in range(400):
+            crew.wait(0.05)
+            if search.best is not None and search.best.value < first:
+                break
+    finally:
+        crew.close()
+    assert isinstance(search.best, Timeline)
+    assert search.best.value < first
+    actions = search.best.actions(problem.graph.arrays.producer)
+    assert replay(problem, search.best.placement, actions).value == search.best.value
+    assert threading.active_count() == before
+
+
+def test_it_goes_on_from_what_others_find() -> None:
+    """Tests that a better plan of another method is handed over once, and its own plans are not handed back."""
+    problem = _problem()
+    search = Search(problem)
+    search.offer(np.zeros(60, np.int32))
+    crew = Crew(search, [(np.zeros(60, np.int32), None)])
+    crew.close()  # nobody takes letters any more
+    crew.poll()
+    handed = crew._given.qsize()
+    found = Search(problem, work_limit=2000)
+    from weftline.place import solvers
+
+    solvers()["anneal"].solve(found)
+    assert found.best is not None
+    assert search.best is not None
+    assert found.best.value < search.best.value
+    assert isinstance(found.best, Timeline)
+    search.offer(found.best.placement, actions=found.best.actions(problem.graph.arrays.producer))
+    crew.poll()
+    crew.poll()
+    assert crew._given.qsize() == handed + 1
