@@ -83,8 +83,11 @@ PLAIN = _archive(_npy((2,), bytes(8)))
         _changed(PLAIN, 8, 10, 77),
         PLAIN[:60],
     ],
-    ids=lambda data: None,
-)
+    ids=[
+        "huge", "absurd", "absurd and empty", "negative", "too short", "text", "folder", "unknown version",
+        "broken deflate", "broken lzma", "broken bzip2", "encrypted", "unknown method", "cut off",
+    ],
+)  # fmt: skip
 def test_archives_that_lie(data: bytes, tmp_path: Path) -> None:
     """Tests shapes without values, members that are no arrays, broken compression, encryption, and unknown methods."""
     path = tmp_path / "x.npz"
