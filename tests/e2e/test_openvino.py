@@ -50,6 +50,7 @@ def test_a_plan_is_exported(planned: Path) -> None:
         (("run", "plan.json", "--model", "none.xml", *HERE), 3, "none.xml"),
         (("export", "plan.json", "--to", "torch-csv", "-o", "out"), 2, "not for a plan"),
         (("export", "plan.json", "--to", "nowhere", "-o", "out"), 2, "unknown target"),
+        (("export", "plan.json", "--to", "openvino", "--runtime", "ghost=openvino:CPU", "-o", "out"), 2, "ghost"),
         (("run", "plan.json", "--model", "resnet50.xml", "--runtime", "cpu"), 2, "gpu0=openvino:GPU.1"),
     ],
 )

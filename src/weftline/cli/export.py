@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weftline.cli.options import read_runtimes
 from weftline.cli.output import JsonFlag, print_json, show
 from weftline.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from weftline.export import ExportOptions
 
 __all__ = ["export"]
 
@@ -34,42 +38,58 @@ def export(
     weftline export sched.json --to torch-csv -o out
     """
     from weftline.certify.run import is_schedule
-    from weftline.export import ExportOptions, plan_exporters, schedule_exporters
-    from weftline.plan.files import load_plan
-    from weftline.plan.schedule_file import load_schedule
+    from weftline.export import ExportOptions
 
     if to == "help":
         _list(json)
         return
     if answer is None:
         raise UsageError("export what? Try: weftline export plan.json --to openvino -o out")
-    scheduled = is_schedule(answer)
-    known, other = (schedule_exporters(), plan_exporters()) if scheduled else (plan_exporters(), schedule_exporters())
-    if to not in known:
-        kind = "a schedule" if scheduled else "a plan"
-        why = f"{to!r} is not for {kind}" if to in other else f"unknown target {to!r}"
-        raise UsageError(f"{why}; for {kind} there are: {', '.join(known)}")
     if output is None:
         raise UsageError("where to? Add -o FOLDER")
-    loaded = load_schedule(answer).timetable() if scheduled else load_plan(answer)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror or error}", where=str(output)) from error
-    if scheduled:
-        files = schedule_exporters()[to].write(loaded, output)  # type: ignore[arg-type]
+    if is_schedule(answer):
+        files = _export_schedule(answer, to, output)
     else:
-        runtimes = read_runtimes(runtime or [])
-        unknown = sorted(set(runtimes) - {device.id for device in loaded.load_problem().devices})  # type: ignore[union-attr]
-        if unknown:
-            raise UsageError(f"--runtime names devices that the plan does not have: {', '.join(unknown)}")
-        options = ExportOptions(model, runtimes)
-        files = plan_exporters()[to].write(loaded, output, options)  # type: ignore[arg-type]
+        files = _export_plan(answer, to, output, ExportOptions(model, read_runtimes(runtime or [])))
     written = [str(path) for path in files]
     if json:
         print_json({"files": written})
     else:
         show(*(f"written: {path}" for path in written))
+
+
+def _export_schedule(path: Path, to: str, output: Path) -> list[Path]:
+    from weftline.export import plan_exporters, schedule_exporters
+    from weftline.plan.schedule_file import load_schedule
+
+    known = schedule_exporters()
+    _check_target(to, known, plan_exporters(), "a schedule")
+    timetable = load_schedule(path).timetable()
+    return known[to].write(timetable, _folder(output))
+
+
+def _export_plan(path: Path, to: str, output: Path, options: ExportOptions) -> list[Path]:
+    from weftline.export import plan_exporters, schedule_exporters
+    from weftline.plan.files import load_plan
+
+    known = plan_exporters()
+    _check_target(to, known, schedule_exporters(), "a plan")
+    plan = load_plan(path)
+    return known[to].write(plan, _folder(output), options)
+
+
+def _check_target(to: str, known: Collection[str], other: Collection[str], kind: str) -> None:
+    if to not in known:
+        why = f"{to!r} is not for {kind}" if to in other else f"unknown target {to!r}"
+        raise UsageError(f"{why}; for {kind} there are: {', '.join(known)}")
+
+
+def _folder(output: Path) -> Path:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror or error}", where=str(output)) from error
+    return output
 
 
 def _list(json: bool) -> None:

@@ -30,6 +30,9 @@ def openvino_affinity(plan: Plan, options: ExportOptions | None = None) -> dict[
     if plan.objective != "latency":
         raise UsageError("OpenVINO's HETERO runs plans for latency; this one is for throughput")
     problem = plan.load_problem()
+    unknown = sorted(set(options.runtimes) - {device.id for device in problem.devices})
+    if unknown:
+        raise UsageError(f"there is a runtime for devices that the plan does not have: {', '.join(unknown)}")
     used = set(plan.placement.values())
     names = openvino_devices((device for device in problem.devices if device.id in used), options.runtimes)
     try:
