@@ -36,24 +36,22 @@ def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
 
 def read_settings(words: list[str], **named: str | None) -> dict[str, str]:
     """`levels=2` -> {"levels": "2"}, with those that have an option of their own."""
-    settings: dict[str, str] = {}
-    for word in words:
-        name, is_there, value = word.partition("=")
-        if not (name and is_there):
-            raise UsageError(f"--set {word!r} is not a setting; write it like levels=2")
-        settings[name] = value
-    return settings | {name: value for name, value in named.items() if value is not None}
+    return _pairs(words, "--set", "levels=2") | {name: value for name, value in named.items() if value is not None}
 
 
 def read_runtimes(words: list[str]) -> dict[str, str]:
     """`gpu0=openvino:GPU.1` -> {"gpu0": "openvino:GPU.1"}."""
-    runtimes: dict[str, str] = {}
+    return _pairs(words, "--runtime", "gpu0=openvino:GPU.1")
+
+
+def _pairs(words: list[str], option: str, example: str) -> dict[str, str]:
+    found: dict[str, str] = {}
     for word in words:
-        device, is_there, runtime = word.partition("=")
-        if not (device and is_there and runtime):
-            raise UsageError(f"--runtime {word!r} is not a runtime; write it like gpu0=openvino:GPU.1")
-        runtimes[device] = runtime
-    return runtimes
+        name, _, value = word.partition("=")
+        if not (name and value):
+            raise UsageError(f"{option} {word!r} makes no sense; write it like {example}")
+        found[name] = value
+    return found
 
 
 def read_seconds(word: str | None) -> float | None:
