@@ -101,7 +101,7 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
 
 @contextmanager
 def _crew(search: Search) -> Iterator[Crew]:
-    crew = Crew(search, anneal_starts(search, best=False))  # as `anneal` begins; from better plans it often ends worse
+    crew = Crew(search, anneal_starts(search, best=False))  # as `anneal` begins, so as not to end behind it
     try:
         yield crew
     finally:
