@@ -3,7 +3,7 @@
 In: seconds or steps, a seed, where the weights go. Out: a file of weights (the best by `train_policy_check`) and a
 checkpoint beside it. With steps, one seed gives the same bytes. What is said for one decode is rewarded by the mean of
 samples near it; what is said for many first by their mean, then by what lies above their 75th percentile alone. Adam, a
-cosine of the rate, gradients clipped.
+cosine of the rate, gradients clipped; what is kept is the mean of the weights over the last steps.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ MOMENTS = (0.9, 0.999)
 CLIP = 0.5
 IMITATION = 0.5
 """Weight of the logits' cross-entropy."""
+MEMORY = 0.998
+"""Of the mean of the weights, from one step to the next."""
 MEAN_SHARE = 0.15
 """Of the run in which the mean of the many is rewarded."""
 CHECK, CHECKPOINT = 250, 50
@@ -155,16 +157,17 @@ class _Run:
                 first.mul_(MOMENTS[0]).add_(clipped, alpha=1.0 - MOMENTS[0])
                 second.mul_(MOMENTS[1]).addcmul_(clipped, clipped, value=1.0 - MOMENTS[1])
                 mean, spread = first / (1.0 - MOMENTS[0] ** number), second / (1.0 - MOMENTS[1] ** number)
-                self.weights[name].sub_(rate * mean / (spread.sqrt() + 1e-8))
+                weight = self.weights[name]
+                weight.sub_(rate * mean / (spread.sqrt() + 1e-8))
+                torch.from_numpy(state.mean[name]).lerp_(weight, 1.0 - min(MEMORY, number / (number + 10.0)))
 
     def look(self, *, first: bool = False) -> None:
         """Are these weights the best so far?"""
-        self.keep()
-        one, many = check(self.state.now, self.check_problems)
+        one, many = check(self.state.mean, self.check_problems)
         score = (one + many) / 2
         if first or score < self.state.score:
             self.state.score, self.state.best_step = score, self.state.step
-            self.state.best = {name: array.copy() for name, array in self.state.now.items()}
+            self.state.best = {name: array.copy() for name, array in self.state.mean.items()}
         self.tell(f"one decode {np.exp(one):.4f}, best of 64 {np.exp(many):.4f} of cPEFT")
 
     def keep(self) -> None:

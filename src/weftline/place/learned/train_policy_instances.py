@@ -1,10 +1,10 @@
 """Fresh (graph, cluster) pairs for training the policy: none is ever seen twice, and no label is made.
 
 In: a random generator. Out: a Problem of 30 to 250 ops on 2 to 5 devices. Graphs are of four families of the zoo and of
-three that are drawn here; the other families of the zoo and all its architectures are left for evaluation. Clusters
-differ in speeds, in which ops a device likes, in links (uniform, by distance, on a bus) and in the ratio of transfers
-to work (0.03 to 6); some have twins, some little memory, some devices that cannot run some ops. Simplified: no
-`together`.
+four that are drawn here, one of them of repeated blocks with branches, as networks have; the other families of the zoo
+and all its architectures are left for evaluation. Clusters differ in speeds, in which ops a device likes, in links
+(uniform, by distance, on a bus) and in the ratio of transfers to work (0.03 to 6); some have twins, some little memory,
+some devices that cannot run some ops. Simplified: no `together`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ TRAINING_FAMILIES = ("layered", "series_parallel", "erdos_renyi", "barabasi_albe
 """Families of the zoo that training may see."""
 OPS = (30, 250)
 DEVICES = (2, 5)
+BLOCKS = 2
+"""How many families the blocks count for."""
 RATIO = (0.03, 6.0)
 """Mean transfer / mean of the least times."""
 MEAN_OP = 1_000_000
 """ns; features know no scale, so any would do."""
 
 Pairs = tuple[Ints, Ints]
+"""Sources and targets of edges."""
 
 
 def fresh_problem(random: np.random.Generator, devices: int, ops: int = 0) -> Problem:
@@ -50,13 +53,18 @@ def draw_devices(random: np.random.Generator) -> int:
 def draw_graph(random: np.random.Generator, count: int) -> Graph:
     """A graph of any training family."""
     own: tuple[Callable[[int, np.random.Generator], Pairs], ...] = (_towers, _tree, _grid)
-    kind = int(random.integers(len(TRAINING_FAMILIES) + len(own)))
+    kind = int(random.integers(len(TRAINING_FAMILIES) + len(own) + BLOCKS))
     if kind < len(TRAINING_FAMILIES):
         return synthetic(TRAINING_FAMILIES[kind], ops=count, seed=int(random.integers(2**31)))
-    source, target = own[kind - len(TRAINING_FAMILIES)](count, random)
-    spread = random.uniform(0.2, 1.2)
+    kind -= len(TRAINING_FAMILIES)
+    if kind < len(own):
+        source, target = own[kind](count, random)
+        like = np.arange(count, dtype=np.int64)
+    else:
+        source, target, like = _blocks(count, random)
+    spread = random.uniform(0.2, 1.2 if kind < len(own) else 2.5)
     cost, size = (np.exp(4.0 + spread * random.standard_normal(count)).astype(np.int64) + 1 for _ in range(2))
-    return graph_of_units("drawn", cost, size, source, target)
+    return graph_of_units("drawn", cost[like], size[like], source, target)
 
 
 def draw_cluster(random: np.random.Generator, graph: Graph, k: int) -> Problem:
@@ -161,3 +169,39 @@ def _grid(count: int, random: np.random.Generator) -> Pairs:
     op = np.arange(count, dtype=np.int64)
     left, below = op[op % width > 0], op[op >= width]
     return np.concatenate([left - 1, below - width]), np.concatenate([left, below])
+
+
+def _blocks(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    """One block after another, and for every op the op whose sizes it has: the same place in the first such block.
+
+    A block is a few branches, chains that read the end of the block before and meet in one op, perhaps with an edge
+    around them. There are one to three kinds of blocks, in turn.
+    """
+    kinds, first = [], [-1] * 3
+    for _ in range(int(random.integers(1, 4))):
+        branches = int(np.exp(random.uniform(0.0, np.log(12.0))))
+        kinds.append((random.integers(1, 7, branches).tolist(), bool(random.random() < 0.5)))
+    source, target, like = [], [], [0]
+    number = 0
+    while len(like) < count:
+        kind = number % len(kinds)
+        lengths, around = kinds[kind]
+        entry, begin, ends = len(like) - 1, len(like), []
+        if number < len(kinds):
+            first[kind] = begin
+        for length in lengths:
+            last = entry
+            for _ in range(length):
+                source.append(last)
+                target.append(len(like))
+                last = len(like)
+                like.append(first[kind] + last - begin)
+            ends.append(last)
+        for end in [*ends, entry] if around else ends:
+            source.append(end)
+            target.append(len(like))
+        like.append(first[kind] + len(like) - begin)
+        number += 1
+    pairs = np.array([source, target], np.int64)
+    pairs = pairs[:, pairs[1] < count]
+    return pairs[0], pairs[1], np.array(like[:count], np.int64)

@@ -1,4 +1,4 @@
-"""Everything that training must not forget: weights, Adam's moments, the best weights so far, and where it stands.
+"""All that training must not forget: weights and their mean, Adam's moments, the best so far, and where it stands.
 
 Kept in one safetensors file, so that training that was killed goes on as if it had not been; the same run gives the
 same bytes.
@@ -21,7 +21,7 @@ from weftline.place.learned.policy_network import Weights, first_weights, shapes
 __all__ = ["State", "check_output", "checkpoint_of", "first_state", "load_state", "save_state"]
 
 MOST_STEPS = 10**12
-PARTS = ("now", "first", "second", "best")
+PARTS = ("now", "mean", "first", "second", "best")
 
 
 @dataclass
@@ -29,11 +29,13 @@ class State:
     """Of a training run."""
 
     now: Weights
+    mean: Weights
+    """Of the last few thousand steps, the latest counting most: steadier than `now`."""
     first: Weights
     second: Weights
     """Adam's moments."""
     best: Weights
-    """By `train_policy_check`."""
+    """The mean that was best by `train_policy_check`."""
     seed: int
     step: int = 0
     seconds: float = 0.0
@@ -71,7 +73,8 @@ def first_state(seed: int) -> State:
     """Nothing learnt."""
     weights = first_weights(seed)
     first, second = ({name: np.zeros_like(array) for name, array in weights.items()} for _ in range(2))
-    return State(weights, first, second, {name: array.copy() for name, array in weights.items()}, seed)
+    mean, best = ({name: array.copy() for name, array in weights.items()} for _ in range(2))
+    return State(weights, mean, first, second, best, seed)
 
 
 def save_state(path: Path, state: State, *, timed: bool) -> None:
@@ -95,10 +98,10 @@ def load_state(path: Path) -> State:
         seconds, score = float.fromhex(words.get("seconds", "0x0p+0")), float.fromhex(words["score"])
     except (KeyError, ValueError, OverflowError) as error:
         raise InputError("does not say where training stood", where=str(path)) from error
-    now, first, second, best = parts
+    now, mean, first, second, best = parts
     possible = (
         0 <= best_step <= where[1] <= MOST_STEPS and where[0] >= 0 and seconds >= 0.0 and isfinite(seconds + score)
     )
     if not possible or any((array < 0).any() for array in second.values()):
         raise InputError("stands where no training can", where=str(path))
-    return State(now, first, second, best, *where, seconds, score, best_step)
+    return State(now, mean, first, second, best, *where, seconds, score, best_step)
