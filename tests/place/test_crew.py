@@ -1,16 +1,20 @@
-"""Tests of the annealer that works beside the main thread."""
+"""Tests of the annealers that work beside the main thread."""
 
 import threading
+import time
 
 import numpy as np
 
 from weftline.cluster import Cluster
 from weftline.place.anneal import anneal_starts
 from weftline.place.crew import Crew
+from weftline.place.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
 from weftline.simulate import Timeline, replay
 from weftline.zoo import synthetic
+
+prepare()  # kernels are compiled now, not while somebody waits for a plan
 
 
 def _problem() -> Problem:
@@ -39,6 +43,28 @@ def test_what_it_finds_is_offered() -> None:
     assert threading.active_count() == before
 
 
+def test_another_may_join() -> None:
+    """Tests that a second annealer hears of plans too, and ends with the crew."""
+    problem = _problem()
+    search, before = Search(problem), threading.active_count()
+    search.offer(np.zeros(60, np.int32))
+    crew = Crew(search, [(np.zeros(60, np.int32), None)])
+    try:
+        crew.add([(np.ones(60, np.int32), None)])
+        assert threading.active_count() == before + 2
+        assert len(crew._given) == 2
+        crew.wait(0.1)
+    finally:
+        crew.close()
+    for _ in range(100):  # a thread that has told its end is alive for a moment
+        if threading.active_count() == before:
+            break
+        time.sleep(0.02)
+    assert threading.active_count() == before
+    crew.poll()
+    assert search.best is not None
+
+
 def test_it_goes_on_from_what_others_find() -> None:
     """Tests that a better plan of another method is handed over once, and its own plans are not handed back."""
     problem = _problem()
@@ -47,7 +73,7 @@ def test_it_goes_on_from_what_others_find() -> None:
     crew = Crew(search, [(np.zeros(60, np.int32), None)])
     crew.close()  # nobody takes letters any more
     crew.poll()
-    handed = crew._given.qsize()
+    handed = crew._given[0].qsize()
     found = Search(problem, work_limit=2000)
     from weftline.place import solvers
 
@@ -59,4 +85,4 @@ def test_it_goes_on_from_what_others_find() -> None:
     search.offer(found.best.placement, actions=found.best.actions(problem.graph.arrays.producer))
     crew.poll()
     crew.poll()
-    assert crew._given.qsize() == handed + 1
+    assert crew._given[0].qsize() == handed + 1

@@ -19,7 +19,7 @@ from weftline.place.anneal_memory import ActivationRoom
 from weftline.place.anneal_state import make_state
 from weftline.simulate.tables import Tables
 
-__all__ = ["Annealer", "Start"]
+__all__ = ["FIRST_TEMPERATURE", "Annealer", "Start"]
 
 Start = tuple[Indices, Indices | None]
 """A device per op, and an order (None: whichever of two is better)."""
@@ -52,7 +52,9 @@ class Annealer:
         start: Sequence[Start] = (),
         first_temperature: float = FIRST_TEMPERATURE,
         shares: Sequence[int] | None = None,
+        cycle: int | None = None,
     ) -> None:
+        """`cycle`: steps of the first cycles, where it is known that there will be few."""
         self._board = make_board(table, group)
         self._memory = ActivationRoom(table, capacity)
         self._state = make_state(self._board, capacity, seed, asks=self._memory.binds)
@@ -64,6 +66,8 @@ class Annealer:
         self._usual = np.array(shares, np.int64)
         self._cycles = self._done = self._length = 0
         self._hot, self._heat = 1.0, -1
+        n = len(group)
+        self._first = max(SHORTEST, min(CYCLE * n, EFFORT // n)) if cycle is None else max(1, cycle)
         self._starts: list[tuple[int, Indices, Indices]] = []
         for placement, order in start:
             self.give(placement, order)
@@ -144,7 +148,7 @@ class Annealer:
 
     def _begin_cycle(self) -> None:
         """Rounds of cycles: one at each heat, then some at the heat that came lowest; the next round is longer."""
-        n, state = len(self._board.group), self._state
+        state = self._state
         turn, number = self._cycles % (len(HEATS) + WINNER), self._cycles // (len(HEATS) + WINNER)
         if self._length and self._heat >= 0:
             self._reached[self._heat] = min(
@@ -153,8 +157,7 @@ class Annealer:
         if turn == 0:
             self._reached = [NEVER] * len(HEATS)
         self._heat = turn if turn < len(HEATS) else int(np.argmin(self._reached))
-        first = max(SHORTEST, min(CYCLE * n, EFFORT // n))
-        self._length = min(LONGEST, first << min(number, 20))
+        self._length = min(LONGEST, self._first << min(number, 20))
         self._done, self._cycles, self._hot = 0, self._cycles + 1, HEATS[self._heat]
         state.room[:] += self._memory.give_back(stuck=bool(state.now[1] > 0))
         state.now[4] = self.value

@@ -1,7 +1,8 @@
-"""Crew: an annealer in a thread of its own, while the main thread proves bounds and finds plans of other kinds.
+"""Crew: annealers in threads of their own, while the main thread proves bounds and finds plans of other kinds.
 
-The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds are handed to the annealer, which
-goes on from them. Nothing outlives `close`.
+The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds are handed to the annealers,
+which go on from them. There is one at first; when the main thread has no more to do, another may join. Nothing
+outlives `close`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from weftline.simulate.tables import tables
 __all__ = ["Crew"]
 
 PORTION = 4_000_000
-"""Ops that the annealer books between two looks at its letters, at most."""
+"""Ops that an annealer books between two looks at its letters, at most."""
 MOST_STEPS = 20_000
 POLL = 0.03
 
 
 class _Find(NamedTuple):
-    """What the annealer found."""
+    """What an annealer found."""
 
     placement: Indices
     order: Indices
@@ -44,20 +45,27 @@ class _Find(NamedTuple):
 
 
 class Crew:
-    """One annealer beside the main thread."""
+    """Annealers beside the main thread."""
 
     def __init__(self, search: Search, starts: list[Start]) -> None:
-        self._search, self._starts = search, starts
+        self._search = search
         self._stop = np.zeros(1, np.int64)
         self._found: SimpleQueue[_Find] = SimpleQueue()
-        self._given: SimpleQueue[tuple[Indices, Indices]] = SimpleQueue()
+        self._given: list[SimpleQueue[tuple[Indices, Indices]]] = []
         self._failed: list[BaseException] = []
-        self._ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
+        self._ended: list[Event] = []  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
         self._shown = 2**62 if search.best is None else search.best.value
-        Thread(target=self._run, daemon=True).start()
+        self.add(starts)
+
+    def add(self, starts: list[Start]) -> None:
+        """One more annealer, with a seed of its own."""
+        seed, given, ended = self._search.seed + len(self._ended), SimpleQueue[tuple[Indices, Indices]](), Event()
+        self._given.append(given)
+        self._ended.append(ended)
+        Thread(target=self._run, args=(seed, starts, given, ended), daemon=True).start()
 
     def poll(self) -> bool:
-        """Offer what the annealer has found since, give it what others have found -> True if the search is over."""
+        """Offer what annealers have found since, give them what others have found -> True if the search is over."""
         if self._failed:
             raise self._failed[0]
         search = self._search
@@ -68,7 +76,8 @@ class Crew:
         best = search.best
         if isinstance(best, Timeline) and best.value < self._shown:
             self._shown = best.value
-            self._given.put((best.placement, best.order))
+            for given in self._given:
+                given.put((best.placement, best.order))
         return search.is_over
 
     def _finds(self) -> Iterator[_Find]:
@@ -77,16 +86,17 @@ class Crew:
                 yield self._found.get_nowait()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Let the annealer work alone."""
+        """Let the annealers work alone."""
         until = None if seconds is None else self._search.seconds + seconds
-        while not self.poll() and not self._ended.wait(POLL):
+        while not self.poll() and not self._ended[-1].wait(POLL):
             if until is not None and self._search.seconds >= until:
                 return
 
     def close(self) -> None:
-        """Stop the annealer."""
+        """Stop the annealers."""
         self._stop[0] = 1
-        self._ended.wait()
+        for ended in self._ended:
+            ended.wait()
 
     def _offer(self, find: _Find) -> None:
         search = self._search
@@ -95,19 +105,17 @@ class Crew:
         if not search.is_over and (search.best is None or find.planned < search.best.value):
             search.offer(find.placement, order=find.order)
 
-    def _run(self) -> None:
+    def _run(self, seed: int, starts: list[Start], given: SimpleQueue[tuple[Indices, Indices]], ended: Event) -> None:
         try:
-            self._anneal()
+            self._anneal(seed, starts, given)
         except BaseException as error:  # handed to the main thread, which raises it
             self._failed.append(error)
         finally:
-            self._ended.set()
+            ended.set()
 
-    def _anneal(self) -> None:
+    def _anneal(self, seed: int, starts: list[Start], given: SimpleQueue[tuple[Indices, Indices]]) -> None:
         problem, table = self._search.problem, tables(self._search.problem)
-        annealer = Annealer(
-            table, capacity=problem.capacity, group=problem.group, seed=self._search.seed, start=self._starts
-        )
+        annealer = Annealer(table, capacity=problem.capacity, group=problem.group, seed=seed, start=starts)
         steps, shown = max(1, min(MOST_STEPS, PORTION // len(table.time))), 2**62
         while not self._stop[0]:
             annealer.run(steps, self._stop)
@@ -121,4 +129,4 @@ class Crew:
                     annealer.give(best[0], filled.order)
                 self._found.put(_Find(*best, filled))
             with suppress(Empty):
-                annealer.give(*self._given.get_nowait())
+                annealer.give(*given.get_nowait())

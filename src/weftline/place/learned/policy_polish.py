@@ -7,36 +7,20 @@ beside its usual starts, and never offers anything worse.
 from __future__ import annotations
 
 from weftline.place.anneal import SOLVER as ANNEAL
-from weftline.place.annealer import Annealer
-from weftline.place.backfill import backfill
+from weftline.place.anneal import anneal_from
 from weftline.place.learned.policy import DECODES, MOST_DECODES, asked_weights, offer_policy, prepare
 from weftline.place.learned.settings import read_whole
-from weftline.search import Search, Solver, alarm
+from weftline.search import Search, Solver
 from weftline.simulate import Timeline
-from weftline.simulate.tables import tables
 
 __all__ = ["SOLVER", "polish"]
 
 
 def polish(search: Search, steps: int) -> None:
     """So many steps of annealing from the best plan so far; what is better is offered."""
-    problem, table = search.problem, tables(search.problem)
-    if not isinstance(search.best, Timeline) or len(problem.devices) == 1 or search.is_over:
-        return
-    before = search.best
-    start = [(before.placement, before.order), (before.placement, None)]
-    annealer = Annealer(table, capacity=problem.capacity, group=problem.group, seed=search.seed, start=start)
-    with alarm(search) as stop:
-        annealer.run(steps, stop)
-    best = annealer.best
-    if best is None:
-        return
-    placement, order, value = best
-    filled = backfill(table, placement, order)
-    if filled is not None and filled.value < min(value, before.value) and not search.is_over:
-        search.offer(placement, actions=filled.actions(problem.graph.arrays.producer))
-    if value < search.best.value and not search.is_over:
-        search.offer(placement, order=order)
+    best = search.best
+    if isinstance(best, Timeline) and not search.is_over:
+        anneal_from(search, [(best.placement, best.order), (best.placement, None)], steps=steps)
 
 
 def _solve(search: Search) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weftline.errors import InfeasibleError
+from weftline.place.anneal import anneal_from, ask_helpers
 from weftline.place.learned.checkpoints import Owner
 from weftline.place.learned.keeper import Keeper, Learner, Outcome
-from weftline.place.learned.polish import polish
 from weftline.place.learned.settings import Schedule
 from weftline.place.learned.torch_backend import one_thread
 from weftline.place.learned.trials import Trials
@@ -50,9 +50,10 @@ def run_training(
             keeper = Keeper(search, learner, trials, schedule, owner, saved)
             _train(search, learner, trials, schedule, keeper, every)
         if not search.is_over and schedule.polish != 0.0:
-            polish(search, trials, schedule.polish)
+            search.tell(f"annealing from the best {len(trials.kept)} placements")
+            anneal_from(search, trials.starts(), seconds=schedule.polish)
     if search.best is None:
-        trials.ask_others()
+        ask_helpers(search)
     if search.best is None:
         late = search.stopped_by == "time"
         what = (

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
+from weftline.place.annealer import Start
 from weftline.place.learned.nodes import Nodes
 from weftline.problem import Problem
 from weftline.search import Search
+from weftline.simulate import Timeline
 from weftline.simulate.batch import INFEASIBLE, evaluate
 from weftline.simulate.tables import tables
 
@@ -28,7 +29,6 @@ KEPT = 6
 """Placements that are kept."""
 SMALL = 4096
 """If there are no more different placements, it is noticed when all have been tried."""
-HELPERS = ("greedy", "even-split", "round-robin", "pack")
 
 
 class Trials:
@@ -82,17 +82,13 @@ class Trials:
             return
         self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT]
 
-    def ask_others(self) -> None:
-        """Where memory is so tight that nothing was found: simple heuristics, and then an exact packing."""
-        from weftline.place import solvers
-
-        for name in HELPERS:
-            if self.search.best is None and not self.search.is_over:
-                try:
-                    solvers()[name].solve(self.search)
-                except InfeasibleError as error:
-                    if error.proved:
-                        raise
+    def starts(self) -> list[Start]:
+        """Where annealing op by op begins: chains that were one node may come apart there."""
+        starts: list[Start] = [(self.nodes.lift(devices)[0], None) for _, devices in self.kept]
+        best = self.search.best
+        if isinstance(best, Timeline):
+            starts.append((best.placement, best.order))
+        return starts
 
 
 def offer_single_devices(search: Search) -> dict[int, int]:
