@@ -39,6 +39,17 @@ FIELDS = {
     "provenance",
     "problem",
 }
+MEASURED = {
+    "backend",
+    "count",
+    "failures",
+    "reference",
+    "ratio",
+    "spread",
+    "rounds",
+    "seconds",
+    "reference_seconds",
+}
 PROVENANCE = {"version", "problem_sha256", "inputs", "argv", "seed", "time_limit", "work_limit", "gap"}
 MAX_FILE_BYTES = 2 * 2**30
 RULES = {
@@ -276,7 +287,10 @@ def _check(plan: dict[str, Any]) -> Verdict:
 
 def _check_form(plan: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
-    for name, form, fields in (("plan", plan, FIELDS), ("provenance", plan["provenance"], PROVENANCE)):
+    forms = [("plan", plan, FIELDS | (plan.keys() & {"measured"})), ("provenance", plan["provenance"], PROVENANCE)]
+    if "measured" in plan:
+        forms.append(("measured", plan["measured"], MEASURED))
+    for name, form, fields in forms:
         need(form.keys() == fields, "fields", f"{name}: wrong fields {sorted(form.keys() ^ fields)!s:.200}")
     for name in ("solver", "stopped_by", "bound_by"):
         need(isinstance(plan[name], str), "fields", f"{name} must be text")

@@ -1,0 +1,63 @@
+"""Is this file the model that a plan was made for?
+
+In: a plan and a model file. Out: nothing, or an `InputError` (exit code 3) that says what differs. The same bytes are
+the same model. Other bytes may be, too: weights are no part of a plan, so the file is read as for planning, and its ops
+and tensors are compared with those of the plan. Simplified: values of weights are not compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weftline.errors import InputError
+from weftline.graph import Graph
+from weftline.graph.ir import INPUT
+from weftline.importers import ImportOptions
+from weftline.importers.registry import file_sha256, read_file
+from weftline.plan.model import Plan
+
+__all__ = ["check_planned_model"]
+
+HINT = "run and export a plan with the file it was made for; names change when a model is converted again"
+
+
+def check_planned_model(plan: Plan, model: Path | str) -> None:
+    """Refuse a model whose ops or tensors are not those of the plan."""
+    path = Path(model)
+    if not path.is_file():
+        raise InputError("no such file", where=str(path))
+    planned = plan.provenance.inputs.get("model")
+    if planned is not None and file_sha256(path) == planned:
+        return
+    ours = plan.problem.graph
+    shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == INPUT}
+    try:
+        found = read_file(path, ImportOptions(shapes=shapes)).graph
+    except InputError:
+        found = read_file(path).graph  # other inputs: then it is another model, and the comparison says so
+    difference = _difference(ours, found)
+    if difference:
+        raise InputError(
+            f"is not the model that the plan was made for: {difference}",
+            where=str(path),
+            hint=HINT,
+        )
+
+
+def _difference(planned: Graph, found: Graph) -> str:
+    """The first difference, in words."""
+    names, there = {op.name for op in planned.ops}, {op.name for op in found.ops}
+    missing, more = sorted(names - there), sorted(there - names)
+    if missing:
+        return f"it has no operation {missing[0][:80]!r} ({len(missing)} ops of the plan are not in it)"
+    if more:
+        return f"the plan does not know operation {more[0][:80]!r} ({len(more)} in all)"
+    for a, b in zip(planned.ops, found.ops, strict=True):
+        if (a.name, a.kind) != (b.name, b.kind):
+            return f"operation {b.name[:80]!r} is a {b.kind[:40]} in place of {a.name[:80]!r}, a {a.kind[:40]}"
+    for x, y in zip(planned.tensors, found.tensors, strict=False):
+        if (x.producer, x.consumers, x.shape, x.dtype) != (y.producer, y.consumers, y.shape, y.dtype):
+            return f"tensor {y.name[:80]!r} has shape {y.shape}, planned was {x.name[:80]!r} with {x.shape}"
+    if len(planned.tensors) != len(found.tensors):
+        return f"it has {len(found.tensors)} tensors, the plan has {len(planned.tensors)}"
+    return ""
