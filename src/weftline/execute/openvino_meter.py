@@ -59,6 +59,8 @@ class Measurement:
     """Ratio of the quickest runs of both: less disturbed by other programs than the median."""
     spread: float = math.inf
     """Interquartile range of the rounds' ratios, as a share of their median."""
+    ratios: tuple[float, ...] = ()
+    """One for each round."""
 
     @property
     def steady(self) -> bool:
@@ -123,15 +125,30 @@ class Meter:
         end = None if seconds is None else time.monotonic() + seconds
         if self.left == 0:
             raise LimitReached(f"the budget of {self._budget} measurements is spent")
+        give_up = self._give_up * self.best if self._give_up and self.best < math.inf else 0.0
+        found = self._ask(Ask(self._places(placement), self._rounds, self._warm_up, give_up), end)
+        self.best = min(self.best, found.ratio)
+        return found
+
+    def compare(self, placement: Iterable[int], other: Iterable[int], rounds: int) -> Measurement:
+        """Two placements in turns; the second is the reference. This spends nothing of the budget."""
+        ask = Ask(self._places(placement), rounds, self._warm_up, 0.0, self._places(other))
+        found = self._ask(ask, None)
+        self.spent -= 1
+        return found
+
+    def _places(self, placement: Iterable[int]) -> tuple[int, ...]:
         places = tuple(self._device_number(int(d)) for d in placement)
         if len(places) != len(self.graph.ops):
             raise UsageError(f"a placement needs one device for each of the {len(self.graph.ops)} ops")
+        return places
+
+    def _ask(self, ask: Ask, end: float | None) -> Measurement:
         if self._process is None:
             self._start(end)
         self.spent += 1
-        give_up = self._give_up * self.best if self._give_up and self.best < math.inf else 0.0
         try:
-            timing = self._talk(Ask(places, self._rounds, self._warm_up, give_up), end)
+            timing = self._talk(ask, end)
         except _Gone as error:
             self.close()
             return _failure(str(error))
@@ -147,7 +164,6 @@ class Meter:
             return Measurement(
                 math.inf, timing.seconds, timing.reference_seconds, timing.difference, timing.rounds, wrong
             )
-        self.best = min(self.best, timing.ratio)
         return Measurement(
             timing.ratio,
             timing.seconds,
@@ -156,6 +172,7 @@ class Meter:
             timing.rounds,
             quickest_ratio=timing.quickest_ratio,
             spread=timing.spread,
+            ratios=timing.ratios,
         )
 
     def close(self) -> None:

@@ -30,18 +30,14 @@ def check_planned_model(plan: Plan, model: Path | str) -> None:
     if planned is not None and file_sha256(path) == planned:
         return
     ours = plan.problem.graph
-    shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == INPUT}
     try:
+        found = read_file(path).graph
+    except InputError:  # its inputs may be open: then with the shapes of the plan
+        shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == INPUT}
         found = read_file(path, ImportOptions(shapes=shapes)).graph
-    except InputError:
-        found = read_file(path).graph  # other inputs: then it is another model, and the comparison says so
     difference = _difference(ours, found)
     if difference:
-        raise InputError(
-            f"is not the model that the plan was made for: {difference}",
-            where=str(path),
-            hint=HINT,
-        )
+        raise InputError(f"is not the model that the plan was made for: {difference}", where=str(path), hint=HINT)
 
 
 def _difference(planned: Graph, found: Graph) -> str:

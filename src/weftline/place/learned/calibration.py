@@ -66,7 +66,7 @@ class Calibration:
         return np.where(np.isfinite(ratios), ratios, np.inf)
 
     def problem(self) -> Problem:
-        """The same question with calibrated costs, sequential runtime; a border is paid with every tensor that crosses."""
+        """The same question with calibrated costs, sequential runtime; every tensor that crosses pays for a border."""
         k, cost = self._time.shape[1], self._sequential.cost
         scale = self.factors[:k] * self._unit
         move, border = self.factors[k] * self._unit, self.factors[k + 1] * self._unit
