@@ -156,7 +156,7 @@ def plan(
     from weftline.coarsen import coarsened
     from weftline.plan import make_plan
 
-    if reward == "measured" and runtime is None:
+    if reward == "measured" and runtime is None and objective != "throughput":
         runtime = "sequential"  # what OpenVINO's HETERO does
 
     rules = {

@@ -77,7 +77,7 @@ def plan(
     settings = read_settings(setting or [], preset=preset, polish=polish)
     rule, runtimes = read_rule_and_runtimes(runtime or [])
     measured = _measured(reward, measurements, runtimes, seed)
-    if measured is not None and rule is None:
+    if measured is not None and rule is None and objective != "throughput":
         rule = "sequential"  # what the backend does
     rules = {"objective": objective, "runtime": rule, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)

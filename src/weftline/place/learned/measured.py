@@ -38,7 +38,7 @@ AT_ONCE = 32
 
 def solve_measured(search: Search, solver: Solver, measured: Measurements) -> None:
     """Let a solver propose, and measure; networks that are trained on one problem learn from what was measured."""
-    if search.options.get("polish", "off") != "off":
+    if search.options.get("polish", "off") != "off" or "steps" in search.options:
         raise UsageError("polish anneals on the simulator, which measured rewards take the place of; leave it out")
     if solver.name == "hsdag":
         from weftline.place.learned.hsdag import solve as train
@@ -66,7 +66,7 @@ def search_by_measuring(search: Search, measured: Measurements, source: Source) 
         if ran:
             calibration.fit(np.stack([t.placement for t in ran]), np.array([t.reading.ratio for t in ran]))
         calibrated = calibration.problem()
-        proposed = [repair(problem, row, row) for row in source(calibrated, search.seed + number)]
+        proposed = [repair(problem, row, row) for row in source(calibrated, search.seed + number, search.seconds_left)]
         for parent in ran[:PARENTS]:
             proposed += mutate(problem, parent.placement, dice, CHILDREN)
         if not ran:
