@@ -48,7 +48,7 @@ def test_the_best_measured_is_the_plan(tmp_path) -> None:
     assert (plan.measured.count, plan.measured.failures, plan.stopped_by) == (15, 0, "measurements")
     assert plan.measured.ratio == pytest.approx(min(ratios), abs=1e-6)
     assert "Measured on machine: 15 placements. This plan is the best of them" in plan.summary()
-    assert "parallel" not in plan.summary()
+    assert "runtime is parallel" not in plan.summary()
     save_plan(plan, tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json") == plan
     wl.verify(tmp_path / "plan.json")

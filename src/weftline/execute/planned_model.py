@@ -48,12 +48,28 @@ def _difference(planned: Graph, found: Graph) -> str:
         return f"it has no operation {missing[0][:80]!r} ({len(missing)} ops of the plan are not in it)"
     if more:
         return f"the plan does not know operation {more[0][:80]!r} ({len(more)} in all)"
-    for a, b in zip(planned.ops, found.ops, strict=True):
-        if (a.name, a.kind) != (b.name, b.kind):
-            return f"operation {b.name[:80]!r} is a {b.kind[:40]} in place of {a.name[:80]!r}, a {a.kind[:40]}"
-    for x, y in zip(planned.tensors, found.tensors, strict=False):
-        if (x.producer, x.consumers, x.shape, x.dtype) != (y.producer, y.consumers, y.shape, y.dtype):
-            return f"tensor {y.name[:80]!r} has shape {y.shape}, planned was {x.name[:80]!r} with {x.shape}"
-    if len(planned.tensors) != len(found.tensors):
-        return f"it has {len(found.tensors)} tensors, the plan has {len(planned.tensors)}"
-    return ""
+    kinds = {op.name: op.kind for op in planned.ops}
+    for op in found.ops:
+        if op.kind != kinds[op.name]:
+            return f"operation {op.name[:80]!r} is a {op.kind[:40]}, planned was a {kinds[op.name][:40]}"
+    wires = _wires(planned)
+    for wire, name in _wires(found).items():
+        if wire not in wires:
+            maker, readers, shape, dtype = wire
+            between = f"from {maker[:80]!r} to {len(readers)} ops" if maker else "which is an input"
+            return f"tensor {name[:80]!r}, {between}, has shape {list(shape)} of {dtype}, which is not in the plan"
+    return "" if len(planned.tensors) == len(found.tensors) else "it has other tensors"
+
+
+def _wires(graph: Graph) -> dict[tuple[str, tuple[str, ...], tuple[int, ...], str], str]:
+    """Who makes a tensor, who reads it, shape and type -> its name; the order of ops does not matter."""
+    names = [op.name for op in graph.ops]
+    return {
+        (
+            "" if tensor.producer == INPUT else names[tensor.producer],
+            tuple(sorted(names[op] for op in tensor.consumers)),
+            tensor.shape,
+            tensor.dtype,
+        ): tensor.name
+        for tensor in graph.tensors
+    }
