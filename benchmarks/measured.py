@@ -96,15 +96,15 @@ SIZES: dict[str, Row] = {
         "limit": 5.0,
     },
     "full": {
-        "models": {"inception-v3": {}, "resnet50": {}, "bert": {"sequence": 32}},
+        "models": {"inception-v3": {"image": 224}, "resnet50": {}, "bert": {"sequence": 32}},
         "size": "full",
         "cases": ["tight"],
         "seeds": 2,
         "budget": 60,
         "rounds": 3,
-        "duel": 40,
+        "duel": 30,
         "hetero": ["resnet50", "bert"],
-        "limit": 10.0,
+        "limit": 6.0,
     },
 }
 

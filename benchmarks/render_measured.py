@@ -18,7 +18,8 @@ TEXT = (
     "one thread. {budget} measurements for each method and seed, each in turns with the unsplit model on all cores "
     "(*ratio*: median over {rounds} rounds; above 1 is slower). `tight`: neither device may hold more than 3/5 of "
     "the weights, so a placement is a split; `free`: no limit. Models: {models}. `random` draws 2 to 6 pieces, cuts "
-    "and devices uniformly; `HEFT-started` and `policy-started` are the same search with other proposals."
+    "and devices uniformly; `HEFT-started` and `policy-started` are the same search with other proposals. The policy "
+    "has min-cut, cPEFT and greedy beside it, so a lead is not the network's alone."
 )
 DUEL = (
     "What they found, measured again in turns, {duel} pairs of runs for each seed. *ratio* below 1: the first is "
