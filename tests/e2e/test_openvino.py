@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -73,10 +74,11 @@ def test_interrupting_a_measured_plan(planned: Path) -> None:
     )  # fmt: skip
     mine = psutil.Process(process.pid)
     while not mine.children() and process.poll() is None:
-        time.sleep(0.1)
+        time.sleep(0.05)
     workers = mine.children()
-    while process.poll() is None and not any(worker.cpu_times().user > 3 for worker in workers):
-        time.sleep(0.1)
+    with suppress(psutil.NoSuchProcess):
+        while workers[0].cpu_times().user < 3:  # the model is loaded, and something was measured
+            time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert "Traceback" not in err
