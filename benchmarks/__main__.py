@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_OPS = 40
-WARM_THEMSELVES = ("scale", "speed", "placement", "fusion", "placement-scale", "schedules", "tessel")
+WARM_THEMSELVES = ("scale", "speed", "placement", "fusion", "placement-scale", "schedules", "tessel", "measured")
 """Sections that need no compiled kernels of pipelines, or load what they need in processes of their own."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.render_fusion import fusion_sections
 from benchmarks.render_learned import learned_sections, policy_sections
+from benchmarks.render_measured import measured_sections
 from benchmarks.render_paper import paper_sections
 from benchmarks.render_placement import placement_sections
 from benchmarks.render_placement_scale import placement_scale_sections
@@ -37,6 +38,7 @@ TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
     "placement-scale": ("Placement of large graphs", placement_scale_sections),
     "learned": ("Learned placement", lambda run, _: learned_sections(run)),
     "policy": ("One policy for unseen graphs and clusters", lambda run, _: policy_sections(run)),
+    "measured": ("Measured rewards: placements run for real", lambda run, _: measured_sections(run)),
     "schedules": ("Schedules for many micro-batches", lambda run, _: schedule_sections(run)),
     "tessel": ("Tessel's evaluation, simulated", lambda run, _: tessel_eval_sections(run)),
     "steps": ("Schedules, trained for real", lambda run, _: steps_sections(run)),

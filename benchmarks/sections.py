@@ -15,6 +15,7 @@ from benchmarks.clock import on_one_core
 from benchmarks.fusion import fusion_settings, measure_fusion
 from benchmarks.instances import instances
 from benchmarks.learned import learned_settings, measure_learned
+from benchmarks.measured import measure_measured, measured_settings
 from benchmarks.paper import measure_paper, paper_settings
 from benchmarks.placement import measure_placement, placement_settings
 from benchmarks.placement_scale import measure_placement_scale, placement_scale_settings
@@ -119,6 +120,12 @@ SECTIONS = {
         ),
         Section("learned", lambda size, asked: learned_settings(size, asked.time_limit), measure_learned, long=True),
         Section("policy", lambda size, asked: policy_settings(size), measure_policy, long=True),
+        Section(
+            "measured",
+            lambda size, asked: measured_settings(size, asked.time_limit),
+            measure_measured,
+            long=True,
+        ),
         Section(
             "schedules",
             lambda size, asked: schedule_settings(size, asked.time_limit),

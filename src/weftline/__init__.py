@@ -128,6 +128,9 @@ def plan(
     stages: int | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
     model_file: Path | str | None = None,
+    reward: Literal["simulated", "measured"] = "simulated",
+    measurements: int = 60,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
     solver: str = "auto",
     gap: float | None = None,
     time_limit: float | None = None,
@@ -146,9 +149,15 @@ def plan(
     kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
     graph; where it fails, a warning says why, and gcof takes its place. `settings` are the solver's own, as after
     `--set`: {"preset": "paper"}.
+
+    `reward="measured"` runs up to `measurements` candidates of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in turns
+    with one device; the plan is the best measured. `runtimes` says what each device is here: {"gpu": "openvino:CPU2"}.
     """
     from weftline.coarsen import coarsened
     from weftline.plan import make_plan
+
+    if reward == "measured" and runtime is None and objective != "throughput":
+        runtime = "sequential"  # what OpenVINO's HETERO does
 
     rules = {
         "objective": objective,
@@ -162,17 +171,26 @@ def plan(
     if grouped.note:
         warnings.warn(grouped.note, stacklevel=2)
     smaller: dict[str, Any] = {} if grouped.group is None else {"coarsen": grouped.group}
-    return make_plan(
-        grouped.problem,
-        solver=solver,
-        gap=gap,
-        time_limit=time_limit,
-        work_limit=work_limit,
-        seed=seed,
-        settings=settings,
-        on_event=on_event,
+    asked: dict[str, Any] = {
+        "solver": solver,
+        "gap": gap,
+        "time_limit": time_limit,
+        "work_limit": work_limit,
+        "seed": seed,
+        "settings": settings,
+        "on_event": on_event,
         **smaller,
-    )
+    }
+    if reward != "measured":
+        return make_plan(grouped.problem, **asked)
+    if model_file is None:
+        raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
+    from weftline.execute.openvino_reward import openvino_backend
+
+    with openvino_backend(
+        grouped.problem, model_file, runtimes=runtimes, measurements=measurements, seed=seed
+    ) as backend:
+        return make_plan(grouped.problem, backend=backend, **asked)
 
 
 def sweep(

@@ -66,6 +66,7 @@ STRUCTS = [
     model.Stage,
     model.TimelineFile,
     model.Provenance,
+    model.MeasuredFile,
 ]
 
 

@@ -133,7 +133,7 @@ def test_plans_that_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         run_openvino(plan, model=tmp_path / "none.xml", runtimes=RUNTIMES)
     other, _ = model_files("bert", tmp_path)
-    with pytest.raises(InputError, match="the plan does not know operation"):
+    with pytest.raises(InputError, match="is not the model that the plan was made for: it has no operation"):
         run_openvino(plan, model=other, runtimes=RUNTIMES)
     with pytest.raises(InputError, match="ops of the plan are not in it"):
         run_openvino(plan, model=onnx, runtimes=RUNTIMES)

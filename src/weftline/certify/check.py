@@ -39,6 +39,17 @@ FIELDS = {
     "provenance",
     "problem",
 }
+MEASURED = {
+    "backend",
+    "count",
+    "failures",
+    "reference",
+    "ratio",
+    "spread",
+    "rounds",
+    "seconds",
+    "reference_seconds",
+}
 PROVENANCE = {"version", "problem_sha256", "inputs", "argv", "seed", "time_limit", "work_limit", "gap"}
 MAX_FILE_BYTES = 2 * 2**30
 RULES = {
@@ -276,8 +287,13 @@ def _check(plan: dict[str, Any]) -> Verdict:
 
 def _check_form(plan: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
-    for name, form, fields in (("plan", plan, FIELDS), ("provenance", plan["provenance"], PROVENANCE)):
+    forms = [("plan", plan, FIELDS | (plan.keys() & {"measured"})), ("provenance", plan["provenance"], PROVENANCE)]
+    if "measured" in plan:
+        forms.append(("measured", plan["measured"], MEASURED))
+    for name, form, fields in forms:
         need(form.keys() == fields, "fields", f"{name}: wrong fields {sorted(form.keys() ^ fields)!s:.200}")
+    if "measured" in plan:
+        _check_measured(plan["measured"], plan["devices"])
     for name in ("solver", "stopped_by", "bound_by"):
         need(isinstance(plan[name], str), "fields", f"{name} must be text")
     for name, value in plan["baselines"].items():
@@ -289,6 +305,17 @@ def _check_form(plan: dict[str, Any]) -> None:
     )
     timeline = plan["timeline"]
     need(timeline is None or timeline.keys() == {"ops", "transfers"}, "fields", "timeline: only ops and transfers")
+
+
+def _check_measured(found: dict[str, Any], devices: dict[str, Any]) -> None:
+    """Nobody can measure again here; but counts are counts, times are times, and the reference is a device."""
+    need(isinstance(found["backend"], str) and found["reference"] in devices, "measured", "measured: by whom?")
+    count, failures = whole(found["count"], "measured count"), whole(found["failures"], "measured failures")
+    need(0 <= failures < count and whole(found["rounds"], "rounds") > 0, "measured", "measured: wrong counts")
+    for name in ("ratio", "spread", "seconds", "reference_seconds"):
+        value = found[name]
+        good = type(value) in (int, float) and 0 <= value < float("inf")
+        need(good, "measured", f"measured {name} is no number that was measured")
 
 
 def _placement(problem: Problem, given: dict[str, str]) -> list[int]:

@@ -13,7 +13,16 @@ from weftline.units import parse_ratio, parse_time
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
 
-__all__ = ["find_cluster", "process_begun", "read_gap", "read_runtimes", "read_seconds", "read_settings", "read_shapes"]
+__all__ = [
+    "find_cluster",
+    "process_begun",
+    "read_gap",
+    "read_rule_and_runtimes",
+    "read_runtimes",
+    "read_seconds",
+    "read_settings",
+    "read_shapes",
+]
 
 
 OLD = 20.0
@@ -42,6 +51,15 @@ def read_settings(words: list[str], **named: str | None) -> dict[str, str]:
 def read_runtimes(words: list[str]) -> dict[str, str]:
     """`gpu0=openvino:GPU.1` -> {"gpu0": "openvino:GPU.1"}."""
     return _pairs(words, "--runtime", "gpu0=openvino:GPU.1")
+
+
+def read_rule_and_runtimes(words: list[str]) -> tuple[str | None, dict[str, str]]:
+    """`sequential` and `gpu0=openvino:GPU.1` -> ("sequential", {"gpu0": "openvino:GPU.1"}); the last rule counts."""
+    rules = [word for word in words if "=" not in word]
+    for word in rules:
+        if word not in ("parallel", "sequential"):
+            raise UsageError(f"--runtime {word[:60]!r} is neither parallel, sequential, nor like gpu0=openvino:GPU.1")
+    return rules[-1] if rules else None, read_runtimes([word for word in words if "=" in word])
 
 
 def _pairs(words: list[str], option: str, example: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from weftline.cli import plan_options as given
-from weftline.cli.options import process_begun, read_gap, read_seconds, read_settings
+from weftline.cli.options import process_begun, read_gap, read_rule_and_runtimes, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, print_json, progress
 from weftline.cli.plan_answer import list_solvers, show_plan, show_sweep
 from weftline.cli.question import Question, read_stages
@@ -41,6 +41,8 @@ def plan(
     preset: given.Preset = None,
     polish: given.Polish = None,
     setting: given.Setting = None,
+    reward: given.Reward = "simulated",
+    measurements: given.Measurements = None,
     output: given.Output = None,
     json: JsonFlag = False,
 ) -> None:
@@ -49,6 +51,9 @@ def plan(
     Prints the value, the lower bound, the gap, and the baselines beside it.
 
     weftline plan bert.onnx --cluster laptop -o plan.json
+
+    weftline plan bert.xml --cluster two.toml --solver policy --reward measured --runtime a=openvino:CPU --runtime
+    b=openvino:CPU2
     """
     from weftline.plan import Sweep
     from weftline.plan.files import plan_to_json, save_plan
@@ -70,14 +75,18 @@ def plan(
         "begun": process_begun(),
     }
     settings = read_settings(setting or [], preset=preset, polish=polish)
-    rules = {"objective": objective, "runtime": runtime, "transfers": transfers, "communication": communication}
+    rule, runtimes = read_rule_and_runtimes(runtime or [])
+    measured = _measured(reward, measurements, runtimes, seed)
+    if measured is not None and rule is None and objective != "throughput":
+        rule = "sequential"  # what the backend does
+    rules = {"objective": objective, "runtime": rule, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)
-    if several and settings:
-        raise UsageError("settings of a solver are for one plan, not for a sweep over stages")
+    if several and (settings or measured is not None):
+        raise UsageError("settings of a solver and measured rewards are for one plan, not for a sweep over stages")
     if several:
         answer: Plan | Sweep = _sweep(question, several, options)
     else:
-        answer = _plan(question, number, {**options, "settings": settings})
+        answer = _plan(question, number, {**options, "settings": settings}, measured)
     best = answer.plan if isinstance(answer, Sweep) else answer
     if output is not None:
         save_plan(best, output)
@@ -93,14 +102,30 @@ def plan(
         raise typer.Exit(5)
 
 
-def _plan(question: Question, stages: int | None, options: dict[str, Any]) -> Plan:
+def _measured(reward: str, measurements: int | None, runtimes: dict[str, str], seed: int) -> dict[str, Any] | None:
+    """Options of the backend, or None where the simulator decides."""
+    if reward == "measured":
+        known = {} if measurements is None else {"measurements": measurements}
+        return {"runtimes": runtimes, "seed": seed, **known}
+    if measurements is not None or runtimes:
+        raise UsageError("--measurements and --runtime DEVICE=RUNTIME are for --reward measured")
+    return None
+
+
+def _plan(question: Question, stages: int | None, options: dict[str, Any], measured: dict[str, Any] | None) -> Plan:
     from weftline.plan import make_plan
 
     problem = question.problem(stages)
     if question.group is not None:
         options = {**options, "coarsen": question.group}
+    options |= {"inputs": question.inputs, "argv": call_arguments()}
     with progress(f"planning {problem.graph.name}") as tell:
-        return make_plan(problem, inputs=question.inputs, argv=call_arguments(), on_event=tell, **options)
+        if measured is None:
+            return make_plan(problem, on_event=tell, **options)
+        from weftline.execute.openvino_reward import openvino_backend
+
+        with openvino_backend(problem, question.model, **measured) as backend:
+            return make_plan(problem, on_event=tell, backend=backend, **options)
 
 
 def _sweep(question: Question, counts: str, options: dict[str, Any]) -> Sweep:

@@ -35,13 +35,15 @@ def show_sweep(answer: Sweep, output: Path | None) -> None:
 
 
 def _conclude(answer: Plan, output: Path | None) -> None:
-    from weftline.plan.summary import better_baseline, guarantee, scattered_hosts
+    from weftline.plan.summary import better_baseline, guarantee, measured_words, scattered_hosts
     from weftline.report import stage_table
 
     if answer.stages:
         show(stage_table(answer), "")
     if answer.stopped_by == "interrupted":
         show("Interrupted: this is the best plan so far. What was not compared yet is missing above.")
+    if sentence := measured_words(answer):
+        show(sentence, "")
     show(guarantee(answer))
     if sentence := scattered_hosts(answer):
         show(sentence)

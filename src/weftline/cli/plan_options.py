@@ -12,12 +12,14 @@ __all__ = [
     "Coarsen",
     "Communication",
     "Gap",
+    "Measurements",
     "Memory",
     "Model",
     "Objective",
     "Output",
     "Polish",
     "Preset",
+    "Reward",
     "Runtime",
     "Seed",
     "Setting",
@@ -65,7 +67,11 @@ Gap = Annotated[
     ),
 ]
 Time = Annotated[
-    str | None, typer.Option(help="Time limit of the whole command, e.g. 60s.  [default: 60s, unless --work is given]")
+    str | None,
+    typer.Option(
+        help="Time limit of the whole command, e.g. 60s.  [default: 60s, unless --work is given; 600s with --reward "
+        "measured]"
+    ),
 ]
 Work = Annotated[
     int | None, typer.Option(min=1, help="Limit of candidates costed: with it the same call gives the same bytes.")
@@ -75,8 +81,13 @@ Shape = Annotated[
     list[str] | None, typer.Option(help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated.")
 ]
 Runtime = Annotated[
-    Literal["parallel", "sequential"] | None,
-    typer.Option(help="Latency: devices at the same time, or one after another.  [default: parallel]"),
+    list[str] | None,
+    typer.Option(
+        metavar="parallel|sequential|DEVICE=RUNTIME",
+        help="Latency: devices at the same time, or one after another  [default: parallel; sequential with --reward "
+        "measured]. With --reward measured also, for each device, what stands for it on this machine, e.g. "
+        "gpu0=openvino:GPU.1; a second CPU is openvino:CPU2. May be repeated.",
+    ),
 ]
 Transfers = Annotated[
     Literal["per-tensor", "per-edge"] | None,
@@ -107,6 +118,18 @@ Polish = Annotated[
     typer.Option(
         help="Solvers hsdag, placeto, rnn: anneal the result for so long, e.g. 5s; on: for the time left; or off."
     ),
+]
+Reward = Annotated[
+    Literal["simulated", "measured"],
+    typer.Option(
+        help="Latency: what decides which placement is best. simulated: the one simulator. measured: candidates are "
+        "run for real by OpenVINO's HETERO, in turns with one device; policy and other solvers propose, hsdag and rnn "
+        "learn from the measurements. The plan is the best measured; its value is still the simulator's.",
+    ),
+]
+Measurements = Annotated[
+    int | None,
+    typer.Option(min=1, max=100_000, help="With --reward measured: how many placements are run.  [default: 60]"),
 ]
 Setting = Annotated[
     list[str] | None,

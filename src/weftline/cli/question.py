@@ -36,7 +36,7 @@ class Question:
     ) -> None:
         from weftline.cluster.rules import unlinked
 
-        self._model, self._rules, self._coarsen = model, rules, coarsen
+        self.model, self._rules, self._coarsen = model, rules, coarsen
         self._without = tuple(word for word in without.split(",") if word)
         self._shapes = read_shapes(shapes)
         self._cluster: Cluster | None = None
@@ -53,14 +53,14 @@ class Question:
         from weftline.problem import load_problem
 
         problem, digest = load_problem(
-            self._model,
+            self.model,
             cluster=self._cluster,
             rules={**self._rules, "stages": stages},
             without=self._without,
             options=ImportOptions(shapes=self._shapes),
         )
         self._digests["model"] = digest
-        grouped = coarsened(problem, self._coarsen, model=self._model)
+        grouped = coarsened(problem, self._coarsen, model=self.model)
         if grouped.note:
             typer.echo(f"warning: {grouped.note}", err=True)
         self.group = grouped.group

@@ -37,6 +37,8 @@ class Ask(msgspec.Struct, frozen=True):
     """Runs of each before that."""
     give_up: float
     """After three rounds, stop if all of them were slower than so many times the reference; 0 = never."""
+    against: tuple[int, ...] = ()
+    """Another placement that runs in the reference's place."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -58,3 +60,5 @@ class Timing(msgspec.Struct, frozen=True):
     difference: float = 0.0
     """Of outputs, see `openvino_worker.difference`."""
     rounds: int = 0
+    ratios: tuple[float, ...] = ()
+    """One for each round."""

@@ -59,6 +59,8 @@ class Measurement:
     """Ratio of the quickest runs of both: less disturbed by other programs than the median."""
     spread: float = math.inf
     """Interquartile range of the rounds' ratios, as a share of their median."""
+    ratios: tuple[float, ...] = ()
+    """One for each round."""
 
     @property
     def steady(self) -> bool:
@@ -118,22 +120,41 @@ class Meter:
         """How many placements may still be measured, None = any number."""
         return None if self._budget is None else max(self._budget - self.spent, 0)
 
-    def measure(self, placement: Iterable[int]) -> Measurement:
-        """Measure one placement (a device number per op); `LimitReached` once the budget is spent."""
+    def measure(self, placement: Iterable[int], seconds: float | None = None) -> Measurement:
+        """Measure one placement (a device number per op); `LimitReached` once the budget or `seconds` are over."""
+        end = None if seconds is None else time.monotonic() + seconds
         if self.left == 0:
             raise LimitReached(f"the budget of {self._budget} measurements is spent")
+        give_up = self._give_up * self.best if self._give_up and self.best < math.inf else 0.0
+        found = self._ask(Ask(self._places(placement), self._rounds, self._warm_up, give_up), end)
+        self.best = min(self.best, found.ratio)
+        return found
+
+    def compare(self, placement: Iterable[int], other: Iterable[int], rounds: int) -> Measurement:
+        """Two placements in turns; the second is the reference. This spends nothing of the budget."""
+        ask = Ask(self._places(placement), rounds, self._warm_up, 0.0, self._places(other))
+        found = self._ask(ask, None)
+        self.spent -= 1
+        return found
+
+    def _places(self, placement: Iterable[int]) -> tuple[int, ...]:
         places = tuple(self._device_number(int(d)) for d in placement)
         if len(places) != len(self.graph.ops):
             raise UsageError(f"a placement needs one device for each of the {len(self.graph.ops)} ops")
+        return places
+
+    def _ask(self, ask: Ask, end: float | None) -> Measurement:
         if self._process is None:
-            self._start()
+            self._start(end)
         self.spent += 1
-        give_up = self._give_up * self.best if self._give_up and self.best < math.inf else 0.0
         try:
-            timing = self._talk(Ask(places, self._rounds, self._warm_up, give_up))
+            timing = self._talk(ask, end)
         except _Gone as error:
             self.close()
             return _failure(str(error))
+        except LimitReached:
+            self.spent -= 1  # it was not measured
+            raise
         if timing.error:
             if timing.kind == "input":
                 raise InputError(timing.error, where=str(self._model))
@@ -143,7 +164,6 @@ class Meter:
             return Measurement(
                 math.inf, timing.seconds, timing.reference_seconds, timing.difference, timing.rounds, wrong
             )
-        self.best = min(self.best, timing.ratio)
         return Measurement(
             timing.ratio,
             timing.seconds,
@@ -152,6 +172,7 @@ class Meter:
             timing.rounds,
             quickest_ratio=timing.quickest_ratio,
             spread=timing.spread,
+            ratios=timing.ratios,
         )
 
     def close(self) -> None:
@@ -182,7 +203,7 @@ class Meter:
             raise InputError(what, hint="a runtime is written like openvino:GPU.0 or openvino:CPU2")
         return self._number[id]
 
-    def _start(self) -> None:
+    def _start(self, end: float | None) -> None:
         self._folder = TemporaryDirectory(prefix="weftline-openvino-")
         folder, self._pending, stored = Path(self._folder.name), b"", ""
         inputs = dict(self._inputs or {})
@@ -201,7 +222,7 @@ class Meter:
         reference = self._known[self.reference].name
         setup = Setup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
         try:
-            timing = self._talk(setup)
+            timing = self._talk(setup, end)
         except _Gone as error:
             self.close()
             raise WeftlineError(f"OpenVINO cannot run the model on one device: {error}") from None
@@ -211,19 +232,23 @@ class Meter:
                 raise InputError(timing.error)
             raise WeftlineError(f"OpenVINO cannot run the model on {self.reference}: {timing.error}")
 
-    def _talk(self, message: Setup | Ask) -> Timing:
-        """Send a line, wait for the line that answers it."""
+    def _talk(self, message: Setup | Ask, last: float | None) -> Timing:
+        """Send a line, wait for the line that answers it, not longer than until `last`."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        end = time.monotonic() + self._limit
+        own = time.monotonic() + self._limit
+        end = own if last is None else min(own, last)
         try:
             process.stdin.write(msgspec.json.encode(message) + b"\n")
         except OSError:
             raise _Gone(self._last_words()) from None
         while b"\n" not in self._pending:
             ready, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0.0))
+            if not ready and last is not None and time.monotonic() < own:
+                self.close()
+                raise LimitReached("the time was over during a measurement")
             if not ready:
                 raise _Gone(f"no answer within {self._limit:.0f} s")
             part = os.read(process.stdout.fileno(), 2**16)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from weftline.errors import ExecutionMismatch, InputError, UsageError, WeftlineError
 from weftline.execute.openvino_devices import openvino_devices
 from weftline.execute.openvino_meter import ROUNDS, SECONDS, TOLERANCE, Meter
+from weftline.execute.planned_model import check_planned_model
 
 if TYPE_CHECKING:
     from weftline.graph.arrays import Indices
@@ -116,6 +117,7 @@ def run_openvino(
         seconds=time_limit,
         seed=seed,
     )
+    check_planned_model(plan, model)
     with meter:
         found = meter.measure(placement.tolist())
     if found.failed:

@@ -60,26 +60,29 @@ class Bench:
         """Compile and run one placement; whatever OpenVINO refuses becomes an error of the answer."""
         kind = "compile"
         try:
-            affinity = affinity_of(self._nodes, [self._names[device] for device in ask.placement])
-            candidate = self._request(hetero(set_affinity(self._model, affinity)))
+            candidate = self._placed(ask.placement)
+            other = self._placed(ask.against) if ask.against else self._reference
             kind = "inference"
-            found = difference(self._outputs(candidate), self._expected)
-            return self._race(candidate, ask, found)
+            found = max(difference(self._outputs(side), self._expected) for side in (candidate, other))
+            return self._race(candidate, other, ask, found)
         except AffinityError as error:
             return Timing(str(error), "input")
         except Exception as error:  # OpenVINO raises RuntimeError, and now and then others
             return Timing(last_line(error), kind)
 
-    def _race(self, candidate: Any, ask: Ask, found: float) -> Timing:
-        quickest = min(
-            (_seconds(side) for _ in range(ask.warm_up) for side in (candidate, self._reference)), default=1.0
-        )
+    def _placed(self, placement: tuple[int, ...]) -> Any:
+        """Compiled for a placement."""
+        affinity = affinity_of(self._nodes, [self._names[device] for device in placement])
+        return self._request(hetero(set_affinity(self._model, affinity)))
+
+    def _race(self, candidate: Any, other: Any, ask: Ask, found: float) -> Timing:
+        quickest = min((_seconds(side) for _ in range(ask.warm_up) for side in (candidate, other)), default=1.0)
         times = min(max(round(ROUND_SECONDS / max(quickest, 1e-6)), 1), MOST_TIMES)
         ours: list[list[float]] = []
         theirs: list[list[float]] = []
         ratios: list[float] = []
         for number in range(ask.rounds):
-            for side, taken in ((candidate, ours), (self._reference, theirs))[:: 1 if number % 2 else -1]:
+            for side, taken in ((candidate, ours), (other, theirs))[:: 1 if number % 2 else -1]:
                 taken.append([_seconds(side) for _ in range(times)])
             ratios.append(median(ours[-1]) / median(theirs[-1]))
             if number >= 2 and 0 < ask.give_up < min(ratios):
@@ -94,6 +97,7 @@ class Bench:
             spread=(high - low) / middle,
             difference=found,
             rounds=len(ratios),
+            ratios=tuple(ratios),
         )
 
     def _request(self, device: str) -> Any:

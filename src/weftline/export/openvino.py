@@ -15,6 +15,7 @@ from weftline.errors import InputError, UsageError
 from weftline.execute import load_affinity
 from weftline.execute.openvino_devices import core_for, openvino_devices
 from weftline.execute.openvino_names import affinity_of, read_model, resolve
+from weftline.execute.planned_model import check_planned_model
 from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.files import read_limited, write_atomically
 from weftline.plan.model import Plan
@@ -41,6 +42,7 @@ def openvino_affinity(plan: Plan, options: ExportOptions | None = None) -> dict[
         raise InputError(f"the placement does not fit: {error.args[0]!r:.80}", hint="try weftline verify") from None
     if options.model is None:
         return {op.name: device for op, device in zip(problem.graph.ops, devices, strict=True)}
+    check_planned_model(plan, options.model)
     model = read_model(core_for(()), options.model)
     return affinity_of(resolve(problem.graph, model, exact=options.model.suffix == ".xml"), devices)
 

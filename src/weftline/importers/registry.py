@@ -14,7 +14,7 @@ from weftline.graph import Graph
 from weftline.importers.costs import FileCosts
 from weftline.plugins import load_plugins
 
-__all__ = ["ImportOptions", "Imported", "Importer", "detect", "importers", "read_file"]
+__all__ = ["ImportOptions", "Imported", "Importer", "detect", "file_sha256", "importers", "read_file"]
 
 MAX_FILE_BYTES = 4 * 2**30
 HEAD_BYTES = 4096
@@ -72,7 +72,7 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Importe
     try:
         importer = _detect(path, head)
         graph, costs = importer.read(path, options or ImportOptions())
-        digest = _digest(path)
+        digest = file_sha256(path)
     except InputError as error:
         raise error.at(str(path)) from error
     except (OSError, RecursionError, MemoryError, UnicodeDecodeError) as error:
@@ -111,6 +111,7 @@ def _head(path: Path) -> bytes:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
 
 
-def _digest(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Of the whole file, as it stands in a plan."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,10 +15,13 @@ from weftline.errors import InfeasibleError, LimitReached, UsageError, Verificat
 from weftline.graph.arrays import Indices
 from weftline.partition.prepare import prepare as prepare_partition
 from weftline.place.coarse import search_coarse
+from weftline.place.learned.measured import solve_measured
+from weftline.place.learned.measurements import Backend, Measurements
 from weftline.place.prepare import prepare as prepare_place
 from weftline.plan.baselines import baseline_values
 from weftline.plan.certificate import Clock, searching_time, uninterrupted
-from weftline.plan.model import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
+from weftline.plan.measured import best_measured, check_measurable, measured_file
+from weftline.plan.model import BoundEntry, DeviceUse, MeasuredFile, Plan, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, find_solver
@@ -28,6 +31,8 @@ __all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "sol
 
 DEFAULT_SECONDS = 60.0
 """Time limit of a search for which neither time nor work was limited."""
+MEASURED_SECONDS = 600.0
+"""The same for one whose candidates are run for real."""
 DEFAULT_GAP = 0.0001
 """What is close enough for a search that was not asked for a gap: models for integer solvers are rounded, so the last
 thousandths of a percent may never close."""
@@ -66,14 +71,19 @@ def make_plan(
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
     begun: float | None = None,
+    backend: Backend | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
 
     `start` is a placement that the search is offered before its solver begins, so the plan is no worse. `coarsen` is a
     group for every op: latency is searched with whole groups first, then op by op from there. `settings` are the
-    solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`).
+    solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`). With a
+    `backend` candidates are run for real, and the plan is the best measured; its value is still the simulator's.
     """
+    if backend is not None:
+        check_measurable(problem, gap=gap, work_limit=work_limit, coarsen=coarsen, start=start)
+        time_limit = MEASURED_SECONDS if time_limit is None else time_limit
     clock = Clock(monotonic() if begun is None else begun, on_event)
     gap, time_limit = stop_rules(gap, time_limit, work_limit)
     if not 0 <= seed <= MAX_SEED:
@@ -97,26 +107,27 @@ def make_plan(
         options=settings,
     )
     bounds: list[Bound] = []
+    measured = None if backend is None else Measurements(search, backend)
     interrupted = False
     try:
         bounds += lower_bounds(problem)
-        search.offer_bound(bounds[0])
-        if start is not None:
-            search.offer(start)
-        if coarsen is not None and not search.is_over:
-            search_coarse(search, chosen, coarsen)
-        if search.best is None or not search.stopped_by:
-            search.run(chosen)
+        if measured is not None:
+            solve_measured(search, chosen, measured)
+        else:
+            _solve(search, chosen, bounds[0], start, coarsen)
     except KeyboardInterrupt:
         interrupted = True
     except InfeasibleError as error:
         if search.best is None:
             raise _too_late(search, error) from error
+    if measured is not None:
+        search.best = best_measured(measured, interrupted=interrupted)
     if search.best is None:
         if interrupted:
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
-    stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
+    rule = search.stopped_by if measured is None else measured.stopped_by
+    stopped_by = "interrupted" if interrupted else rule or "done"
     seconds = None if work_limit is not None else round(search.seconds, 3)
     baselines: dict[str, int | None] = {}
     try:
@@ -145,7 +156,18 @@ def make_plan(
             stopped_by=stopped_by,
             baselines=baselines,
             provenance=provenance,
+            measured=None if measured is None else measured_file(measured),
         )
+
+
+def _solve(search: Search, solver: Solver, bound: Bound, start: Indices | None, coarsen: Indices | None) -> None:
+    search.offer_bound(bound)
+    if start is not None:
+        search.offer(start)
+    if coarsen is not None and not search.is_over:
+        search_coarse(search, solver, coarsen)
+    if search.best is None or not search.stopped_by:
+        search.run(solver)
 
 
 def _too_late(search: Search, error: InfeasibleError) -> WeftlineError:
@@ -179,6 +201,7 @@ def _assemble(
     stopped_by: str,
     baselines: dict[str, int | None],
     provenance: dict[str, object],
+    measured: MeasuredFile | None,
 ) -> Plan:
     file = problem_to_file(problem)
     entries = checked_bounds(file, bounds)
@@ -206,6 +229,7 @@ def _assemble(
         bounds=tuple(entries),
         provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
         problem=file,
+        measured=msgspec.UNSET if measured is None else measured,
     )
     if len(problem.graph.ops) > SELF_CHECKED:
         return plan

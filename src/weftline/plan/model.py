@@ -12,7 +12,7 @@ from weftline.problem.json_form import ProblemFile
 if TYPE_CHECKING:
     from weftline.problem import Problem
 
-__all__ = ["BoundEntry", "DeviceUse", "Plan", "Provenance", "Stage", "TimelineFile"]
+__all__ = ["BoundEntry", "DeviceUse", "MeasuredFile", "Plan", "Provenance", "Stage", "TimelineFile"]
 
 Proof = Literal["proved", "claimed", "none"]
 
@@ -69,6 +69,27 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gap: float
 
 
+class MeasuredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The plan is the best of some placements that were run for real."""
+
+    backend: str
+    count: int
+    """Placements that were measured."""
+    failures: int
+    """Those of them that did not run, or gave other outputs."""
+    reference: str
+    """The device that ran the whole model, in turns with each of them."""
+    ratio: float
+    """Of the plan's placement to the reference: median over rounds."""
+    spread: float
+    """Interquartile range of the rounds' ratios, as a share of their median."""
+    rounds: int
+    seconds: float
+    """Of one inference of the plan's placement: median."""
+    reference_seconds: float
+    """The same for the reference."""
+
+
 class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """One answer."""
 
@@ -86,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     seconds: float | None
     """None under a work limit, so that the bytes repeat."""
     stopped_by: str
-    """optimal, gap, time, work, interrupted, or done (the solver had nothing more to try)."""
+    """optimal, gap, time, work, measurements, interrupted, or done (the solver had nothing more to try)."""
     baselines: dict[str, int | None]
     """Name -> value in ns, None where a baseline breaks a limit."""
     devices: dict[str, DeviceUse]
@@ -98,6 +119,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     bounds: tuple[BoundEntry, ...]
     provenance: Provenance
     problem: ProblemFile
+    measured: MeasuredFile | msgspec.UnsetType = msgspec.UNSET
+    """If placements were measured: then the plan is the best by measurement, not by value."""
 
     @property
     def proved_bound_ns(self) -> int:

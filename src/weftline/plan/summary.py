@@ -5,7 +5,7 @@ from __future__ import annotations
 from weftline.plan.model import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["better_baseline", "guarantee", "scattered_hosts", "summary"]
+__all__ = ["better_baseline", "guarantee", "measured_words", "scattered_hosts", "summary"]
 
 _UNITS = {"latency": "latency", "throughput": "period"}
 
@@ -37,7 +37,26 @@ def better_baseline(plan: Plan) -> str:
         return ""
     name = min((value, name) for name, value in plan.baselines.items() if value is not None)[1]
     note = " (a whole model on every device, no pipeline)" if name == "replicas" else ""
-    return f"A baseline is better than this plan: {name}{note}."
+    simulated = " on the simulator, not where it was measured" if plan.measured else ""
+    return f"A baseline is better than this plan{simulated}: {name}{note}."
+
+
+def measured_words(plan: Plan) -> str:
+    """What was measured, and what the value is then; nothing for a plan that was only simulated."""
+    found = plan.measured
+    if not found:
+        return ""
+    failed = f", {found.failures} of them failed" if found.failures else ""
+    other = (
+        ""
+        if plan.problem.rules.runtime == "sequential"
+        else " Mind that the plan's runtime is parallel, while OpenVINO's HETERO runs parts one after another."
+    )
+    return (
+        f"Measured on {found.backend}: {found.count} placements{failed}. This plan is the best of them: "
+        f"{found.seconds * 1e3:.2f} ms, {found.ratio:.3f} of {found.reference} alone (median of {found.rounds} rounds, "
+        f"spread {found.spread:.1%}). Its value and bound above and below are the simulator's.{other}"
+    )
 
 
 def scattered_hosts(plan: Plan) -> str:
@@ -68,6 +87,8 @@ def summary(plan: Plan) -> str:
         f"solver {plan.solver}, stopped by {plan.stopped_by}"
         + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),
     ]
+    if sentence := measured_words(plan):
+        lines.append(sentence)
     for name, value in plan.baselines.items():
         lines.append(
             f"  {name:<14} "

@@ -47,18 +47,26 @@ def _best_single(problem: Problem) -> int:
     return min(simulate_latency(problem, np.full(n, device, np.int32)).value for device in range(k))
 
 
+class _Counting:
+    """The simulator, and how many placements it was asked about at a time."""
+
+    over, samples = False, 64
+
+    def __init__(self, problem: Problem) -> None:
+        self.drawn: list[int] = []
+        self._simulator = simulated(problem)
+
+    def __call__(self, placements: Indices, /) -> Ints:
+        self.drawn.append(len(placements))
+        return self._simulator(placements)
+
+
 def test_paper_draws_500_placements_in_25_steps() -> None:
     """Tests that the published method is run whole, and that its answer is no worse than any single device."""
-    problem, said, drawn = _problem(), [], []
-    simulator = simulated(problem)
-
-    def counting(placements: Indices) -> Ints:
-        drawn.append(len(placements))
-        return simulator(placements)
-
+    problem, said, meter = _problem(), [], _Counting(_problem())
     search = Search(problem, options={"preset": "paper"}, on_event=lambda event: said.append(event.message))
-    hsdag.solve(search, counting)
-    assert drawn == [20] * 25
+    hsdag.solve(search, meter)
+    assert meter.drawn == [3, *[20] * 25]  # single devices first
     episodes = [line for line in said if line.startswith("episode")]
     assert len(episodes) == 25
     assert all("reward" in line and "best" in line and "entropy" in line for line in episodes)

@@ -74,18 +74,22 @@ FAR = 2**40
 
 
 def solve(search: Search, meter: Meter | None = None) -> None:
-    """Train on this problem, then polish. `meter` gives the values that the network learns from (simulated ones)."""
+    """Train on this problem, then polish. `meter` gives the values that the network learns from (simulated ones).
+
+    There is no polish after another meter: annealing knows only the simulator.
+    """
     name = read_choice(search.options, "preset", tuple(PRESETS), "weftline")
     preset = PRESETS[name]
     levels = read_whole(search.options, "levels", preset.levels, 0, MOST_LEVELS)
     chosen = choose_features(read_word(search.options, "features", ""), preset.features)
     decided = read_choice(search.options, "nodes", ("chains", "ops"), "chains")
-    schedule = read_schedule(search, episodes=preset.episodes, polish=preset.polish)
-    singles = offer_single_devices(search)
+    schedule = read_schedule(search, episodes=preset.episodes, polish=preset.polish if meter is None else "off")
+    singles = offer_single_devices(search, meter)
     if search.is_over and search.best is not None:
         return
     nodes = make_nodes(search.problem, coarse=decided == "chains")
     samples = max(1, min(preset.samples, ENTRIES // nodes.allowed.size))
+    samples = samples if meter is None or name == "paper" else min(samples, meter.samples)
     schedule = shorten(schedule, search, samples)
     trials = Trials(search, nodes, meter)
     settings = {"preset": name, "levels": str(levels), "features": ",".join(chosen), "nodes": decided}

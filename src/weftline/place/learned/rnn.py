@@ -32,7 +32,7 @@ ENTROPY = 0.01
 def solve(search: Search, meter: Meter | None = None) -> None:
     """Train on this problem. `meter` gives the values that the network learns from (simulated ones)."""
     schedule = read_schedule(search, episodes=EPISODES, polish="off")
-    singles = offer_single_devices(search)
+    singles = offer_single_devices(search, meter)
     if search.is_over and search.best is not None:
         return
     nodes = make_nodes(search.problem, most=MOST_NODES)

@@ -7,7 +7,8 @@ network learns from; what is offered is always costed by the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -22,13 +23,28 @@ from weftline.simulate.tables import tables
 
 __all__ = ["KEPT", "Meter", "Trials", "offer_single_devices", "simulated"]
 
-Meter = Callable[[Indices], Ints]
-"""(B, n) placements of ops -> (B,) values in ns, INFEASIBLE or more where one cannot run."""
-
 KEPT = 6
 """Placements that are kept."""
 SMALL = 4096
 """If there are no more different placements, it is noticed when all have been tried."""
+
+
+class Meter(Protocol):
+    """What gives placements their values."""
+
+    def __call__(self, placements: Indices, /) -> Ints:
+        """(B, n) placements of ops -> (B,) values in ns, INFEASIBLE or more where one cannot run."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will be measured."""
+        ...
+
+    @property
+    def samples(self) -> int:
+        """Placements that may be asked for at a time."""
+        ...
 
 
 class Trials:
@@ -44,8 +60,8 @@ class Trials:
 
     @property
     def exhausted(self) -> bool:
-        """Every placement there is has been tried."""
-        return self._seen is not None and len(self._seen) >= self.nodes.choices
+        """Every placement there is has been tried, or no more may be."""
+        return self._meter.over or (self._seen is not None and len(self._seen) >= self.nodes.choices)
 
     @property
     def best(self) -> int:
@@ -91,10 +107,11 @@ class Trials:
         return starts
 
 
-def offer_single_devices(search: Search) -> dict[int, int]:
+def offer_single_devices(search: Search, meter: Meter | None = None) -> dict[int, int]:
     """Offer everything on one device, for each device, even after the limit if there is no answer -> their values.
 
-    This needs neither nodes nor a network, so it comes first, and a search without time still has an answer.
+    This needs neither nodes nor a network, so it comes first, and a search without time still has an answer. The values
+    are those of `meter` if there is one.
     """
     values: dict[int, int] = {}
     for device in range(len(search.problem.devices)):
@@ -103,20 +120,33 @@ def offer_single_devices(search: Search) -> dict[int, int]:
         value = search.offer(np.full(len(search.problem.graph.ops), device, np.int32))
         if value is not None:
             values[device] = value
-    return values
+    if meter is None or not values:
+        return values
+    n = len(search.problem.graph.ops)
+    found = meter(np.stack([np.full(n, device, np.int32) for device in values])).tolist()
+    return {device: value for device, value in zip(values, found, strict=True) if value < INFEASIBLE}
+
+
+class _Simulated:
+    """The simulator with its default order, memory included where it can bind."""
+
+    over = False
+    samples = 2**30
+
+    def __init__(self, problem: Problem) -> None:
+        table = tables(problem)
+        most = int(table.static_bytes.sum() + table.tied_bytes.sum() + table.workspace_bytes.sum())
+        most += int((table.tensor_bytes * (1 + np.diff(table.consumer_ptr))).sum())
+        self._problem, self._binds = problem, bool((most > problem.capacity).any())
+
+    def __call__(self, placements: Indices, /) -> Ints:
+        """Costed, INFEASIBLE where memory overflows."""
+        found = evaluate(self._problem, placements, memory=self._binds)
+        if found.peak is None:
+            return found.value
+        return np.where((found.peak <= self._problem.capacity).all(axis=1), found.value, INFEASIBLE)
 
 
 def simulated(problem: Problem) -> Meter:
-    """The simulator with its default order, memory included where it can bind."""
-    table = tables(problem)
-    most = int(table.static_bytes.sum() + table.tied_bytes.sum() + table.workspace_bytes.sum())
-    most += int((table.tensor_bytes * (1 + np.diff(table.consumer_ptr))).sum())
-    binds = bool((most > problem.capacity).any())
-
-    def values(placements: Indices) -> Ints:
-        found = evaluate(problem, placements, memory=binds)
-        if found.peak is None:
-            return found.value
-        return np.where((found.peak <= problem.capacity).all(axis=1), found.value, INFEASIBLE)
-
-    return values
+    """The meter that learned solvers have by default: the one simulator."""
+    return _Simulated(problem)
