@@ -68,8 +68,9 @@ def test_a_measured_plan(planned: Path) -> None:
 def test_interrupting_a_measured_plan(planned: Path) -> None:
     """Tests that Ctrl-C keeps the best measured so far, and that no process is left."""
     words = (*PLAN, "--reward", "measured", "--measurements", "100000", *HERE, "--json")
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # nohup has it ignored
     process = subprocess.Popen(
-        [sys.executable, "-c", "from weftline.cli import main; main()", *words],
+        [sys.executable, "-c", f"{code}from weftline.cli import main; main()", *words],
         cwd=planned, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     mine = psutil.Process(process.pid)
