@@ -156,6 +156,10 @@ def plan(
     from weftline.coarsen import coarsened
     from weftline.plan import make_plan
 
+    if reward not in ("simulated", "measured"):
+        raise UsageError(f"a reward is simulated or measured, not {reward!r:.40}")
+    if reward == "simulated" and (runtimes or measurements != 60):
+        raise UsageError("measurements and runtimes are for reward='measured'")
     if reward == "measured" and runtime is None and objective != "throughput":
         runtime = "sequential"  # what OpenVINO's HETERO does
 

@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 from weftline.cluster import Cluster
+from weftline.place import solvers
 from weftline.place.anneal import anneal_starts
 from weftline.place.crew import Crew
 from weftline.place.prepare import prepare
@@ -52,8 +53,6 @@ def test_another_may_join() -> None:
     try:
         crew.add([(np.ones(60, np.int32), None)])
         assert threading.active_count() == before + 2
-        assert len(crew._given) == 2
-        crew.wait(0.1)
     finally:
         crew.close()
     for _ in range(100):  # a thread that has told its end is alive for a moment
@@ -62,7 +61,15 @@ def test_another_may_join() -> None:
         time.sleep(0.02)
     assert threading.active_count() == before
     crew.poll()
+    handed = [given.qsize() for given in crew._given]
+    better = Search(problem, work_limit=2000)
+    solvers()["anneal"].solve(better)
+    assert isinstance(better.best, Timeline)
     assert search.best is not None
+    assert better.best.value < search.best.value
+    search.offer(better.best.placement, actions=better.best.actions(problem.graph.arrays.producer))
+    crew.poll()
+    assert [given.qsize() for given in crew._given] == [count + 1 for count in handed]
 
 
 def test_it_goes_on_from_what_others_find() -> None:
@@ -75,8 +82,6 @@ def test_it_goes_on_from_what_others_find() -> None:
     crew.poll()
     handed = crew._given[0].qsize()
     found = Search(problem, work_limit=2000)
-    from weftline.place import solvers
-
     solvers()["anneal"].solve(found)
     assert found.best is not None
     assert search.best is not None

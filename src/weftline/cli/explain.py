@@ -28,7 +28,7 @@ def explain(
     from dataclasses import asdict
 
     from weftline.plan import explain_op, explain_plan, explain_stage, load_plan, placed_ops
-    from weftline.plan.summary import guarantee
+    from weftline.plan.summary import guarantee, measured_words
     from weftline.report import placement_table
 
     if op is not None and placement:
@@ -52,7 +52,7 @@ def explain(
     if slowest is not None:
         show(guarantee(answer), *slowest.lines())
         return
-    show(guarantee(answer), "What decides the value, in order of time:")
+    show(*filter(None, (guarantee(answer), measured_words(answer))), "What decides the value, in order of time:")
     shown = reasons if len(reasons) <= most else reasons[: most // 2] + reasons[-(most - most // 2) :]
     for number, reason in enumerate(shown):
         if number == most // 2 and len(reasons) > most:

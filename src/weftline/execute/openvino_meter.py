@@ -256,7 +256,10 @@ class Meter:
                 raise _Gone(self._last_words())
             self._pending += part
         line, self._pending = self._pending.split(b"\n", 1)
-        return msgspec.json.decode(line, type=Timing)
+        try:
+            return msgspec.json.decode(line, type=Timing)
+        except msgspec.DecodeError as error:
+            raise _Gone(f"the process that runs OpenVINO gave an answer that makes no sense: {error}") from error
 
     def _last_words(self) -> str:
         assert self._process is not None

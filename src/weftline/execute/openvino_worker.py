@@ -34,6 +34,8 @@ __all__ = ["Bench", "difference", "main", "make_inputs"]
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 SMALL = 1e-3
 """Outputs below this share of the largest are compared with that share instead of with themselves."""
+WRONG = 1e300
+"""An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 ROUND_SECONDS, MOST_TIMES = 0.005, 20
 """A round of a quick model is several inferences, up to so many, so that it is longer than the clock's and the
 machine's small troubles."""
@@ -64,7 +66,7 @@ class Bench:
             other = self._placed(ask.against) if ask.against else self._reference
             kind = "inference"
             found = max(difference(self._outputs(side), self._expected) for side in (candidate, other))
-            return self._race(candidate, other, ask, found)
+            return self._race(candidate, other, ask, min(found, WRONG))
         except AffinityError as error:
             return Timing(str(error), "input")
         except Exception as error:  # OpenVINO raises RuntimeError, and now and then others

@@ -37,8 +37,8 @@ def anneal_from(
 ) -> None:
     """Offer what annealing from these starts finds, until the search is over, or for `seconds`, or for `steps`.
 
-    With neither `seconds` nor a time limit (or with a work limit) it makes a number of steps that depends on the size
-    of the graph alone. `steps` are one cycle, which begins the colder the fewer they are: they mend the start.
+    With neither `seconds` nor a time limit it makes a number of steps that depends on the size of the graph alone.
+    `steps` are one cycle, which begins the colder the fewer they are: they mend the start.
     """
     problem, n = search.problem, len(search.problem.group)
     until = None if seconds is None or search.work_limit is not None else search.seconds + seconds

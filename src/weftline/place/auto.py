@@ -1,7 +1,7 @@
 """The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
 
 With a time limit the annealer works in a thread of its own while blocks are solved and bounds are proved beside it;
-each helps the other. When that has not helped for a while, a second annealer takes its place. With a work limit
+each helps the other. When no bound has risen for a while, a second annealer takes their place. With a work limit
 everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes. The sequential
 runtime is a problem of its own, solved by minimum cuts.
 """
@@ -29,7 +29,7 @@ LEAST_WARM_UP = 0.5
 BLOCKS = 0.45
 """Share of the time for the blocks of one chain, if there are others to try."""
 PATIENCE, LAST_PATIENCE = 0.1, 0.25
-"""Shares of the time in which a chain's turn goes on, and proving at all goes on, though nothing was found."""
+"""Shares of the time in which a chain's turn goes on, and proving at all goes on, though no bound rises."""
 LONGEST = 60.0
 SMALL = 30
 """So few ops are one CP-SAT model at once."""

@@ -59,10 +59,11 @@ class Crew:
 
     def add(self, starts: list[Start]) -> None:
         """One more annealer, with a seed of its own."""
-        seed, given, ended = self._search.seed + len(self._ended), SimpleQueue[tuple[Indices, Indices]](), Event()
-        self._given.append(given)
-        self._ended.append(ended)
+        seed = (self._search.seed + len(self._ended)) % 2**31
+        given, ended = SimpleQueue[tuple[Indices, Indices]](), Event()
         Thread(target=self._run, args=(seed, starts, given, ended), daemon=True).start()
+        self._given.append(given)  # only now: nobody waits for the end of what could not start
+        self._ended.append(ended)
 
     def poll(self) -> bool:
         """Offer what annealers have found since, give them what others have found -> True if the search is over."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from weftline.plan import Plan
-from weftline.plan.summary import guarantee
+from weftline.plan.summary import guarantee, measured_words
 from weftline.report.rows import Rows, comparison_rows, device_rows, stage_rows
 from weftline.units import format_time
 
@@ -18,7 +18,7 @@ def plan_markdown(plan: Plan) -> str:
     parts = [
         f"# {_text(plan.problem.graph.name)}: {plan.objective} plan",
         f"{what} **{format_time(plan.value_ns)}**, lower bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. "
-        + guarantee(plan),
+        + " ".join(filter(None, (guarantee(plan), measured_words(plan)))),
         "## Comparison\n\n" + _table(*comparison_rows(plan)),
         "## Devices\n\n" + _table(*device_rows(plan)),
     ]

@@ -38,7 +38,7 @@ AT_ONCE = 32
 
 def solve_measured(search: Search, solver: Solver, measured: Measurements) -> None:
     """Let a solver propose, and measure; networks that are trained on one problem learn from what was measured."""
-    if search.options.get("polish", "off") != "off" or "steps" in search.options:
+    if search.options.get("polish", "off") != "off" or solver.name == "policy+polish":
         raise UsageError("polish anneals on the simulator, which measured rewards take the place of; leave it out")
     if solver.name == "hsdag":
         from weftline.place.learned.hsdag import solve as train
@@ -48,7 +48,7 @@ def solve_measured(search: Search, solver: Solver, measured: Measurements) -> No
         from weftline.place.learned.rnn import solve as train_rnn
 
         train_rnn(search, measured)
-    elif solver.name.startswith("policy"):
+    elif solver.name == "policy":
         search_by_measuring(search, measured, policy_source(search.options))
     else:
         search_by_measuring(search, measured, solver_source(solver.name, options=search.options))
@@ -66,7 +66,9 @@ def search_by_measuring(search: Search, measured: Measurements, source: Source) 
         if ran:
             calibration.fit(np.stack([t.placement for t in ran]), np.array([t.reading.ratio for t in ran]))
         calibrated = calibration.problem()
-        proposed = [repair(problem, row, row) for row in source(calibrated, search.seed + number, search.seconds_left)]
+        proposed = [
+            repair(problem, row, row) for row in source(calibrated, (search.seed + number) % 2**31, search.seconds_left)
+        ]
         for parent in ran[:PARENTS]:
             proposed += mutate(problem, parent.placement, dice, CHILDREN)
         if not ran:

@@ -11,6 +11,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
+from weftline.problem.feasible import allowed_devices
 
 __all__ = ["mutate", "random_cuts", "repair"]
 
@@ -68,13 +69,15 @@ def mutate(problem: Problem, placement: Indices, dice: np.random.Generator, coun
 
 
 def repair(problem: Problem, placement: Indices, fallback: Indices) -> Indices:
-    """Sets stay together; an op whose device cannot run it takes that of `fallback`, or its fastest."""
-    _, first = np.unique(problem.group, return_index=True)
-    together: Indices = placement[first][np.unique(problem.group, return_inverse=True)[1]]
-    time, ops = problem.cost.time, np.arange(len(placement))
-    fastest = np.where(time >= 0, time, 2**62).argmin(axis=1)
-    found = np.where(time[ops, together] >= 0, together, fallback)
-    repaired: Indices = np.where(time[ops, found] >= 0, found, fastest).astype(np.int32)
+    """Sets stay together; one whose device cannot run it all takes that of `fallback`, or where it is fastest."""
+    group, allowed = problem.group, allowed_devices(problem)
+    first = np.unique(group, return_index=True)[1]
+    total = np.zeros(allowed.shape, np.int64)
+    np.add.at(total, group, np.maximum(problem.cost.time, 0))
+    sets = np.arange(len(first))
+    found = np.where(allowed[sets, placement[first]], placement[first], fallback[first])
+    found = np.where(allowed[sets, found], found, np.where(allowed, total, 2**62).argmin(axis=1))
+    repaired: Indices = found[group].astype(np.int32)
     return repaired
 
 

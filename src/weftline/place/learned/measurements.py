@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from weftline.errors import LimitReached
+from weftline.errors import LimitReached, WeftlineError
 from weftline.graph.arrays import Indices, Ints
 from weftline.search import Search
 from weftline.simulate.batch import INFEASIBLE
@@ -72,8 +72,6 @@ class Backend:
     reference: str
     """Id of the device that runs everything, for comparison."""
     budget: int = BUDGET
-    sequential: bool = True
-    """It runs the parts of a placement one after another, whatever the rules of the problem say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +91,17 @@ class Measurements:
         self.search, self.backend = search, backend
         self.taken: list[Taken] = []
         self._by_key: dict[bytes, Taken | None] = {}
-        self._late = False
+        self._late, self._broken = False, ""
 
     @property
     def over(self) -> bool:
-        """The budget or the time is spent."""
-        return self._late or len(self.taken) >= self.backend.budget or self.search.stopped_by == "time"
+        """The budget or the time is spent, or the backend runs nothing any more."""
+        return (
+            self._late
+            or bool(self._broken)
+            or len(self.taken) >= self.backend.budget
+            or self.search.stopped_by == "time"
+        )
 
     @property
     def stopped_by(self) -> str:
@@ -119,8 +122,9 @@ class Measurements:
 
     @property
     def failures(self) -> list[str]:
-        """Why placements failed."""
-        return [t.reading.error or "failed" for t in self.taken if not t.reading.ratio < math.inf]
+        """Why placements failed, and why the backend did, if it did."""
+        found = [t.reading.error or "failed" for t in self.taken if not t.reading.ratio < math.inf]
+        return [*found, self._broken] if self._broken else found
 
     def knows(self, placement: Indices) -> bool:
         """Was it measured before, or refused?"""
@@ -141,6 +145,12 @@ class Measurements:
             reading = self.backend.measure(placement, self.search.seconds_left)
         except LimitReached:
             self._late = True
+            return None
+        except WeftlineError as error:
+            if self.best is None:
+                raise
+            self._broken = str(error)  # what was measured before is not lost
+            self.search.tell(f"{self.backend.name} runs nothing any more: {error}")
             return None
         taken = Taken(np.array(placement, np.int32), reading)
         self._by_key[key] = taken
