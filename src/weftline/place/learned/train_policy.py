@@ -2,8 +2,9 @@
 
 In: seconds or steps, a seed, where the weights go. Out: a file of weights (the best by `train_policy_check`) and a
 checkpoint beside it. With steps, one seed gives the same bytes. What is said for one decode is rewarded by the mean of
-samples near it; what is said for many first by their mean, then by what lies above their 75th percentile alone. Adam, a
-cosine of the rate, gradients clipped; what is kept is the mean of the weights over the last steps.
+samples near it; what is said for many first by their mean, then by what lies above their 75th percentile alone. These
+rewards teach the heads; the layers before them learn to foretell the best placement that was found. Adam, a cosine of
+the rate, gradients clipped; what is kept is the mean of the weights over the last steps.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ GRAPHS = 6
 RATE, LEAST_RATE = 1e-3, 2e-5
 MOMENTS = (0.9, 0.999)
 CLIP = 0.5
-IMITATION = 0.5
+IMITATION = 1.0
 """Weight of the logits' cross-entropy."""
 MEMORY = 0.998
 """Of the mean of the weights, from one step to the next."""

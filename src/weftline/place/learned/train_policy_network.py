@@ -108,9 +108,10 @@ def forward(weights: dict[str, Any], batch: Batch) -> Answers:
         hidden = torch.relu(x @ weights[f"{name}.hidden.weight"] + weights[f"{name}.hidden.bias"])
         return hidden @ weights[f"{name}.last.weight"]
 
+    logits = head("op", z)[:, :, 2] + batch.prior
+    z = z.detach()  # rewards are too noisy to teach the layers: these learn from the logits' targets alone
     of_op, means = head("op", z), over_ops(z)
     of_graph = head("graph", means.mean(dim=1))
-    logits = of_op[:, :, 2] + batch.prior
     doubt = (-torch.log_softmax(logits.detach(), dim=1)).clamp(max=MOST_DOUBT)
     trusted = of_op[:, :, 0] + of_graph[batch.graph, :1] * doubt
     return Answers(

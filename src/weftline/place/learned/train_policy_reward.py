@@ -1,8 +1,9 @@
 """Latencies of decodes with noise -> the direction in which what the network says should move (REINFORCE).
 
 In: a problem, what was Said about it, a random generator. Out: two of Push, a gradient for every number the network
-said for one decode and for many, and the best placement that any decode or simple plan found, which is the target of
-the logits. Nothing is labelled: the decoder's planned latency, which is exact, is the only judge.
+said for one decode and for many, and the target of the logits: the best placement that any decode or simple plan found,
+mended by a few steps of annealing, which take back what was only noise. Nothing is labelled beforehand, and no problem
+comes twice. Samples with much noise count more than those with little, whose differences are mostly chance.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
+from weftline.place.annealer import Annealer
 from weftline.place.cpeft_random import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
 from weftline.place.decoder import FAILED, Decoder, Floats
 from weftline.place.learned.policy_features import Seen
@@ -19,6 +21,7 @@ from weftline.place.learned.policy_network import Said
 from weftline.place.learned.policy_order import Orders
 from weftline.place.learned.policy_samples import PER_POWER, Noise, biases, decode_rows, draw_noise, scales_of
 from weftline.problem import Problem
+from weftline.simulate.tables import tables
 
 __all__ = ["Judged", "Push", "advantages", "judge"]
 
@@ -28,6 +31,8 @@ NEAR = (0.15, 1.0)
 """Scales of noise around what is said for one decode; for many they are those with which samples are drawn later."""
 TOP = 75.0
 """Percentile above which samples count, once risk is sought."""
+MENDING, COLD = 2_000, 0.0003
+"""Steps of annealing that the target gets, and how warm they begin, as a part of the value."""
 PENALTY = 0.2
 """How much worse than the worst a decode is that found no device for some op, in logarithms."""
 
@@ -51,7 +56,7 @@ class Judged:
     one: Push
     many: Push
     target: Indices
-    """(n,): the best placement seen."""
+    """(n,): the best placement seen, mended."""
 
 
 def judge(problem: Problem, seen: Seen, said: Said, random: np.random.Generator, *, risk: bool) -> Judged:
@@ -66,11 +71,24 @@ def judge(problem: Problem, seen: Seen, said: Said, random: np.random.Generator,
         if planned[best] < least:
             target, least = placements[best], float(planned[best])
         pushes.append(_push(noise, advantages(planned, risk=seek)))
-    return Judged(pushes[0], pushes[1], target)
+    return Judged(pushes[0], pushes[1], _mended(problem, target))
+
+
+def _mended(problem: Problem, placement: Indices) -> Indices:
+    annealer = Annealer(
+        tables(problem),
+        capacity=problem.capacity,
+        group=problem.group,
+        start=[(placement, None)],
+        first_temperature=COLD,
+        cycle=MENDING,
+    )
+    annealer.run(MENDING, np.zeros(1, np.int64))
+    return placement if annealer.best is None else annealer.best[0]
 
 
 def _push(noise: Noise, advantage: Floats) -> Push:
-    share = -advantage / (noise.scale * noise.op.shape[0] * noise.op.shape[1])
+    share = -advantage / (noise.op.shape[0] * noise.op.shape[1])
     return Push(
         op=np.tensordot(share, noise.op, 1) / PER_OP,
         device=(share @ noise.device[:, 0]) / PER_DEVICE,
