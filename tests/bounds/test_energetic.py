@@ -138,8 +138,16 @@ def test_hub_bound_holds() -> None:
                 lengths = work.lengths((hub.place, device))
                 cases.append(side_bound(table, hub, device, work.segments, lengths, upper, seconds=5.0))
             assert min(cases) <= least, (seed, upper)
+            stopped = side_bound(
+                table, hub, 0, work.segments, work.lengths((hub.place, 0)), upper, seconds=5.0, stop=_yes
+            )
+            assert stopped == min(upper, work.bound((hub.place, 0)))
             better += upper == least + 1 and min(cases) > work.bound()
     assert better >= 5
+
+
+def _yes() -> bool:
+    return True
 
 
 def test_part_of_is_the_same_problem_when_nothing_is_left_out() -> None:

@@ -8,6 +8,7 @@ every device and port. In: segments with lower bounds, an upper limit of interes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +30,8 @@ MOST_RANGES = 12
 CANDIDATES = 8
 KEPT = 0.95
 """Share of what the blocks hold that must remain when the chain goes through the hub."""
+MOST_PAIRS = 40_000
+"""Side ops x pairs of devices; a larger program would take minutes to build."""
 ROOM = 1e-6
 
 Bools = NDArray[np.bool_]
@@ -111,7 +114,7 @@ class _Rows:
         self.row_low.append(low)
         self.row_high.append(high)
 
-    def solve(self, seconds: float) -> Answer:
+    def solve(self, seconds: float, stop: Callable[[], bool]) -> Answer:
         rows, columns, values = (np.array(part) for part in zip(*self.entries, strict=True))
         count = len(self.cost)
         return minimise(
@@ -126,28 +129,56 @@ class _Rows:
                 values.astype(np.float64),
             ),
             seconds=seconds,
+            stop=stop,
         )
 
 
+class _Stopped(Exception):
+    """The time is over."""
+
+
 def side_bound(
-    table: Tables, hub: Hub, device: int, segments: list[Segment], lengths: list[Ints], upper: int, *, seconds: float
+    table: Tables,
+    hub: Hub,
+    device: int,
+    segments: list[Segment],
+    lengths: list[Ints],
+    upper: int,
+    *,
+    seconds: float,
+    stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """With the hub on a device no plan is shorter than this, or none is shorter than `upper`."""
+    """With the hub on a device no plan is shorter than this, or none is shorter than `upper`.
+
+    What the chain alone says, if the program would be too large or `stop` says so before it is solved.
+    """
     ahead, back = distances(lengths)
-    if ahead[-1][0] >= upper:
+    alone = int(ahead[-1][0])
+    if alone >= upper:
         return upper
+    if len(hub.side) * table.time.shape[1] ** 2 > MOST_PAIRS:
+        return alone
     rows = _Rows()
-    length, busy = _ways(rows, segments, lengths, ahead, back, upper)
+    try:
+        length, busy = _ways(rows, segments, lengths, ahead, back, upper, stop)
+    except _Stopped:
+        return alone
     demands = _side_demands(rows, table, hub, device, upper)
     _range_rows(rows, hub, demands, length, busy, table.time.shape[1])
-    answer = rows.solve(seconds)
-    if answer.value == np.inf or answer.value > 1 + ROOM:
+    value = -np.inf if stop() else rows.solve(seconds, stop).value
+    if value > 1 + ROOM:
         return upper
-    return max(int(ahead[-1][0]), int(np.ceil((answer.value - ROOM) * upper)))
+    return alone if value == -np.inf else max(alone, int(np.ceil((value - ROOM) * upper)))
 
 
 def _ways(
-    rows: _Rows, segments: list[Segment], lengths: list[Ints], ahead: list[Ints], back: list[Ints], upper: int
+    rows: _Rows,
+    segments: list[Segment],
+    lengths: list[Ints],
+    ahead: list[Ints],
+    back: list[Ints],
+    upper: int,
+    stop: Callable[[], bool],
 ) -> tuple[list[list[int]], list[dict[int, list[tuple[int, float]]]]]:
     """Flow along arcs that a better plan may use; their lengths; what they put on a device at least.
 
@@ -165,6 +196,8 @@ def _ways(
             slack = upper - 1 - int(ahead[b][k]) - int(back[b + 1][j])
             if low[k, j] > slack:
                 continue
+            if stop():
+                raise _Stopped
             flow, long = rows.column(), rows.column(cost=1.0)
             rows.row([(long, 1.0), (flow, -float(low[k, j]) / upper)], 0.0, np.inf)
             start.setdefault(k, []).append((flow, 1.0))

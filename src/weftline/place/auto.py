@@ -1,14 +1,14 @@
 """The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
 
 With a time limit the annealer works in a thread of its own while blocks are solved and bounds are proved beside it;
-each helps the other. When no bound has risen for a while, a second annealer takes their place. With a work limit
+each helps the other. Where that ends early, a second annealer takes its place. With a work limit
 everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes. The sequential
 runtime is a problem of its own, solved by minimum cuts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weftline.bounds.chain import MOST_OPS, reach
@@ -28,8 +28,6 @@ LEAST_WARM_UP = 0.5
 """Seconds, if that is no more than a quarter of the time."""
 BLOCKS = 0.45
 """Share of the time for the blocks of one chain, if there are others to try."""
-PATIENCE, LAST_PATIENCE = 0.1, 0.25
-"""Shares of the time in which a chain's turn goes on, and proving at all goes on, though no bound rises."""
 LONGEST = 60.0
 SMALL = 30
 """So few ops are one CP-SAT model at once."""
@@ -91,27 +89,17 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
     found = chains(table, before)
     for turn, (chain, most) in enumerate(found):
         last = turn == len(found) - 1
-        until = search.seconds + (0.0 if last else BLOCKS) * (limit - search.seconds)
-        over = _while_it_helps(search, crew, until, (LAST_PATIENCE if last else PATIENCE) * limit)
+        until = search.seconds + (1.0 if last else BLOCKS) * (limit - search.seconds)
+
+        def over(until: float = until) -> bool:
+            return crew.poll() or search.seconds >= until
+
         work = Decomposition.of(table, problem.group, chain, search.seed)
         decompose(search, work, until=over, exact=work.complete or last)
         if not work.complete and not search.is_over:
             beside_the_chain(search, before, work, most, until=over)
         if search.is_over:
             return
-
-
-def _while_it_helps(search: Search, crew: Crew, until: float, patience: float) -> Callable[[], bool]:
-    """Is a turn over? It lasts `until`, and then for as long as no pause between two better bounds exceeds patience."""
-    bound, since = search.bound, search.seconds
-
-    def over() -> bool:
-        nonlocal bound, since
-        if search.bound is not bound:
-            bound, since = search.bound, search.seconds
-        return crew.poll() or search.seconds >= max(until, since + patience)
-
-    return over
 
 
 @contextmanager

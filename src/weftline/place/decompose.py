@@ -324,7 +324,9 @@ def branch(search: Search, work: Decomposition, hub: Hub, *, until: Callable[[],
                     work.work_on(*step, upper, over, exact_work=True, held=held)
         if over():
             return
-        found = side_bound(work.table, hub, device, work.segments, work.lengths(held), upper, seconds=SIDE_SECONDS)
+        found = side_bound(
+            work.table, hub, device, work.segments, work.lengths(held), upper, seconds=SIDE_SECONDS, stop=over
+        )
         worst = min(worst, max(found, work.bound(held)))
     _claim(search, worst, upper, "hub")
 
