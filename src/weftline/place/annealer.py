@@ -84,8 +84,12 @@ class Annealer:
         """Of the best, 2^62 if there is none."""
         return int(self._state.best_value[0])
 
-    def give(self, placement: Indices, order: Indices | None = None) -> bool:
-        """Another start -> False if a device cannot run its op or a `together` set is torn. Goes on at the best."""
+    def give(self, placement: Indices, order: Indices | None = None, *, stay: bool = False) -> bool:
+        """Another start -> False if a device cannot run its op or a `together` set is torn.
+
+        Goes on at the best; with `stay` where it was, and the next cycle begins at the best.
+        """
+        here = self._state.device.copy(), self._state.order.copy()
         placement = np.ascontiguousarray(placement, np.int32)
         cost, board = self._board.cost, self._board
         leader = placement[board.group_of[board.group_ptr[:-1]]]
@@ -96,7 +100,9 @@ class Annealer:
             kept = np.array(each, np.int32)
             self._starts.append((self._load(placement, kept), placement.copy(), kept))
         self._starts = sorted(self._starts, key=lambda entry: entry[0])[:STARTS]
-        if self.value < NEVER:
+        if stay and self._length:
+            self._load(*here)
+        elif self.value < NEVER:
             self._load(*self._state.best)
         return True
 

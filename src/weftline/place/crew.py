@@ -130,4 +130,4 @@ class Crew:
                     annealer.give(best[0], filled.order)
                 self._found.put(_Find(*best, filled))
             with suppress(Empty):
-                annealer.give(*given.get_nowait())
+                annealer.give(*given.get_nowait(), stay=True)  # its walk is not over
