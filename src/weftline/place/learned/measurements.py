@@ -91,14 +91,14 @@ class Measurements:
         self.search, self.backend = search, backend
         self.taken: list[Taken] = []
         self._by_key: dict[bytes, Taken | None] = {}
-        self._late, self._broken = False, ""
+        self._late, self.broken = False, ""
 
     @property
     def over(self) -> bool:
         """The budget or the time is spent, or the backend runs nothing any more."""
         return (
             self._late
-            or bool(self._broken)
+            or bool(self.broken)
             or len(self.taken) >= self.backend.budget
             or self.search.stopped_by == "time"
         )
@@ -122,9 +122,8 @@ class Measurements:
 
     @property
     def failures(self) -> list[str]:
-        """Why placements failed, and why the backend did, if it did."""
-        found = [t.reading.error or "failed" for t in self.taken if not t.reading.ratio < math.inf]
-        return [*found, self._broken] if self._broken else found
+        """Why placements failed."""
+        return [t.reading.error or "failed" for t in self.taken if not t.reading.ratio < math.inf]
 
     def knows(self, placement: Indices) -> bool:
         """Was it measured before, or refused?"""
@@ -149,7 +148,7 @@ class Measurements:
         except WeftlineError as error:
             if self.best is None:
                 raise
-            self._broken = str(error)  # what was measured before is not lost
+            self.broken = str(error)  # what was measured before is not lost
             self.search.tell(f"{self.backend.name} runs nothing any more: {error}")
             return None
         taken = Taken(np.array(placement, np.int32), reading)
