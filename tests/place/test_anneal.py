@@ -151,3 +151,23 @@ def test_stop_flag_ends_a_run() -> None:
     assert before is not None
     assert annealer.best is not None
     assert annealer.best[2] == before[2]
+
+
+def test_a_given_plan_need_not_end_the_walk() -> None:
+    """Tests that with `stay` the annealer knows a better plan but goes on where it was; without, at the better one."""
+    rules = Rules(objective="latency")
+    problem = build_problem(synthetic("layered", ops=40, seed=3), Cluster.preset("four-unequal"), rules=rules)
+    better = _annealer(problem, 1)
+    better.run(5000, STOP)
+    found = better.best
+    assert found is not None
+    for stay in (True, False):
+        walk = Annealer(tables(problem), capacity=problem.capacity, group=problem.group, seed=2, cycle=500)
+        walk.run(10, STOP)
+        assert walk._length == 500
+        assert walk.value > found[2]
+        here = walk._state.device.copy()
+        assert walk.give(found[0], found[1], stay=stay)
+        assert walk.value == found[2]
+        assert (walk._state.device == (here if stay else found[0])).all()
+    assert (here != found[0]).any()
