@@ -129,7 +129,7 @@ def plan(
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
     model_file: Path | str | None = None,
     reward: Literal["simulated", "measured"] = "simulated",
-    measurements: int = 60,
+    measurements: int | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     solver: str = "auto",
     gap: float | None = None,
@@ -150,15 +150,15 @@ def plan(
     graph; where it fails, a warning says why, and gcof takes its place. `settings` are the solver's own, as after
     `--set`: {"preset": "paper"}.
 
-    `reward="measured"` runs up to `measurements` candidates of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in turns
-    with one device; the plan is the best measured. `runtimes` says what each device is here: {"gpu": "openvino:CPU2"}.
+    `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
+    turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
     """
     from weftline.coarsen import coarsened
     from weftline.plan import make_plan
 
     if reward not in ("simulated", "measured"):
         raise UsageError(f"a reward is simulated or measured, not {reward!r:.40}")
-    if reward == "simulated" and (runtimes or measurements != 60):
+    if reward == "simulated" and (runtimes or measurements is not None):
         raise UsageError("measurements and runtimes are for reward='measured'")
     if reward == "measured" and runtime is None and objective != "throughput":
         runtime = "sequential"  # what OpenVINO's HETERO does
@@ -190,7 +190,9 @@ def plan(
     if model_file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
     from weftline.execute.openvino_reward import openvino_backend
+    from weftline.execute.planned_model import check_same_model
 
+    check_same_model(grouped.problem.graph, model_file)
     with openvino_backend(
         grouped.problem, model_file, runtimes=runtimes, measurements=measurements, seed=seed
     ) as backend:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from weftline.plan.make_schedule import make_schedule
 from weftline.report.gantt import gantt, schedule_words
 from weftline.report.schedule_trace import schedule_trace
@@ -29,6 +31,17 @@ def test_words_name_value_bound_and_period() -> None:
     text = " ".join(schedule_words(SCHEDULE))
     assert str(SCHEDULE.makespan) in text
     assert str(SCHEDULE.bound) in text
+
+
+def test_schedules_of_plans_have_units() -> None:
+    """Tests that blocks from a plan are shown in ns and bytes, others in their own units; and a met bound is said."""
+    inputs = {"plan": "0" * 64}
+    given = msgspec.structs.replace(SCHEDULE.provenance, inputs=inputs)
+    with_units = " ".join(schedule_words(msgspec.structs.replace(SCHEDULE, provenance=given)))
+    assert f"makespan {SCHEDULE.makespan} ns" in with_units
+    assert " ns" not in " ".join(schedule_words(SCHEDULE))
+    best = msgspec.structs.replace(SCHEDULE, bound=SCHEDULE.value, gap=0.0)
+    assert "nothing shorter is possible" in schedule_words(best)[0]
 
 
 def test_proved_is_what_the_checker_sees() -> None:

@@ -34,14 +34,15 @@ def openvino_backend(
     model: Path | str,
     *,
     runtimes: Mapping[str, str] = MappingProxyType({}),
-    measurements: int = BUDGET,
+    measurements: int | None = None,
     reference: str = "",
     rounds: int = ROUNDS,
     give_up: float = GIVE_UP,
     seed: int = 0,
 ) -> Iterator[Backend]:
     """Every device of the problem needs a runtime of OpenVINO, its own or one of `runtimes`."""
-    if measurements < 1:
+    budget = BUDGET if measurements is None else measurements
+    if budget < 1:
         raise UsageError("a measured search needs at least one measurement")
     kind = detect(Path(model)).name
     if kind not in FORMATS:
@@ -67,4 +68,4 @@ def openvino_backend(
         return meter.measure(placement.tolist(), seconds)
 
     with meter:
-        yield Backend(measure, "openvino", meter.reference, measurements)
+        yield Backend(measure, "openvino", meter.reference, budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from weftline.certify import check_schedule
 from weftline.plan.schedule_file import Schedule
 from weftline.report.rows import Rows
 from weftline.report.tables import text_table
-from weftline.units import format_name
+from weftline.units import format_bytes, format_name, format_time
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,18 +62,19 @@ def gantt(schedule: Schedule, width: int = 100) -> list[Text]:
 def schedule_table(schedule: Schedule) -> Table:
     """What each device does and holds."""
     rows: Rows = []
+    time, size = _units(schedule)
     for number, (name, row) in enumerate(zip(_names(schedule), schedule.actions, strict=True)):
         busy = sum(action.end - action.start for action in row)
         limit = schedule.memory_limit[number]
         rows.append(
             (
                 name,
-                str(busy),
+                time(busy),
                 f"{busy / schedule.makespan:.1%}",
-                str(row[0].start) if row else "",
-                str(row[-1].end) if row else "",
-                str(schedule.peak_memory[number]),
-                "" if limit is None else str(limit),
+                time(row[0].start) if row else "",
+                time(row[-1].end) if row else "",
+                size(schedule.peak_memory[number]),
+                "" if limit is None else size(limit),
             )
         )
     return text_table("Devices", ("device", "busy", "of makespan", "first start", "last end", "memory", "limit"), rows)
@@ -81,30 +83,47 @@ def schedule_table(schedule: Schedule) -> Table:
 def schedule_words(schedule: Schedule) -> list[str]:
     """Value, bound and period in words."""
     what = schedule.objective.replace("-", " ")
+    time, _ = _units(schedule)
     words = [
-        f"{what} {schedule.value} for {schedule.micro_batches} micro-batches; at most {schedule.gap:.2%} longer than "
-        f"the best possible (bound {schedule.bound}, {schedule.proof} by {schedule.bound_by})."
+        f"{what} {time(schedule.value)} for {schedule.micro_batches} micro-batches; {_how_good(schedule)} "
+        f"(bound {time(schedule.bound)}, {schedule.proof} by {schedule.bound_by})."
     ]
     if schedule.repetend is None:
         words.append("no pattern repeats for ever: the blocks do not take back all their memory, or none was found.")
     else:
         count = schedule.repetend.micro_batches
-        known = schedule.period_proof or f"bound {schedule.period_bound_exact} by {schedule.period_bound_by}"
+        period, least = (_exact(schedule, n) for n in (schedule.period_exact, schedule.period_bound_exact))
+        known = schedule.period_proof or f"bound {least} by {schedule.period_bound_by}"
         several = "es" if count > 1 else ""
         words.append(
-            f"period {schedule.period_exact} per micro-batch, a repetend of {count} micro-batch{several}; "
-            f"{_word(schedule)}{known}."
+            f"period {period} per micro-batch, a repetend of {count} micro-batch{several}; {_word(schedule)}{known}."
         )
     words.append(
-        f"bubble {schedule.bubble}, between first and last block of a device {schedule.device_span_bubble}; "
-        f"latency of a micro-batch at most {schedule.latency}."
+        f"bubble {time(schedule.bubble)}, between first and last block of a device "
+        f"{time(schedule.device_span_bubble)}; latency of a micro-batch at most {time(schedule.latency)}."
     )
     if schedule.robust is not None:
         words.append(
             f"under noise (sigma {schedule.robust['sigma']}, straggler x{schedule.robust['straggler']}) the 95th "
-            f"percentile of the makespan is {schedule.robust['p95']}."
+            f"percentile of the makespan is {time(round(schedule.robust['p95']))}."
         )
     return words
+
+
+def _units(schedule: Schedule) -> tuple[Callable[[int], str], Callable[[int], str]]:
+    """How times and sizes are written: blocks from a plan are in ns and bytes, others in units of their own."""
+    return (format_time, format_bytes) if "plan" in schedule.provenance.inputs else (str, str)
+
+
+def _exact(schedule: Schedule, number: str) -> str:
+    return format_time(round(Fraction(number))) if "plan" in schedule.provenance.inputs else number
+
+
+def _how_good(schedule: Schedule) -> str:
+    if schedule.value == schedule.bound:
+        return "nothing shorter is possible"
+    more = max(schedule.value / schedule.bound - 1, 0.0001) if schedule.bound else float("inf")
+    return f"at most {more:.2%} longer than the best possible"
 
 
 def _word(schedule: Schedule) -> str:

@@ -30,10 +30,11 @@ def memory_table(sweep: MemorySweep) -> Table:
                 "yes" if found.period_proved else "",
                 str(found.makespan),
                 f"{found.gap:.2%}",
-                "on the curve" if row.best else "",
+                "less is slower" if row.best else "",
             )
         )
-    return text_table("Memory against period", ("memory", "period", "bound", "proved", "makespan", "gap", ""), rows)
+    titles = ("memory limit", "period", "its bound", "proved", "makespan", "its gap", "")
+    return text_table("Memory against period, per micro-batch", titles, rows)
 
 
 def memory_words(sweep: MemorySweep) -> list[str]:
