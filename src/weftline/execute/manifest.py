@@ -6,6 +6,7 @@ of the ONNX file. Simplified: shapes are those of the plan; where a shape depend
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,7 @@ import msgspec
 from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 
-__all__ = ["INPUT", "MANIFEST", "Manifest", "Segment", "Wire", "read_manifest", "write_manifest"]
+__all__ = ["INPUT", "MANIFEST", "External", "Manifest", "Segment", "Wire", "read_manifest", "write_manifest"]
 
 MANIFEST = "manifest.json"
 INPUT = -1
@@ -52,6 +53,17 @@ class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """True if the caller receives it."""
 
 
+class External(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of weights that was not copied: whoever loads a segment maps it under its name (`segment_session`)."""
+
+    name: str
+    """As the segments call it."""
+    folder: str
+    """Of the model: absolute, canonical."""
+    path: str
+    """In that folder."""
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model in segments."""
 
@@ -66,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In the order of the model; a name may come twice if it does so there."""
     segments: tuple[Segment, ...]
     tensors: tuple[Wire, ...]
+    external: tuple[External, ...] = ()
+    """Empty in an exported folder, which holds all it needs."""
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> Path:
@@ -93,27 +107,37 @@ def _wrong(manifest: Manifest) -> str:
     wires = {wire.name: wire for wire in manifest.tensors}
     if len(wires) < len(manifest.tensors):
         return "a tensor stands in it twice"
-    for number, segment in enumerate(manifest.segments):
-        if segment.number != number:
-            return f"segment {segment.number} stands at place {number}"
-        if not segment.file or segment.file != Path(segment.file).name or "\\" in segment.file:
-            return f"file {segment.file[:80]!r} of segment {number} is not the name of a file beside it"
-        for name in segment.inputs:
-            if name not in wires or number not in wires[name].targets or wires[name].source >= number:
-                return f"tensor {name[:80]!r} does not come to segment {number} from an earlier one"
-        for name in segment.outputs:
-            if name not in wires or wires[name].source != number:
-                return f"tensor {name[:80]!r} does not come from segment {number}"
-    for wire in manifest.tensors:
-        if not INPUT <= wire.source < len(manifest.segments):
-            return f"tensor {wire.name[:80]!r} comes from segment {wire.source}, which does not exist"
-        if wire.source != INPUT and wire.name not in manifest.segments[wire.source].outputs:
-            return f"tensor {wire.name[:80]!r} is no output of segment {wire.source}"
-        for target in wire.targets:
-            if not 0 <= target < len(manifest.segments) or wire.name not in manifest.segments[target].inputs:
-                return f"tensor {wire.name[:80]!r} is no input of segment {target}"
     if any(name not in wires or wires[name].source != INPUT for name in manifest.inputs):
         return "an input of the model is not among its tensors"
     if any(name not in wires or not wires[name].output for name in manifest.outputs):
         return "an output of the model is not among its tensors"
+    faults = [_segment_fault(segment, place, wires) for place, segment in enumerate(manifest.segments)]
+    faults += [_wire_fault(wire, manifest.segments) for wire in manifest.tensors]
+    return next(filter(None, faults), "")
+
+
+def _segment_fault(segment: Segment, place: int, wires: Mapping[str, Wire]) -> str:
+    if segment.number != place:
+        return f"segment {segment.number} stands at place {place}"
+    if not segment.file or segment.file != Path(segment.file).name or set(segment.file) & {"\\", "\0"}:
+        return f"file {segment.file[:80]!r} of segment {place} is not the name of a file beside the manifest"
+    for name in segment.inputs:
+        if name not in wires or place not in wires[name].targets or wires[name].source >= place:
+            return f"tensor {name[:80]!r} does not come to segment {place} from an earlier one"
+    for name in segment.outputs:
+        if name not in wires or wires[name].source != place:
+            return f"tensor {name[:80]!r} does not come from segment {place}"
+    return ""
+
+
+def _wire_fault(wire: Wire, segments: Sequence[Segment]) -> str:
+    if not INPUT <= wire.source < len(segments):
+        return f"tensor {wire.name[:80]!r} comes from segment {wire.source}, which does not exist"
+    if any(size < 0 for size in wire.shape):
+        return f"tensor {wire.name[:80]!r} has a negative dimension"
+    if wire.source != INPUT and wire.name not in segments[wire.source].outputs:
+        return f"tensor {wire.name[:80]!r} is no output of segment {wire.source}"
+    for target in wire.targets:
+        if not 0 <= target < len(segments) or wire.name not in segments[target].inputs:
+            return f"tensor {wire.name[:80]!r} is no input of segment {target}"
     return ""
