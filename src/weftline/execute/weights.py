@@ -166,7 +166,10 @@ class WeightStore:
             for begin, end in _data_in(descriptor, offset, offset + length):
                 self._file.seek(start + begin - offset)
                 for at in range(begin, end, CHUNK):
-                    self._file.write(os.pread(descriptor, min(CHUNK, end - at), at))
+                    piece = os.pread(descriptor, min(CHUNK, end - at), at)
+                    if len(piece) < min(CHUNK, end - at):
+                        raise InputError("became shorter while it was read", where="external data")
+                    self._file.write(piece)
             self._file.seek(start + length)
         except OSError as error:
             raise _unwritable(self.target, error) from error
