@@ -1,4 +1,4 @@
-"""Models for the tests of splitting, and a runner: segments in their order, in this process, against the whole model."""
+"""Models for the tests of splitting, and a runner: segments in their order, in this process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run_segments(folder: Path, inputs: Arrays, optimised: bool = True) -> dict[s
     manifest = read_manifest(folder)
     held: dict[str, Any] = {name: inputs[name] for name in manifest.inputs}
     for segment in manifest.segments:
-        if not manifest.external:
+        if not manifest.weights_folder:
             onnx.checker.check_model(str(folder / segment.file))
         session = open_session(folder, manifest, segment.number, options(optimised), ["CPUExecutionProvider"])
         assert [value.name for value in session.get_inputs()] == list(segment.inputs)

@@ -14,8 +14,6 @@ from onnx import helper
 from tests.execute.split_samples import DEVICES, floats, outside, placed, save_graph, split_and_compare, stored, value
 
 from weftline.errors import InputError
-from weftline.execute.manifest import External, Manifest
-from weftline.execute.segment_session import add_external
 from weftline.execute.split import split_model
 from weftline.execute.weights import WEIGHTS, open_weights
 from weftline.importers import read_file
@@ -102,7 +100,7 @@ def test_ranges_outside_of_the_file(
     """Tests that a range that the file does not hold is refused."""
     path = save_with(folder, "plain", offset, length)
     graph = read_file(path).graph
-    with pytest.raises(InputError, match="tensor 'w'.* are not all in 'plain'"):
+    with pytest.raises(InputError, match=r"tensor 'w'.* are not all in 'plain'"):
         split_model(path, graph, placed(graph, 0, 1), DEVICES, tmp_path, in_place=in_place)
 
 
@@ -148,12 +146,16 @@ def test_numbers_that_are_not_raw(tmp_path: Path) -> None:
     assert (tmp_path / "out" / WEIGHTS).stat().st_size >= 400 * 12
 
 
-def test_mapped_files_are_checked_again(folder: Path) -> None:
-    """Tests that a manifest cannot bring a link or a file from elsewhere into a session."""
-    for path in ("soft", "../secret", "linked"):
-        manifest = Manifest("weftline-stages", 1, "m", "", (), (), (), (), (External("e", str(folder), path),))
-        with pytest.raises(InputError):
-            add_external(manifest, None)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_weights_inside_and_beside(in_place: bool, folder: Path, tmp_path: Path) -> None:
+    """Tests a model that has both, and whose own file of weights is called like ours."""
+    (folder / "plain").rename(folder / WEIGHTS)
+    nodes = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Mul", ["a", "v"], ["y"])]
+    weights = [outside("w", [512], WEIGHTS), stored("v", floats(512, seed=8))]
+    path = save_graph(folder / "m.onnx", nodes, [value("x", 512)], [value("y", 512)], weights)
+    parts = placed(read_file(path).graph, 0, 1)
+    manifest = split_and_compare(path, parts, tmp_path / "out", {"x": floats(512)}, in_place=in_place)
+    assert manifest.weights_folder == (str(folder) if in_place else "")
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_more_than_two_gigabytes(in_place: bool, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     split_peak, run_peak = map(int, done.stdout.split())
     assert split_peak < 500e6
-    assert run_peak < 4e9
+    assert run_peak < 600e6
     expected = sum(floats(8, width, seed=table)[[1, 7]] for table in range(3))
     np.testing.assert_allclose(np.load(out / "y.npy"), expected, rtol=1e-5)
     assert sum(file.stat().st_blocks * 512 for file in out.iterdir()) < 10e6
