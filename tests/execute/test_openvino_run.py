@@ -27,7 +27,7 @@ from weftline.execute.openvino_devices import (
 )
 from weftline.execute.openvino_meter import Meter, measure_placements
 from weftline.execute.openvino_run import run_openvino
-from weftline.execute.openvino_worker import difference
+from weftline.execute.difference import difference
 from weftline.importers.openvino_live import graph_of_openvino
 from weftline.plan import make_plan
 from weftline.problem import Rules, build_problem, read_model

@@ -48,6 +48,11 @@ class Block:
     def __init__(self, descriptor: int) -> None:
         self._bytes = np.frombuffer(mmap.mmap(descriptor, os.fstat(descriptor).st_size), np.uint8)
 
+    @property
+    def address(self) -> int:
+        """Where this process sees the memory."""
+        return int(self._bytes.ctypes.data)
+
     def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """A tensor in the memory itself."""
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

@@ -36,7 +36,7 @@ def one_way_times(
 ) -> list[int]:
     """Ns for each size, by two processes of their own."""
     ask = Ask(tuple(sizes), (tuple(cores[0]), tuple(cores[1])), rounds)
-    command = [sys.executable, "-m", "weftline.execute.channel_meter"]
+    command = [sys.executable, "-P", "-m", "weftline.execute.channel_meter"]
     try:
         done = subprocess.run(command, input=msgspec.json.encode(ask), capture_output=True, timeout=timeout, check=True)
         return msgspec.json.decode(done.stdout, type=list[int])
