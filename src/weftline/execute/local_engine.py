@@ -58,7 +58,7 @@ class Engine:
     """Workers of one or more lanes, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
 
     def __init__(self, lanes: Sequence[tuple[Layout, Mapping[str, Seat]]], *, timeout: float = TIMEOUT) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         self._selector = selectors.DefaultSelector()
         self._workers: list[list[Worker]] = []
         self._lanes: list[Lane] = []
@@ -154,7 +154,7 @@ class Engine:
         now = time.monotonic()
         if events:
             self._heard = now
-        elif now - self._heard > self._timeout:
+        elif now - self._heard > self.timeout:
             raise WeftlineError(self._hang())
         for key, _ in events:
             if isinstance(key.data, Line):
@@ -204,7 +204,7 @@ class Engine:
             if worker not in self._answers
         ]
         return (
-            f"no worker has given a sign of life for {self._timeout:g} s; not finished: {', '.join(states)}; "
+            f"no worker has given a sign of life for {self.timeout:g} s; not finished: {', '.join(states)}; "
             "a larger timeout allows for slower requests"
         )
 
