@@ -29,8 +29,11 @@ from weftline.errors import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from weftline.certify import ScheduleVerdict, Verdict
     from weftline.cluster import Cluster
+    from weftline.execute.local_result import LocalResult
     from weftline.graph import Graph
     from weftline.plan import Difference, Plan, Sweep
     from weftline.plan.schedule_file import Schedule
@@ -61,6 +64,7 @@ __all__ = [
     "load",
     "load_problem",
     "plan",
+    "run",
     "schedule",
     "shape",
     "simulate",
@@ -333,6 +337,38 @@ def verify(plan: Plan | Schedule | Path | str) -> Verdict | ScheduleVerdict:
     if isinstance(plan, Schedule):
         return verify_bytes(schedule_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(plan)
+
+
+def run(
+    plan: Plan,
+    *,
+    model: Path | str,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    requests: int = 100,
+    seed: int = 0,
+    timeout: float = 60.0,
+    baselines: bool = True,
+    on_event: Callable[[str], None] | None = None,
+) -> LocalResult:
+    """Run a plan for real: a process of ONNX Runtime for each device; `model` is the ONNX file it was made for.
+
+    `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. The result has measured
+    beside predicted times and baselines; its `check` insists on the outputs of the unsplit model.
+    """
+    from weftline.execute.local_run import run_local
+
+    return run_local(
+        plan,
+        model=model,
+        inputs=inputs,
+        runtimes=runtimes,
+        requests=requests,
+        seed=seed,
+        timeout=timeout,
+        baselines=baselines,
+        on_event=on_event,
+    )
 
 
 def diff(a: Plan, b: Plan) -> Difference:

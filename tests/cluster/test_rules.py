@@ -39,6 +39,10 @@ def test_generated_clusters_pass(cluster: Cluster) -> None:
         (replace(GOOD, devices=(A, B, Device("x" * 65, "cpu", 1))), "device[2].id: 'xxx"),
         (replace(GOOD, devices=(A, B, Device("c", "\x1b[2J", 1))), r"device[2].kind: '\x1b[2J' is longer than"),
         (replace(GOOD, devices=(A, B, Device("c", "cpu", 0))), "device[2].memory: 0 is not in 1..2^60"),
+        *(
+            (replace(GOOD, devices=(A, B, Device("c", "cpu", 5, speed=s))), f"device[2].speed: {s} is not in 0.001..1")
+            for s in (0.0, -1.0, 1.5, float("nan"), float("inf"))
+        ),
         (replace(GOOD, devices=(A, B, Device("c", "cpu", 5, -1))), "device[2].reserve: -1 is not in 0..2^60"),
         (
             replace(GOOD, devices=(A, B, Device("c", "cpu", 5, 5))),

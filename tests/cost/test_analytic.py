@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -103,3 +104,10 @@ def test_types() -> None:
     """Tests that tables hold 64-bit integers, as every kernel expects."""
     cost = analytic_costs(assemble("g", [Op("a")], [Tensor("t", 0)]), Cluster("c", (FAST,)))
     assert (cost.time.dtype, cost.transfer.dtype, cost.transfer_row.dtype) == (np.int64, np.int64, np.int32)
+
+
+def test_speed_divides_times() -> None:
+    """Tests that everything an op costs on a slowed device takes 1 / speed as long, launch too, rounded up."""
+    graph = assemble("g", [Op("a", "MatMul", flops=600), Op("b", "Reshape")], [])
+    slowed = [msgspec.structs.replace(FAST, id=f"d{s}", speed=s) for s in (0.5, 0.3)]
+    assert analytic_costs(graph, Cluster("c", (FAST, *slowed))).time.tolist() == [[1_100, 2_200, 3_667], [0, 0, 0]]

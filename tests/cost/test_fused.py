@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -129,3 +130,17 @@ def test_never_above_the_sum(name: str) -> None:
         for number in np.unique(kernel[:, d]):
             mine = kernel[:, d] == number
             assert fused[mine, d].sum() <= time[mine, d].sum()
+
+
+def test_speed_divides_kernels() -> None:
+    """Tests that a slowed device runs a fused kernel in twice the time at half the speed, up to rounding."""
+    graph = graph_of_model(zoo.build("resnet50", size="small", weights=False), ImportOptions(), "resnet50")
+    whole = Cluster.preset("laptop").devices[:1]
+    half = tuple(msgspec.structs.replace(device, speed=0.5) for device in whole)
+    kernel = (np.arange(len(graph.ops), dtype=np.int32) // 3)[:, None]
+    times = [
+        fused_times(graph, devices, analytic_costs(graph, Cluster("c", devices)).time, kernel)
+        for devices in (whole, half)
+    ]
+    sums = [np.bincount(kernel[:, 0], time[:, 0]) for time in times]
+    assert sums[1] == pytest.approx(2 * sums[0], abs=2)

@@ -11,10 +11,11 @@ import pytest
 from tests.execute.openvino_samples import RUNTIMES, model_files
 
 from weftline.cluster import Cluster, Limits, OpDevice
+from weftline.execute.difference import difference
 from weftline.execute.load_affinity import AffinityError, compile_with_affinity
 from weftline.execute.openvino_devices import OpenvinoDevice, core_for
 from weftline.execute.openvino_run import run_openvino
-from weftline.execute.openvino_worker import difference, make_inputs
+from weftline.execute.openvino_worker import make_inputs
 from weftline.export import ExportOptions, plan_exporters
 from weftline.plan import Plan, make_plan
 from weftline.problem import Rules, build_problem, read_model

@@ -16,6 +16,7 @@ from tests.execute.openvino_samples import RUNTIMES, model_files, openvino, spli
 
 from weftline.cluster import Cluster, Device
 from weftline.errors import ExecutionMismatch, InfeasibleError, InputError, LimitReached, UsageError, WeftlineError
+from weftline.execute.difference import difference
 from weftline.execute.load_affinity import compile_with_affinity, placed_operations
 from weftline.execute.openvino_devices import (
     OpenvinoDevice,
@@ -27,7 +28,6 @@ from weftline.execute.openvino_devices import (
 )
 from weftline.execute.openvino_meter import Meter, measure_placements
 from weftline.execute.openvino_run import run_openvino
-from weftline.execute.openvino_worker import difference
 from weftline.importers.openvino_live import graph_of_openvino
 from weftline.plan import make_plan
 from weftline.problem import Rules, build_problem, read_model

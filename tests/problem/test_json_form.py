@@ -241,3 +241,14 @@ def test_infeasible_files_are_not_called_broken(tmp_path: Path) -> None:
     path.write_text(json.dumps(form), encoding="utf-8")
     with pytest.raises(InfeasibleError, match="no device can run op 'b'"):
         load_problem(path)
+
+
+def test_speed_is_kept_and_left_out_where_it_is_one() -> None:
+    """Tests that a slowed device stays so, that old files mean full speed, and that no other speed is read."""
+    half = replace(SMALL, devices=(msgspec.structs.replace(SMALL.devices[0], speed=0.5), SMALL.devices[1]))
+    data = problem_to_json(half)
+    assert json.loads(data)["devices"][0]["speed"] == 0.5
+    assert [device.speed for device in problem_from_json(data).devices] == [0.5, 1.0]
+    assert b"speed" not in BYTES
+    with pytest.raises(InputError, match=r"devices\[0\]\.speed: 1\.5 is not in"):
+        problem_from_json(data.replace(b"0.5", b"1.5"))

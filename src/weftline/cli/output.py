@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from weftline.search import Event
 
-__all__ = ["JsonFlag", "console", "print_json", "progress", "progress_text", "show"]
+__all__ = ["JsonFlag", "console", "print_json", "progress", "progress_text", "show", "telling"]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 
@@ -69,6 +69,17 @@ def progress(title: str) -> Iterator[Callable[[Event], None]]:
     line = ProgressLine(title)
     with out.status(line):
         yield line.tell
+
+
+@contextmanager
+def telling(title: str) -> Iterator[Callable[[str], None]]:
+    """A live line on stderr with what is being done; nothing where stderr is no terminal."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield lambda text: None
+        return
+    with out.status(title) as status:
+        yield lambda text: status.update(f"{title}: {text}")
 
 
 class ProgressLine:

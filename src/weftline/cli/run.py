@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from weftline.cli.options import read_runtimes
-from weftline.cli.output import JsonFlag, print_json, show
+from weftline.cli.output import JsonFlag, print_json, show, telling
 from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weftline.execute.local_result import LocalResult
+    from weftline.execute.openvino_run import OpenvinoResult
+    from weftline.plan import Plan
 
 __all__ = ["run"]
 
@@ -22,29 +29,38 @@ def run(
         str,
         typer.Option(
             metavar="FILE",
-            help="Plans: the model file (OpenVINO IR or ONNX). Schedules: FILE:FUNCTION, your model in stages, a "
+            help="Plans: the model file (ONNX or OpenVINO IR). Schedules: FILE:FUNCTION, your model in stages, a "
             "Python function that is called with the layout and a seed; this imports and runs your code.",
         ),
     ],
     engine: Annotated[
-        Literal["torch", "weftline", "openvino"] | None,
+        Literal["local", "openvino", "torch", "weftline"] | None,
         typer.Option(
-            help="Schedules: torch.distributed.pipelining (chains of stages), or weftline, our own interpreter (any "
-            "schedule). Plans: openvino, its HETERO.  [default: weftline for schedules, openvino for plans]"
+            help="Plans: local, a worker of ONNX Runtime for each device; or openvino, its HETERO. Schedules: torch, "
+            "torch.distributed.pipelining (chains of stages), or weftline, our own interpreter (any schedule).  "
+            "[default: local for ONNX models, openvino for others, weftline for schedules]"
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: steps for each seed.")] = 3,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed of weights and inputs.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: number of seeds, one model each.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Plans: timed runs, each beside one device.")] = 20,
+    requests: Annotated[int, typer.Option(min=1, max=10**6, help="local: timed requests.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="openvino: timed runs, each beside one device.")] = 20,
     inputs: Annotated[Path | None, typer.Option(help="Plans: inputs by name, .npz.  [default: random]")] = None,
     runtime: Annotated[
         list[str] | None,
         typer.Option(
             metavar="DEVICE=RUNTIME",
-            help="Plans: what stands for a device of the plan here, e.g. gpu0=openvino:GPU.1. May be repeated.",
+            help="Plans: what stands for a device of the plan here, e.g. cpu0=ort:CPUExecutionProvider:2-3 or "
+            "gpu0=openvino:GPU.1. May be repeated.",
         ),
     ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=1, max=10**6, help="local: seconds without any sign of life that count as a hang.")
+    ] = 60,
+    baselines: Annotated[
+        bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
+    ] = True,
     tolerance: Annotated[
         float | None,
         typer.Option(min=0, help="Largest allowed difference to one process or device.  [default: 1e-6; plans 1e-3]"),
@@ -54,9 +70,11 @@ def run(
 ) -> None:
     """Run a plan or schedule for real.
 
-    A schedule trains a model on local processes (or under torchrun); every gradient is compared with one process. A
-    latency plan runs by OpenVINO; outputs are compared with the model on one device. Measured time stands beside
-    simulated time. Exit code 7 if results differ.
+    A plan runs on processes of this machine, one for each device, or (latency) by OpenVINO; outputs are compared with
+    the unsplit model. A schedule trains a model on local processes (or under torchrun); every gradient is compared with
+    one process. Measured time stands beside predicted time. Exit code 7 if results differ.
+
+    weftline run plan.json --model model.onnx --requests 200
 
     weftline run plan.json --model model.xml --runtime cpu0=openvino:CPU
 
@@ -65,15 +83,31 @@ def run(
     from weftline.certify.run import is_schedule
 
     if is_schedule(answer):
-        if engine == "openvino":
+        if engine in ("local", "openvino"):
             raise UsageError("a schedule runs by engine torch or weftline")
         limit = 1e-6 if tolerance is None else tolerance
         _schedule(answer, model, engine or "weftline", (steps, seed, seeds), limit if check else None, json)
         return
-    if engine not in (None, "openvino"):
-        raise UsageError("a plan runs by engine openvino")
-    limit = 1e-3 if tolerance is None else tolerance
-    _plan(answer, model, inputs, read_runtimes(runtime or []), (rounds, seed), limit if check else None, json)
+    if engine not in (None, "local", "openvino"):
+        raise UsageError("a plan runs by engine local or engine openvino")
+    from weftline.execute.arrays import read_arrays
+    from weftline.plan.files import load_plan
+
+    plan, runtimes = load_plan(answer), read_runtimes(runtime or [])
+    given = None if inputs is None else read_arrays(inputs)
+    result: LocalResult | OpenvinoResult
+    if (engine or _engine(plan, model, runtimes)) == "openvino":
+        from weftline.execute.openvino_run import run_openvino
+
+        result = run_openvino(plan, model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)
+    else:
+        result = _local(plan, model, given, runtimes, (requests, seed, timeout, baselines))
+    if json:
+        print_json(asdict(result))
+    else:
+        show(result.summary())
+    if check:
+        result.check(1e-3 if tolerance is None else tolerance)
 
 
 def _schedule(
@@ -102,25 +136,32 @@ def _schedule(
         result.check(tolerance)
 
 
-def _plan(
-    path: Path,
-    model: str,
-    inputs: Path | None,
-    runtimes: dict[str, str],
-    how_often: tuple[int, int],
-    tolerance: float | None,
-    json: bool,
-) -> None:
-    from weftline.execute.arrays import read_arrays
-    from weftline.execute.openvino_run import run_openvino
-    from weftline.plan.files import load_plan
+def _engine(plan: Plan, model: str, runtimes: dict[str, str]) -> str:
+    """OpenVINO where a device is said to be one of its own, or the model is not ONNX."""
+    said = [runtimes.get(device.id, device.runtime) for device in plan.problem.devices]
+    theirs = any(runtime.startswith("openvino:") for runtime in said)
+    return "openvino" if theirs or Path(model).suffix.lower() == ".xml" else "local"
 
-    given = None if inputs is None else read_arrays(inputs)
-    rounds, seed = how_often
-    result = run_openvino(load_plan(path), model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)
-    if json:
-        print_json(asdict(result))
-    else:
-        show(result.summary())
-    if tolerance is not None:
-        result.check(tolerance)
+
+def _local(
+    plan: Plan,
+    model: str,
+    inputs: dict[str, NDArray[Any]] | None,
+    runtimes: dict[str, str],
+    how: tuple[int, int, float, bool],
+) -> LocalResult:
+    from weftline.execute.local_run import run_local
+
+    requests, seed, timeout, baselines = how
+    with telling("running") as tell:
+        return run_local(
+            plan,
+            model=model,
+            inputs=inputs,
+            runtimes=runtimes,
+            requests=requests,
+            seed=seed,
+            timeout=timeout,
+            baselines=baselines,
+            on_event=tell,
+        )

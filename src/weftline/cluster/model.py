@@ -56,6 +56,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Tensors rest in its memory: in a pipeline it pays for no transfer and its ops need not be contiguous."""
     memory_source: str = ""
     """Where `memory` comes from, in the words of `Rate.source`."""
+    speed: float = 1.0
+    """At most 1: workers stretch their computing by 1 / speed, so that equal hardware can stand for unequal devices."""
 
     @property
     def capacity(self) -> int | None:

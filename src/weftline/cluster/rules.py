@@ -14,11 +14,12 @@ from weftline.cluster.model import Cluster, Device, Limits, Link, Rate
 from weftline.errors import InputError
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["MAX_DEVICES", "MAX_LINKS", "SOURCES", "check_cluster", "near", "unlinked", "warnings"]
+__all__ = ["LEAST_SPEED", "MAX_DEVICES", "MAX_LINKS", "SOURCES", "check_cluster", "near", "unlinked", "warnings"]
 
 MAX_DEVICES = 1024
 MAX_LINKS = MAX_DEVICES * (MAX_DEVICES - 1)
 MAX_TEXT = 200
+LEAST_SPEED = 0.001
 MAX_PATTERN = 1_000
 SOURCES = ("measured", "datasheet", "guess")
 
@@ -77,6 +78,9 @@ def _check_device(device: Device, place: str) -> None:
         )
     if device.rate is not None:
         _check_rate(device.rate, f"{place}.rate")
+    if not LEAST_SPEED <= device.speed <= 1:
+        hint = "a worker can be slowed down, not sped up; write the rates of a faster device instead"
+        raise InputError(f"{device.speed!r:.30} is not in {LEAST_SPEED}..1", where=f"{place}.speed", hint=hint)
 
 
 def _check_rate(rate: Rate, place: str) -> None:

@@ -101,6 +101,13 @@ class _Table:
             raise InputError(f"is {_kind(value)}, not true or false", where=self.at(field))
         return value
 
+    def number(self, field: str, default: float) -> float:
+        """A plain number."""
+        value = self.fields.get(field, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"is {_kind(value)}, not a number", where=self.at(field))
+        return float(min(value, 2**60))  # whole numbers of a file may be larger than any float
+
     def quantity(self, field: str, parse: Callable[[str], int]) -> int:
         """A number with its unit."""
         value = self._required(field)
@@ -169,7 +176,7 @@ def _cluster(document: dict[str, object], name: str) -> Cluster:
 
 
 def _device(value: object, place: str) -> Device:
-    known = ("id", "kind", "memory", "memory_source", "reserve", "rate", "runtime", "host")
+    known = ("id", "kind", "memory", "memory_source", "reserve", "rate", "runtime", "host", "speed")
     table = _Table(value, place, known)
     return Device(
         id=table.text("id"),
@@ -180,6 +187,7 @@ def _device(value: object, place: str) -> Device:
         runtime=table.text("runtime", ""),
         host=table.flag("host"),
         memory_source=table.text("memory_source", ""),
+        speed=table.number("speed", 1.0),
     )
 
 

@@ -44,6 +44,8 @@ def _device(device: Device) -> list[str]:
         lines.append(f"runtime = {_quote(device.runtime)}")
     if device.host:
         lines.append("host = true")
+    if device.speed != 1:
+        lines.append(f"speed = {device.speed!r}")
     return lines
 
 

@@ -17,7 +17,7 @@ from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["analytic_costs", "compute_seconds", "op_times", "whole"]
+__all__ = ["analytic_costs", "compute_seconds", "op_times", "stretched", "whole"]
 
 _HALF = frozenset({"float16", "bfloat16"})
 _BYTE = frozenset({"int8", "uint8"})
@@ -42,7 +42,7 @@ def op_times(graph: Graph, device: Device) -> Ints:
     memory = traffic / (float(device.rate.bandwidth) * np.array([efficiency(op.kind).memory for op in graph.ops]))
     seconds = np.maximum(compute_seconds(graph, device), memory)
     free = np.array([op.kind in FREE_KINDS for op in graph.ops])
-    return np.where(free, 0, whole(seconds * 1e9) + device.rate.launch)
+    return np.where(free, 0, stretched(whole(seconds * 1e9) + device.rate.launch, device))
 
 
 def compute_seconds(graph: Graph, device: Device) -> NDArray[np.float64]:
@@ -58,6 +58,11 @@ def whole(nanoseconds: NDArray[np.float64]) -> Ints:
     """Rounded up; what is absurdly long stays so without leaving 64 bits, and the table refuses it."""
     rounded: Ints = np.ceil(np.minimum(nanoseconds, 2.0 * MAX_QUANTITY)).astype(np.int64)
     return rounded
+
+
+def stretched(time: Ints, device: Device) -> Ints:
+    """Times at full speed -> times at the speed that the device is run at."""
+    return time if device.speed == 1 else whole(time / device.speed)
 
 
 def _peak(rate: Rate, dtype: str) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cluster import Device
-from weftline.cost.analytic import compute_seconds, op_times, whole
+from weftline.cost.analytic import compute_seconds, op_times, stretched, whole
 from weftline.cost.efficiency import FREE_KINDS, efficiency
 from weftline.cost.table import ABSENT
 from weftline.graph import Graph
@@ -117,7 +117,7 @@ def _kernel_times(graph: Graph, device: Device, alone: Ints, number: Ints, traff
     lead = slowest[np.searchsorted(number[slowest], np.arange(count))]
     memory = traffic / (float(device.rate.bandwidth) * factors.memory[lead])
     launched = np.bincount(number, ~factors.free, count) > 0
-    fused = whole(np.maximum(compute, memory) * 1e9) + device.rate.launch
+    fused = stretched(whole(np.maximum(compute, memory) * 1e9) + device.rate.launch, device)
     return np.where(launched, np.minimum(fused, _sums(number, alone, count)), 0)
 
 

@@ -58,7 +58,7 @@ class Timing(msgspec.Struct, frozen=True):
     spread: float = 0.0
     """Interquartile range of the rounds' ratios, as a share of their median."""
     difference: float = 0.0
-    """Of outputs, see `openvino_worker.difference`."""
+    """Of outputs, see `difference`."""
     rounds: int = 0
     ratios: tuple[float, ...] = ()
     """One for each round."""

@@ -23,17 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
+from weftline.execute.difference import difference, random_values
 from weftline.execute.load_affinity import AffinityError, hetero, set_affinity
 from weftline.execute.openvino_devices import OpenvinoDevice, core_for
 from weftline.execute.openvino_job import Ask, Setup, Timing
 from weftline.execute.openvino_names import affinity_of, read_model, resolve
 from weftline.importers.openvino_module import last_line, openvino_module
 
-__all__ = ["Bench", "difference", "main", "make_inputs"]
+__all__ = ["Bench", "main", "make_inputs"]
 
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-SMALL = 1e-3
-"""Outputs below this share of the largest are compared with that share instead of with themselves."""
 WRONG = 1e300
 """An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 ROUND_SECONDS, MOST_TIMES = 0.005, 20
@@ -128,7 +127,7 @@ def make_inputs(model: Any, seed: int, given: Mapping[str, NDArray[Any]] | None 
             raise InputError("no values are given for it", where=place)
         shape = tuple(port.get_shape())
         if found is None:
-            found = _random(names[0], shape, np.dtype(dtype), dice)
+            found = random_values(names[0], shape, np.dtype(dtype), dice)
         if found.shape != shape:
             raise InputError(f"values of shape {found.shape} are given, the model has {shape}", where=place)
         tensors.append(openvino.Tensor(np.ascontiguousarray(found, dtype)))
@@ -137,35 +136,10 @@ def make_inputs(model: Any, seed: int, given: Mapping[str, NDArray[Any]] | None 
     return tensors
 
 
-def difference(ours: Arrays, expected: Arrays) -> float:
-    """The largest |a - b| / |b|, where |b| counts as at least a thousandth of the largest of its output."""
-    worst = 0.0
-    for a, b in zip(ours, expected, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return float("inf")
-        if a.dtype.kind not in "fiu" or not a.size:
-            worst = max(worst, 0.0 if np.array_equal(a, b) else float("inf"))
-            continue
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        odd = ~np.isfinite(y)
-        if not np.array_equal(x[odd], y[odd], equal_nan=True) or not np.isfinite(x[~odd]).all():
-            return float("inf")
-        x, y = x[~odd], y[~odd]
-        floor = max(SMALL * float(np.abs(y).max(initial=0.0)), float(np.finfo(np.float32).tiny))
-        worst = max(worst, float((np.abs(x - y) / np.maximum(np.abs(y), floor)).max(initial=0.0)))
-    return worst
-
-
 def _seconds(request: Any) -> float:
     begin = time.perf_counter()
     request.infer()
     return time.perf_counter() - begin
-
-
-def _random(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], dice: np.random.Generator) -> NDArray[Any]:
-    if "mask" in name.lower() or dtype.kind == "b":
-        return np.ones(shape, dtype)
-    return dice.integers(0, 2, shape) if dtype.kind in "iu" else dice.standard_normal(shape)
 
 
 def _stored(setup: Setup) -> dict[str, NDArray[Any]]:

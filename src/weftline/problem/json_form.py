@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from weftline.cluster import Device
+from weftline.cluster.rules import LEAST_SPEED
 from weftline.cost import CostTable
 from weftline.cost.table import check_table_size, distinct_rows
 from weftline.errors import InputError
@@ -42,6 +43,19 @@ class DeviceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Bytes it can hold, reserve already taken off; null = no limit."""
     host: bool = False
     runtime: str = ""
+    speed: float | msgspec.UnsetType = msgspec.UNSET
+    """`Device.speed` where it is not 1; the times of the file have it in them."""
+
+    @classmethod
+    def of(cls, device: Device) -> DeviceFile:
+        """What a file says of a device."""
+        speed = msgspec.UNSET if device.speed == 1 else device.speed
+        return cls(device.id, device.kind, device.capacity, device.host, device.runtime, speed)
+
+    def device(self) -> Device:
+        """The other way round."""
+        speed = 1.0 if isinstance(self.speed, msgspec.UnsetType) else self.speed
+        return Device(self.id, self.kind, self.capacity, runtime=self.runtime, host=self.host, speed=speed)
 
 
 class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +89,7 @@ def problem_to_file(problem: Problem) -> ProblemFile:
         format="weftline-problem",
         version=1,
         graph=problem.graph,
-        devices=tuple(DeviceFile(d.id, d.kind, d.capacity, d.host, d.runtime) for d in problem.devices),
+        devices=tuple(DeviceFile.of(device) for device in problem.devices),
         time_rows=_tuples(time_rows),
         time_row=tuple(time_row.tolist()),
         transfer_rows=_tuples(transfer_rows),
@@ -99,9 +113,7 @@ def problem_from_file(file: ProblemFile) -> Problem:
     transfer = _rows(file.transfer_rows, file.transfer_row, k * k, "transfer_rows").reshape(-1, k, k)
     return Problem(
         graph=graph,
-        devices=tuple(
-            Device(id=d.id, kind=d.kind, memory=d.capacity, host=d.host, runtime=d.runtime) for d in file.devices
-        ),
+        devices=tuple(device.device() for device in file.devices),
         cost=CostTable(time, transfer, np.array(file.transfer_row, np.int32), file.cost_source),
         rules=file.rules,
         together=file.together,
@@ -148,6 +160,9 @@ def _check_devices(devices: tuple[DeviceFile, ...]) -> None:
             raise InputError("kind or runtime is too long or cannot be printed", where=f"devices[{i}]")
         if device.capacity is not None and not 0 <= device.capacity <= MAX_QUANTITY:
             raise InputError(f"{device.capacity!s:.30} is not in 0..2^60", where=f"devices[{i}].capacity")
+        speed = device.device().speed
+        if not LEAST_SPEED <= speed <= 1:
+            raise InputError(f"{speed!r:.30} is not in {LEAST_SPEED}..1", where=f"devices[{i}].speed")
 
 
 def _rows(rows: tuple[tuple[int, ...], ...], index: tuple[int, ...], width: int, where: str) -> Ints:

@@ -112,6 +112,7 @@ def devices(draw: st.DrawFn, /, id: str) -> Device:
         runtime=draw(_printable),
         host=draw(st.booleans()),
         memory_source=draw(_sources),
+        speed=draw(st.one_of(st.just(1.0), st.floats(0.001, 1.0))),
     )
 
 

@@ -1,0 +1,113 @@
+"""What a plan has to beat, measured in the same run: the whole model in one process, and a replica on every worker.
+
+In: the model file, the seats of the plan's devices, the feeds. Out: ns by name, and the outputs that are expected. One
+process has all cores of the workers and their mean speed. A replica is the whole model on one worker; requests are
+shared out by how fast each is. Simplified: memory limits of the plan do not keep replicas from running here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.execute.local_engine import Engine, LanePass, Seat
+from weftline.execute.local_layout import Layout, lay_out
+from weftline.execute.manifest import INPUT, Manifest, Segment, Wire
+from weftline.execute.ort_devices import OrtDevice
+
+if TYPE_CHECKING:
+    from weftline.plan import Plan
+
+__all__ = ["Baselines", "period_of", "whole_model"]
+
+WARM_UP = 4
+
+
+class Baselines:
+    """Runs them one after another; `found` has those that were measured."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: Path,
+        manifest: Manifest,
+        seats: Mapping[str, Seat],
+        feeds: Sequence[Mapping[str, NDArray[Any]]],
+        timeout: float,
+        requests: int,
+    ) -> None:
+        self._model, self._manifest, self._seats, self._feeds = model.resolve(), manifest, seats, feeds
+        self._pipelined, self._timeout, self._requests = plan.objective == "throughput", timeout, requests
+        self.found: dict[str, int] = {}
+
+    def whole(self, *, measured: bool) -> list[dict[str, NDArray[Any]]]:
+        """The unsplit model in one session with all cores: its outputs for each feed; its time if that is asked."""
+        cores = tuple(sorted({core for seat in self._seats.values() for core in seat.runtime.cores}))
+        speed = mean(seat.speed for seat in self._seats.values())
+        runtime = OrtDevice("ort:CPUExecutionProvider", "CPUExecutionProvider", {}, cores, len(cores), True)
+        count = len(self._feeds)
+        with Engine([(self._lane("one process"), {"one process": Seat(runtime, speed)})], timeout=self._timeout) as one:
+            warm = one.run([max(WARM_UP, count)], self._feeds, keep=[frozenset(range(count))])[0]
+            if measured:
+                timed = one.run([self._requests], self._feeds)[0]
+                self.found[f"one process, {len(cores)} threads"] = self._time(timed)
+        return [warm.kept[number] for number in range(count)]
+
+    def replicas(self) -> None:
+        """The whole model on every worker."""
+        lanes = [(self._lane(id), {id: seat}) for id, seat in self._seats.items()]
+        with Engine(lanes, timeout=self._timeout) as engine:
+            warm = engine.run([WARM_UP] * len(lanes), self._feeds)
+            rates = [1 / max(found.answers[0].compute_ns[0], 1) for found in warm]
+            counts = [max(3, round(self._requests * rate / sum(rates))) for rate in rates]
+            timed = engine.run(counts, self._feeds)
+        together = sum(1 / max(period_of(found, 1)[0], 1) for found in timed)
+        self.found[f"{len(lanes)} whole-model replicas"] = round(1 / together)
+
+    def _lane(self, device: str) -> Layout:
+        manifest = whole_model(self._manifest, self._model.name, device)
+        return lay_out(manifest, str(self._model.parent), pipelined=self._pipelined)
+
+    def _time(self, found: LanePass) -> int:
+        if self._pipelined:
+            return round(period_of(found, 1)[0])
+        return round(median(done - sent for sent, done in zip(found.sent_ns, found.done_ns, strict=True)))
+
+
+def period_of(found: LanePass, stages: int) -> tuple[float, float]:
+    """Median and mean of the times between completions, once the pipeline is full.
+
+    Completions come in bursts where stages share a core; so the median is taken over spans of several.
+    """
+    done = np.array(found.done_ns, np.float64)
+    if len(done) < 2:
+        return float(done[0] - found.sent_ns[0]), float(done[0] - found.sent_ns[0])
+    steady = done[min(stages, len(done) // 3) :]
+    span = max(1, min(2 * stages, len(steady) // 4))
+    return float(np.median(steady[span:] - steady[:-span]) / span), float((steady[-1] - steady[0]) / (len(steady) - 1))
+
+
+def whole_model(split: Manifest, file: str, device: str) -> Manifest:
+    """The manifest of a model in one segment: its own file."""
+    tensors = [
+        Wire(wire.name, wire.dtype, wire.shape, INPUT, (0,), False) for wire in split.tensors if wire.source == INPUT
+    ]
+    made = [wire for wire in split.tensors if wire.output and wire.source != INPUT]
+    tensors += [Wire(wire.name, wire.dtype, wire.shape, 0, (), True) for wire in made]
+    ops = tuple(op for segment in split.segments for op in segment.ops)
+    inputs, outputs = tuple(w.name for w in tensors if w.source == INPUT), tuple(w.name for w in made)
+    return Manifest(
+        format="weftline-stages",
+        version=1,
+        model=split.model,
+        model_sha256=split.model_sha256,
+        inputs=inputs,
+        outputs=outputs,
+        segments=(Segment(0, device, file, ops, inputs, outputs),),
+        tensors=tuple(tensors),
+    )

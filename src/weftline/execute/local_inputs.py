@@ -1,0 +1,72 @@
+"""Inputs of a run: those that are given, checked before any worker starts, or random ones.
+
+In: the wires of a model's inputs, perhaps arrays by name. Out: a list of feeds; random ones differ from each other, so
+that outputs of one request cannot pass for those of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.errors import InputError
+from weftline.execute.difference import random_values
+from weftline.execute.local_layout import stored_type
+from weftline.execute.manifest import INPUT, Manifest, Wire
+
+__all__ = ["VARIANTS", "as_numbers", "make_feeds"]
+
+VARIANTS = 3
+"""Random feeds."""
+
+
+def make_feeds(
+    manifest: Manifest, given: Mapping[str, NDArray[Any]] | None, seed: int
+) -> list[dict[str, NDArray[Any]]]:
+    """What is given, or `VARIANTS` of random values."""
+    wires = [wire for wire in manifest.tensors if wire.source == INPUT]
+    if given is not None:
+        return [_given(wires, given)]
+    dice = np.random.default_rng(seed)
+    return [{wire.name: _random(wire, dice) for wire in wires} for _ in range(VARIANTS)]
+
+
+def as_numbers(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """What was moved, as numbers that can be compared."""
+    if dtype != "bfloat16":
+        return values
+    return (values.astype(np.uint32) << 16).view(np.float32)
+
+
+def _random(wire: Wire, dice: np.random.Generator) -> NDArray[Any]:
+    if wire.dtype == "bfloat16":
+        values = random_values(wire.name, wire.shape, np.dtype(np.float32), dice).astype(np.float32)
+        return np.asarray((values.view(np.uint32) >> 16).astype(np.uint16))
+    return random_values(wire.name, wire.shape, np.dtype(wire.dtype), dice).astype(wire.dtype)
+
+
+def _given(wires: Sequence[Wire], given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    names = [wire.name for wire in wires]
+    for name in given:
+        if name not in names:
+            hint = f"the inputs are {', '.join(map(repr, names[:8]))}"
+            raise InputError(f"values are given for {name[:80]!r}, which is not an input of the model", hint=hint)
+    feed = {}
+    for wire in wires:
+        place = f"input {wire.name[:80]!r}"
+        if wire.name not in given:
+            raise InputError("no values are given for it", where=place)
+        values = np.asarray(given[wire.name])
+        if values.shape != wire.shape:
+            what = f"values of shape {values.shape} are given, the plan was made for {wire.shape}"
+            raise InputError(what, where=place)
+        if values.dtype != stored_type(wire.dtype):
+            hint = f'convert them: values.astype("{stored_type(wire.dtype)}")'
+            raise InputError(
+                f"values of type {values.dtype} are given, the model has {wire.dtype}", where=place, hint=hint
+            )
+        feed[wire.name] = values
+    return feed

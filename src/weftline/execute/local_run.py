@@ -1,0 +1,171 @@
+"""Run a plan on this machine: split the model, run the workers, measure, compare with the unsplit model.
+
+In: a plan and its ONNX file, perhaps inputs. Out: a `LocalResult`: measured beside predicted time, how far outputs are
+from one session with the whole model, and baselines of the same run: that session with all cores, and a whole-model
+replica on every worker. Simplified: fixed shapes; times of a loaded machine vary.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import mean, median
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.errors import UsageError
+from weftline.execute.difference import difference
+from weftline.execute.local_baselines import Baselines, period_of
+from weftline.execute.local_engine import TIMEOUT, Engine, LanePass, Seat
+from weftline.execute.local_folder import run_folder
+from weftline.execute.local_inputs import as_numbers, make_feeds
+from weftline.execute.local_layout import Layout, lay_out
+from weftline.execute.local_placed import misplaced
+from weftline.execute.local_result import DeviceRun, LocalResult, SegmentRun
+from weftline.execute.ort_devices import ort_devices
+from weftline.execute.planned_model import check_planned_model
+from weftline.execute.segments import parts_of_plan
+from weftline.execute.split import split_model
+
+if TYPE_CHECKING:
+    from weftline.plan import Plan
+    from weftline.problem import Problem
+
+__all__ = ["REQUESTS", "run_local"]
+
+REQUESTS = 100
+LEAST_WARM_UP = 6
+
+Feeds = list[dict[str, NDArray[Any]]]
+
+
+def run_local(
+    plan: Plan,
+    *,
+    model: Path | str,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    requests: int = REQUESTS,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    baselines: bool = True,
+    on_event: Callable[[str], None] | None = None,
+) -> LocalResult:
+    """Run a plan; call `check` on the result to insist on equal outputs and on the plan's assignment.
+
+    `runtimes` (device id -> `ort:...`) says what stands for a device of the plan on this machine; `timeout`: so many
+    seconds without any sign of life are a hang.
+    """
+    if requests < 1 or timeout <= 0:
+        raise UsageError("a run needs at least one request, and a timeout above 0")
+    tell = on_event or (lambda _: None)
+    problem = plan.load_problem()
+    used = [device for device in problem.devices if device.id in set(plan.placement.values())]
+    seats = {
+        id: Seat(place, problem.devices[problem.device_index[id]].speed)
+        for id, place in ort_devices(used, runtimes).items()
+    }
+    check_planned_model(plan, model)
+    with run_folder() as folder:
+        tell("splitting the model")
+        ids = [device.id for device in problem.devices]
+        manifest = split_model(model, problem.graph, parts_of_plan(plan), ids, folder, in_place=True)
+        feeds = make_feeds(manifest, inputs, seed)
+        layout = lay_out(manifest, str(folder), pipelined=plan.objective == "throughput")
+        wrong = misplaced(plan, problem, manifest, folder)
+        tell("starting the workers")
+        with Engine([(layout, seats)], timeout=timeout) as engine:
+            shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
+            warm_up = max(LEAST_WARM_UP, 2 * len(layout.devices))
+            tell(f"warming up: {warm_up} requests")
+            first = engine.run([warm_up], feeds, keep=[frozenset(range(warm_up))])[0]
+            tell(f"running {requests} requests")
+            last = frozenset(range(max(0, requests - warm_up), requests))
+            timed = engine.run([requests], feeds, keep=[last])[0]
+    others = Baselines(plan, Path(model), manifest, seats, feeds, timeout, requests)
+    tell("running the unsplit model")
+    expected = others.whole(measured=baselines)
+    if baselines and plan.objective == "throughput" and len(seats) > 1:
+        tell("running whole-model replicas")
+        others.replicas()
+    worst = max(_worst(found, expected, layout) for found in (first, timed))
+    return _result(plan, problem, layout, seats, timed, (requests, warm_up), worst, wrong, others.found)
+
+
+def _worst(found: LanePass, expected: Feeds, layout: Layout) -> float:
+    dtype = {wire.name: wire.dtype for wire in layout.wires}
+    worst = 0.0
+    for request, outputs in found.kept.items():
+        wanted = expected[request % len(expected)]
+        pairs = [(as_numbers(outputs[name], dtype[name]), as_numbers(wanted[name], dtype[name])) for name in outputs]
+        worst = max(worst, difference([a for a, _ in pairs], [b for _, b in pairs]))
+    return worst
+
+
+def _result(
+    plan: Plan,
+    problem: Problem,
+    layout: Layout,
+    seats: Mapping[str, Seat],
+    timed: LanePass,
+    counts: tuple[int, int],
+    worst: float,
+    wrong: tuple[str, ...],
+    baselines: dict[str, int],
+) -> LocalResult:
+    latencies = [done - sent for sent, done in zip(timed.sent_ns, timed.done_ns, strict=True)]
+    pipelined = plan.objective == "throughput"
+    segments = tuple(
+        SegmentRun(number, device, len(layout.manifest.segments[number].ops), taken)
+        for device, numbers, answer in zip(layout.devices, layout.segments, timed.answers, strict=True)
+        for number, taken in zip(numbers, answer.compute_ns, strict=True)
+    )
+    period, average = period_of(timed, len(layout.devices)) if pipelined else (median(latencies), mean(latencies))
+    return LocalResult(
+        engine="local",
+        objective=plan.objective,
+        requests=counts[0],
+        warm_up=counts[1],
+        measured_ns=round(period),
+        predicted_ns=plan.value_ns,
+        mean_ns=round(average),
+        latency_ns=round(median(latencies)),
+        latency_p95_ns=round(float(np.quantile(latencies, 0.95))),
+        devices=tuple(_device(plan, layout, seats, timed, worker) for worker in range(len(layout.devices))),
+        segments=tuple(sorted(segments, key=lambda segment: segment.number)),
+        max_output_difference=min(worst, 1e300),
+        compared=counts[1] + min(counts),
+        misplaced=wrong,
+        baselines=baselines,
+        notes=_notes(seats),
+    )
+
+
+def _device(plan: Plan, layout: Layout, seats: Mapping[str, Seat], timed: LanePass, worker: int) -> DeviceRun:
+    id, answer = layout.devices[worker], timed.answers[worker]
+    stage = next((stage for stage in plan.stages if stage.device == id), None)
+    span = max(timed.done_ns[-1] - timed.sent_ns[0], 1)
+    return DeviceRun(
+        device=id,
+        runtime=seats[id].runtime.runtime,
+        cores=seats[id].runtime.cores,
+        speed=seats[id].speed,
+        ops=sum(len(layout.manifest.segments[number].ops) for number in layout.segments[worker]),
+        segments=len(layout.segments[worker]),
+        compute_ns=sum(answer.compute_ns),
+        predicted_compute_ns=plan.devices[id].load_ns if stage is None else stage.compute_ns,
+        predicted_load_ns=plan.devices[id].load_ns,
+        utilisation=min(answer.busy_ns / span, 1.0),
+        rss=answer.rss,
+        peak_rss=answer.peak_rss,
+    )
+
+
+def _notes(seats: Mapping[str, Seat]) -> tuple[str, ...]:
+    cores = [core for seat in seats.values() for core in seat.runtime.cores]
+    shared = len(cores) > len(set(cores))
+    return ("some devices share a core, so they take time from each other",) if shared else ()

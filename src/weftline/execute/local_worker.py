@@ -1,0 +1,235 @@
+"""A worker of the local engine: one device, pinned, one session of ONNX Runtime per segment.
+
+In: a `Job` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
+`Answer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that processes
+share. It ends when its input ends, so it never outlives its parent. Simplified: fixed shapes, one request at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from weftline.errors import InputError
+from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone
+from weftline.execute.local_job import Answer, Go, Job, WireJob
+from weftline.execute.local_layout import ELEMENTS
+from weftline.execute.ort_devices import OrtDevice
+from weftline.execute.segment_session import open_session
+
+__all__ = ["Runner", "main"]
+
+SPIN_NS = 200_000
+"""The end of a stretch is waited for awake: sleeping ends a little late."""
+KEEP = 100_000
+"""Times of so many requests are kept for a median."""
+
+
+class _Step(NamedTuple):
+    """A segment and what is to do around it."""
+
+    session: Any
+    binding: Any
+    inputs: tuple[WireJob, ...]
+    outputs: tuple[WireJob, ...]
+    await_filled: tuple[WireJob, ...]
+    """From others, read here for the first time in a request."""
+    tell_free: tuple[WireJob, ...]
+    """From others, read here for the last time."""
+
+
+class Runner:
+    """Sessions, memory and lines."""
+
+    def __init__(self, job: Job) -> None:
+        _pin(job.runtime)
+        self._job = job
+        self._blocks = {process: Block(descriptor) for process, descriptor in job.blocks.items()}
+        self._start = {process: block.address for process, block in self._blocks.items()}
+        self._lines = {process: Line(*ends) for process, ends in job.lines.items()}
+        self._steps = [self._step(number) for number in job.segments]
+        self._request = 0
+
+    def run(self, requests: int) -> Answer:
+        """Run so many; the times are those of computing alone, stretched."""
+        kept = np.zeros((min(requests, KEEP), len(self._steps)), np.int64)
+        busy = 0
+        for number in range(requests):
+            for place, step in enumerate(self._steps):
+                taken = self._run(step)
+                busy += taken
+                kept[number % KEEP, place] = taken
+            self._request += 1
+        middle = tuple(round(median(column)) for column in kept.T.tolist()) if requests else ()
+        now, peak = memory_in_use()
+        return Answer("done", compute_ns=middle, busy_ns=busy, rss=now, peak_rss=peak)
+
+    def _run(self, step: _Step) -> int:
+        for wire in step.await_filled:
+            self._lines[wire.maker].wait(wire.number, FILLED)
+        for wire in step.outputs:
+            if self._request >= wire.slots:
+                for reader in wire.readers:
+                    self._lines[reader].wait(wire.number, FREE)
+        if self._request < 1 or any(wire.slots > 1 for wire in (*step.inputs, *step.outputs)):
+            self._bind(step)
+        begin = time.perf_counter_ns()
+        step.session.run_with_iobinding(step.binding)
+        taken = stretch(begin, self._job.speed)
+        told = set()
+        for wire in step.outputs:
+            for reader in wire.readers:
+                self._lines[reader].post(wire.number, FILLED)
+                told.add(reader)
+        for wire in step.tell_free:
+            self._lines[wire.maker].post(wire.number, FREE)
+            told.add(wire.maker)
+        for process in told:
+            self._lines[process].flush()
+        return taken
+
+    def _bind(self, step: _Step) -> None:
+        for wires, bind in ((step.inputs, step.binding.bind_input), (step.outputs, step.binding.bind_output)):
+            for wire in wires:
+                at = self._start[wire.maker] + wire.offset + self._request % wire.slots * wire.stride
+                bind(wire.name, "cpu", 0, ELEMENTS[wire.dtype], list(wire.shape), at)
+
+    def _step(self, number: int) -> _Step:
+        job, segment = self._job, self._job.manifest.segments[number]
+        wires = {wire.name: wire for wire in job.wires}
+        inputs = tuple(wires[name] for name in segment.inputs)
+        foreign = [wire for wire in inputs if wire.maker != job.me]
+        read = {other: set(job.manifest.segments[other].inputs) for other in job.segments}
+        session = open_session(Path(job.folder), job.manifest, number, _options(job.runtime), _providers(job.runtime))
+        if session.get_providers()[0] != job.runtime.provider:
+            raise InputError(
+                f"{job.runtime.provider} did not start; ONNX Runtime would use {session.get_providers()[0]}"
+            )
+        session.disable_fallback()
+        return _Step(
+            session,
+            session.io_binding(),
+            inputs,
+            tuple(wires[name] for name in segment.outputs),
+            tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o < number)),
+            tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o > number)),
+        )
+
+
+def stretch(begin: int, speed: float) -> int:
+    """Wait until what began then has taken 1 / speed of its time; ns since it began."""
+    taken = time.perf_counter_ns() - begin
+    if speed == 1:
+        return taken
+    end = begin + round(taken / speed)
+    left = end - time.perf_counter_ns()
+    if left > SPIN_NS:
+        time.sleep((left - SPIN_NS) / 1e9)
+    while time.perf_counter_ns() < end:
+        pass
+    return time.perf_counter_ns() - begin
+
+
+def memory_in_use() -> tuple[int, int]:
+    """Resident bytes now, and at most so far."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        return int(lines["VmRSS"].split()[0]) * 1024, int(lines["VmHWM"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        import psutil
+
+        now = int(psutil.Process().memory_info().rss)
+        return now, now
+
+
+def _options(runtime: OrtDevice) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = runtime.threads, 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    return options
+
+
+def _providers(runtime: OrtDevice) -> list[Any]:
+    import onnxruntime
+
+    there = onnxruntime.get_available_providers()
+    if runtime.provider not in there:
+        hint = f"it has {', '.join(there)}"
+        raise InputError(f"{runtime.provider} is not part of the installed onnxruntime", hint=hint)
+    return [(runtime.provider, runtime.options)]
+
+
+def _pin(runtime: OrtDevice) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, runtime.cores)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process with its parent; elsewhere the end of standard input does it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _commands(job: Job) -> queue.SimpleQueue[bytes]:
+    """Lines of standard input; at its end the process ends, whatever it does."""
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            lines.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    if os.getppid() != job.parent:
+        os._exit(0)
+    return lines
+
+
+def _say(answers: Any, answer: Answer) -> None:
+    answers.write(msgspec.json.encode(answer) + b"\n")
+    answers.flush()
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    _die_with_parent()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        job = msgspec.json.decode(file.read(), type=Job)
+    lines = _commands(job)
+    try:
+        runner = Runner(job)
+        now, peak = memory_in_use()
+        _say(answers, Answer("ready", rss=now, peak_rss=peak))
+        while True:
+            _say(answers, runner.run(msgspec.json.decode(lines.get(), type=Go).requests))
+    except PeerGone as error:
+        _say(answers, Answer("peer", str(error)))
+    except InputError as error:
+        _say(answers, Answer("input", str(error)))
+    except Exception as error:  # onnxruntime has a type for each of its codes
+        _say(answers, Answer("run", str(error)[:2000] or type(error).__name__))
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
