@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weftline.importers.onnx_infer import Environment
     from weftline.importers.onnx_scope import Scope
 
-__all__ = ["IMPORTERS", "graph_of_model"]
+__all__ = ["IMPORTERS", "graph_of_model", "opsets_of"]
 
 
 def graph_of_model(model: Any, options: ImportOptions, name: str = "") -> Graph:
@@ -41,7 +41,7 @@ def graph_of_model(model: Any, options: ImportOptions, name: str = "") -> Graph:
     names = unique_names((node.name, node.outputs, node.kind) for node in in_file_order)
     drop_dead_nodes(scope)
     given, symbols = input_types(scope, options.shapes)
-    types = Inference(_opsets(model), symbols).run(scope, given)
+    types = Inference(opsets_of(model), symbols).run(scope, given)
     cone = find_cone(scope)
     if not cone.live:
         raise InputError("every output of the ONNX graph is constant: there is nothing to plan")
@@ -81,7 +81,7 @@ def _graph(name: str, scope: Scope, cone: Cone, types: Environment, names: list[
     return assemble(name, ops, tensors, tied)
 
 
-def _opsets(model: Any) -> list[Any]:
+def opsets_of(model: Any) -> list[Any]:
     """The model's opset imports, with one for the standard operators in any case."""
     from onnx import defs, helper
 

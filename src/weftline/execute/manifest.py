@@ -1,0 +1,143 @@
+"""manifest.json: which segments a split model has, what they read and make, and on which device each of them runs.
+
+In: what `split_model` decided. Out: a `Manifest`, its file, and the file read back and checked. Tensor names are those
+of the ONNX file. Simplified: shapes are those of the plan; where a shape depends on data, it is the largest planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from weftline.errors import InputError
+from weftline.files import read_limited, write_atomically
+
+__all__ = ["INPUT", "MANIFEST", "External", "Manifest", "Segment", "Wire", "read_manifest", "write_manifest"]
+
+MANIFEST = "manifest.json"
+INPUT = -1
+"""The `source` of a wire that the caller provides."""
+MOST_BYTES = 512 * 2**20
+
+
+class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece of the model that one device runs in one go."""
+
+    number: int
+    """Its place in the list; a topological order, and the order in which a device runs its segments."""
+    device: str
+    file: str
+    """Name of the ONNX file, in the folder of the manifest."""
+    ops: tuple[str, ...]
+    """As the plan calls them."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """What other segments or the caller read of it."""
+
+
+class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor that enters, leaves, or goes from one segment to others."""
+
+    name: str
+    dtype: str
+    """As numpy spells it; of model inputs and outputs it may be "str", or "" for what is no plain tensor."""
+    shape: tuple[int, ...]
+    source: int
+    """Number of the segment that makes it, -1 for an input of the model."""
+    targets: tuple[int, ...]
+    """Numbers of the segments that read it, ascending."""
+    output: bool
+    """True if the caller receives it."""
+
+
+class External(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of weights that was not copied: whoever loads a segment maps it under its name (`segment_session`)."""
+
+    name: str
+    """As the segments call it."""
+    folder: str
+    """Of the model: absolute, canonical."""
+    path: str
+    """In that folder."""
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model in segments."""
+
+    format: Literal["weftline-stages"]
+    version: Literal[1]
+    model: str
+    """Name of the graph."""
+    model_sha256: str
+    inputs: tuple[str, ...]
+    """In the order of the model."""
+    outputs: tuple[str, ...]
+    """In the order of the model; a name may come twice if it does so there."""
+    segments: tuple[Segment, ...]
+    tensors: tuple[Wire, ...]
+    external: tuple[External, ...] = ()
+    """Empty in an exported folder, which holds all it needs."""
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> Path:
+    """Write manifest.json into a folder that exists."""
+    path = folder / MANIFEST
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    return path
+
+
+def read_manifest(folder: Path | str) -> Manifest:
+    """Read manifest.json of a folder and check that it fits together."""
+    path = Path(folder) / MANIFEST
+    try:
+        manifest = msgspec.json.decode(read_limited(path, MOST_BYTES), type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a manifest of segments: {error}", where=str(path)) from error
+    wrong = _wrong(manifest)
+    if wrong:
+        raise InputError(wrong, where=str(path), hint="export the plan again")
+    return manifest
+
+
+def _wrong(manifest: Manifest) -> str:
+    """What does not fit together, in words; empty if all does."""
+    wires = {wire.name: wire for wire in manifest.tensors}
+    if len(wires) < len(manifest.tensors):
+        return "a tensor stands in it twice"
+    if any(name not in wires or wires[name].source != INPUT for name in manifest.inputs):
+        return "an input of the model is not among its tensors"
+    if any(name not in wires or not wires[name].output for name in manifest.outputs):
+        return "an output of the model is not among its tensors"
+    faults = [_segment_fault(segment, place, wires) for place, segment in enumerate(manifest.segments)]
+    faults += [_wire_fault(wire, manifest.segments) for wire in manifest.tensors]
+    return next(filter(None, faults), "")
+
+
+def _segment_fault(segment: Segment, place: int, wires: Mapping[str, Wire]) -> str:
+    if segment.number != place:
+        return f"segment {segment.number} stands at place {place}"
+    if not segment.file or segment.file != Path(segment.file).name or set(segment.file) & {"\\", "\0"}:
+        return f"file {segment.file[:80]!r} of segment {place} is not the name of a file beside the manifest"
+    for name in segment.inputs:
+        if name not in wires or place not in wires[name].targets or wires[name].source >= place:
+            return f"tensor {name[:80]!r} does not come to segment {place} from an earlier one"
+    for name in segment.outputs:
+        if name not in wires or wires[name].source != place:
+            return f"tensor {name[:80]!r} does not come from segment {place}"
+    return ""
+
+
+def _wire_fault(wire: Wire, segments: Sequence[Segment]) -> str:
+    if not INPUT <= wire.source < len(segments):
+        return f"tensor {wire.name[:80]!r} comes from segment {wire.source}, which does not exist"
+    if any(size < 0 for size in wire.shape):
+        return f"tensor {wire.name[:80]!r} has a negative dimension"
+    if wire.source != INPUT and wire.name not in segments[wire.source].outputs:
+        return f"tensor {wire.name[:80]!r} is no output of segment {wire.source}"
+    for target in wire.targets:
+        if not 0 <= target < len(segments) or wire.name not in segments[target].inputs:
+            return f"tensor {wire.name[:80]!r} is no input of segment {target}"
+    return ""

@@ -1,0 +1,88 @@
+"""Tests of arrays between processes: tokens, memory, the end of a peer, and what moving costs."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from weftline.errors import WeftlineError
+from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone, fit, make_memory, measure_channel
+
+
+def _lines() -> tuple[Line, Line]:
+    """Both ends, in one process."""
+    there, back = os.pipe(), os.pipe()
+    return Line(back[0], there[1]), Line(there[0], back[1])
+
+
+def test_memory_is_shared_and_has_no_name() -> None:
+    """Tests that two mappings of a descriptor show the same tensor, also after the descriptor is closed."""
+    descriptor = make_memory(8192)
+    one, two = Block(descriptor), Block(descriptor)
+    os.close(descriptor)
+    one.array(4096, (2, 3), np.dtype(np.float32))[:] = 7
+    assert two.array(4096, (6,), np.dtype(np.float32)).tolist() == [7.0] * 6
+    assert two.array(0, (), np.dtype(np.int64)) == 0
+    assert two.array(0, (0, 4), np.dtype(np.int64)).shape == (0, 4)
+
+
+def test_tokens_wait_for_their_wire() -> None:
+    """Tests that tokens of several wires share a line and are taken one by one, each for its own wire and kind."""
+    here, there = _lines()
+    for wire, kind in ((3, FILLED), (70_000, FREE), (3, FILLED)):
+        here.post(wire, kind)
+    assert not there.has(3, FILLED)
+    here.flush()
+    there.wait(70_000, FREE)
+    assert [there.take(3, FREE), there.take(3, FILLED), there.has(3, FILLED)] == [False, True, True]
+    there.wait(3, FILLED)
+    assert not there.take(3, FILLED)
+
+
+def test_many_tokens_at_once() -> None:
+    """Tests that more tokens than one write takes arrive whole."""
+    here, there = _lines()
+    for wire in range(5000):
+        here.post(wire, FILLED)
+    here.flush()
+    for wire in reversed(range(5000)):
+        there.wait(wire, FILLED)
+
+
+def test_a_peer_that_leaves() -> None:
+    """Tests that both waiting for and writing to one that has left are the same error."""
+    here, there = _lines()
+    there.close()
+    with pytest.raises(PeerGone):
+        here.wait(0, FILLED)
+    here.post(0, FILLED)
+    with pytest.raises(PeerGone):
+        here.flush()
+
+
+def test_fit() -> None:
+    """Tests that a line is found again, and that noise never makes time negative."""
+    sizes = (0, 1000, 10**6)
+    assert fit(sizes, [2000 + size // 2 for size in sizes]) == (2000, 2 * 10**9)
+    assert fit((1000,), [500]) == (500, 10**13)
+    assert fit((1000, 2000), [500, 400]) == (450, 10**13)
+    latency, bandwidth = fit((1000, 10**6), [1, 10**6])
+    assert latency >= 0
+    assert bandwidth > 0
+
+
+def test_measured() -> None:
+    """Tests that two processes exchange arrays, and that every size is timed."""
+    found = measure_channel((0, 2**10, 2**20), rounds=10)
+    assert found.sizes == (0, 2**10, 2**20)
+    assert all(time > 0 for time in found.one_way)
+    assert found.latency >= 0
+    assert found.bandwidth > 0
+
+
+def test_a_core_that_does_not_exist() -> None:
+    """Tests that a failure over there is told here."""
+    with pytest.raises(WeftlineError, match="cannot be measured"):
+        measure_channel((1,), cores=((99_999,), (0,)), rounds=1)
