@@ -175,6 +175,8 @@ def _check(profile: Profile) -> None:
             raise InputError("a latency or bandwidth makes no sense", where="links", hint=HINT)
     if len({(link.source, link.target) for link in profile.links}) < len(profile.links):
         raise InputError("two links join the same devices", where="links", hint=HINT)
+    if any(size < 0 for shape in profile.inputs.values() for size in shape):
+        raise InputError("a shape has a negative size", where="inputs", hint=HINT)
     texts = (profile.model, profile.backend, profile.backend_version, profile.level, profile.machine, profile.made)
     if any(len(text) > MAX_TEXT for text in (*texts, profile.note)):
         raise InputError(f"a text is longer than {MAX_TEXT} letters", hint=HINT)
@@ -189,6 +191,8 @@ def _check_device(device: DeviceProfile, place: str) -> None:
     for kernel in device.kernels:
         if not kernel.ops:
             raise InputError("a kernel without ops", where=place, hint=HINT)
+        if not kernel.spread >= 0:
+            raise InputError("a spread is negative", where=f"{place}, op {kernel.ops[0][:80]!r}", hint=HINT)
         if not (0 <= kernel.alone_ns <= MAX_QUANTITY and 0 <= kernel.busy_ns <= MAX_QUANTITY):
             raise InputError("a time lies outside 0..2^60 ns", where=f"{place}, op {kernel.ops[0][:80]!r}", hint=HINT)
         for op in kernel.ops:
