@@ -23,6 +23,7 @@ __all__ = ["call_arguments", "plan"]
 def plan(
     model: given.Model = None,
     cluster: given.Cluster = None,
+    costs: given.Costs = None,
     objective: given.Objective = None,
     stages: given.Stages = None,
     sweep_stages: given.SweepStages = None,
@@ -80,7 +81,7 @@ def plan(
     if measured is not None and rule is None and objective != "throughput":
         rule = "sequential"  # what the backend does
     rules = {"objective": objective, "runtime": rule, "transfers": transfers, "communication": communication}
-    question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen)
+    question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen, costs)
     if several and (settings or measured is not None):
         raise UsageError("settings of a solver and measured rewards are for one plan, not for a sweep over stages")
     if several:

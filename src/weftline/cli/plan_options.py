@@ -11,6 +11,7 @@ __all__ = [
     "Cluster",
     "Coarsen",
     "Communication",
+    "Costs",
     "Gap",
     "Measurements",
     "Memory",
@@ -41,6 +42,13 @@ Model = Annotated[
 ]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset; see: weftline cluster presets.")
+]
+Costs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Measured times of this model on this cluster, written by: weftline profile. Kernels are not cut.  "
+        "[default: estimated from the devices' rates]"
+    ),
 ]
 Objective = Annotated[
     Literal["latency", "throughput"] | None,

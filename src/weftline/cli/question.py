@@ -13,6 +13,7 @@ from weftline.errors import UsageError
 
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
+    from weftline.cost import Profile
     from weftline.graph.arrays import Indices
     from weftline.problem import Problem
 
@@ -33,6 +34,7 @@ class Question:
         without: str,
         shapes: list[str],
         coarsen: str = "none",
+        costs: Path | None = None,
     ) -> None:
         from weftline.cluster.rules import unlinked
 
@@ -43,6 +45,9 @@ class Question:
         self._digests: dict[str, str] = {}
         if cluster:
             self._cluster, self._digests["cluster"] = find_cluster(cluster)
+        self._costs: Profile | None = None
+        if costs is not None:
+            self._costs, self._digests["costs"] = _read_costs(costs, coarsen)
         if self._cluster is not None and (missing := unlinked(self._cluster)):
             typer.echo(f"warning: no link between {', '.join(missing[:8])}, so no tensor can pass there", err=True)
 
@@ -58,6 +63,7 @@ class Question:
             rules={**self._rules, "stages": stages},
             without=self._without,
             options=ImportOptions(shapes=self._shapes),
+            costs=self._costs,
         )
         self._digests["model"] = digest
         grouped = coarsened(problem, self._coarsen, model=self.model)
@@ -69,7 +75,15 @@ class Question:
     @property
     def inputs(self) -> dict[str, str]:
         """Role -> sha256 of every file that was read."""
-        return {role: self._digests[role] for role in ("model", "cluster") if role in self._digests}
+        return {role: self._digests[role] for role in ("model", "cluster", "costs") if role in self._digests}
+
+
+def _read_costs(path: Path, coarsen: str) -> tuple[Profile, str]:
+    from weftline.cost import read_profile
+
+    if coarsen in ("gcof", "oracle"):
+        raise UsageError(f"--costs knows the kernels as they were measured; leave --coarsen {coarsen} out")
+    return read_profile(path)
 
 
 def read_stages(stages: str | None, sweep: str | None) -> tuple[int | None, str]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["main", "reads_of"]
 
 MAX_FILE_BYTES = 2**32
 
@@ -36,18 +36,18 @@ def main(model: str, answer: str, seconds: int) -> None:
     without = ["CommonSubexpressionElimination"]
     onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"], disabled_optimizers=without)
     graph = onnx.load(optimised, load_external_data=False).graph
-    rows = [[node.op_type, [*filter(None, _reads(node))], [*filter(None, node.output)]] for node in graph.node]
+    rows = [[node.op_type, [*filter(None, reads_of(node))], [*filter(None, node.output)]] for node in graph.node]
     Path(answer).write_text(json.dumps(rows), encoding="utf-8")
 
 
-def _reads(node: Any) -> list[str]:
+def reads_of(node: Any) -> list[str]:
     """What a node reads; what its bodies take from outside counts too."""
     reads: list[str] = [*node.input]
     for attribute in node.attribute:
         for body in [attribute.g, *attribute.graphs]:
             given = {value.name for value in (*body.input, *body.initializer)}
             given.update(name for inner in body.node for name in inner.output)
-            wanted = [name for inner in body.node for name in _reads(inner)] + [value.name for value in body.output]
+            wanted = [name for inner in body.node for name in reads_of(inner)] + [value.name for value in body.output]
             reads += (name for name in wanted if name not in given)
     return reads
 

@@ -17,7 +17,7 @@ from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["analytic_costs", "compute_seconds", "op_times", "stretched", "whole"]
+__all__ = ["analytic_costs", "compute_seconds", "op_times", "stretched", "transfers", "whole"]
 
 _HALF = frozenset({"float16", "bfloat16"})
 _BYTE = frozenset({"int8", "uint8"})
@@ -28,7 +28,7 @@ def analytic_costs(graph: Graph, cluster: Cluster) -> CostTable:
     sizes = len({tensor.bytes for tensor in graph.tensors})
     check_table_size(len(graph.ops), sizes, len(cluster.devices))
     time = np.stack([op_times(graph, device) for device in cluster.devices], axis=1)
-    transfer, row = _transfers(graph, cluster)
+    transfer, row = transfers(graph, cluster)
     sources = {d.rate.source or "guess" for d in cluster.devices if d.rate}
     sources |= {link.origin or "guess" for link in cluster.links}
     return CostTable(time, transfer, row, source=f"analytic roofline (rates: {', '.join(sorted(sources))})")
@@ -80,7 +80,8 @@ def _compute_types(graph: Graph) -> list[str]:
     return types
 
 
-def _transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
+def transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
+    """Times of every size of tensor over every link, and the row of each tensor in them."""
     count = len(cluster.devices)
     latency = np.full((count, count), ABSENT, np.int64)
     rate = np.ones((count, count), np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,13 +12,13 @@ from typing import get_args, get_type_hints
 import msgspec
 
 from weftline.cluster import Cluster, Device
-from weftline.cost import CostTable, analytic_costs, devices_of_file, expand_file_costs
+from weftline.cost import CostTable, Profile, analytic_costs, devices_of_file, expand_file_costs, profiled_costs
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.importers import FileCosts, Imported, ImportOptions, read_file
 from weftline.problem.feasible import check_feasible
 from weftline.problem.json_form import PROBLEM_FORMAT, problem_from_json
-from weftline.problem.limits import apply_limits
+from weftline.problem.limits import apply_limits, merge_together
 from weftline.problem.model import Problem, Rules
 
 __all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem", "read_model"]
@@ -41,13 +41,17 @@ def load_problem(
     rules: Mapping[str, object] = MappingProxyType({}),
     without: Collection[str] = (),
     options: ImportOptions | None = None,
+    costs: Profile | None = None,
 ) -> tuple[Problem, str]:
     """Read a model or problem file -> (problem, sha256 of the file).
 
-    `rules` holds what is asked explicitly (fields of `Rules`); the file's own rules hold for the rest.
+    `rules` holds what is asked explicitly (fields of `Rules`); the file's own rules hold for the rest. `costs` are
+    measured times of the model on the cluster.
     """
     problem, digest = _problem_file(Path(path))
     if problem is not None:
+        if costs is not None:
+            raise UsageError(f"{path} holds its own devices and costs; leave the profiled costs out")
         if cluster is not None:
             raise UsageError(f"{path} holds its own devices and costs; leave the cluster out")
         problem = _without(problem, without)
@@ -58,8 +62,17 @@ def load_problem(
             raise UsageError(
                 f"{path} holds no costs, so a cluster is needed. Try --cluster laptop, or: weftline cluster presets"
             )
-        problem = build_problem(imported.graph, cluster, rules=asked_rules(rules), without=without)
+        if costs is not None and costs.model_sha256 != imported.sha256:
+            raise InputError(
+                f"the costs were profiled with another model file, {costs.model[:80]!r} "
+                f"(sha256 {costs.model_sha256[:12]}..., this one has {imported.sha256[:12]}...)",
+                where=str(path),
+                hint="profile again with this file",
+            )
+        problem = build_problem(imported.graph, cluster, rules=asked_rules(rules), without=without, costs=costs)
         return problem, imported.sha256
+    if costs is not None:
+        raise UsageError(f"{path} holds its own costs ({imported.format}); leave the profiled costs out")
     if cluster is not None:
         raise UsageError(f"{path} holds its own devices and costs ({imported.format}); leave the cluster out")
     own = Rules(transfers=imported.costs.transfers, memory=imported.costs.memory)
@@ -111,8 +124,17 @@ def build_problem(
     cost: CostTable | None = None,
     rules: Rules | None = None,
     without: Collection[str] = (),
+    costs: Profile | None = None,
 ) -> Problem:
-    """Cost a graph on a cluster (analytic unless a table is given), apply the cluster's limits, check feasibility."""
+    """Cost a graph on a cluster, apply the cluster's limits, check feasibility.
+
+    Times are those of a table that is given, or of a profile (throughput: with all devices busy; its kernels are not
+    cut), else analytic.
+    """
+    rules = rules or Rules()
+    kernels: Sequence[Sequence[int]] = ()
+    if cost is None and costs is not None:
+        cost, kernels = profiled_costs(graph, cluster, costs, busy=rules.objective == "throughput")
     cost = cost or analytic_costs(graph, cluster)
     limits = msgspec.structs.replace(cluster.limits, together=()) if "together" in without else cluster.limits
     try:
@@ -120,7 +142,7 @@ def build_problem(
     except InputError as error:
         raise error.at(f"cluster {cluster.name!r}") from error
     buses = tuple((cluster.index[k.source], cluster.index[k.target], k.shared) for k in cluster.links if k.shared)
-    rules = rules or Rules()
+    together = merge_together([*together, *kernels])
     problem = Problem(graph, cluster.devices, cost, msgspec.structs.replace(rules, stages=0), together, buses)
     problem = _without(problem, without)
     return check_feasible(problem.with_rules(_fit_stages(rules, problem)))

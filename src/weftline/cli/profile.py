@@ -1,0 +1,92 @@
+"""`weftline profile`: how long does every op take, measured?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weftline.cli import plan_options as given
+from weftline.cli.options import find_cluster, read_runtimes, read_shapes
+from weftline.cli.output import JsonFlag, print_json, progress, show
+from weftline.errors import InputError
+
+if TYPE_CHECKING:
+    from weftline.cost import Profile
+
+__all__ = ["profile"]
+
+
+def profile(
+    model: Annotated[Path, typer.Argument(help="ONNX model.")],
+    cluster: Annotated[str, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the costs here, for plan --costs.")],
+    repeats: Annotated[int, typer.Option(min=3, max=100_000, help="Runs that count, for each number.")] = 30,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE=RUNTIME",
+            help="What stands for a device on this machine: cpu0=ort:CPUExecutionProvider (a core of its own), "
+            "cpu0=ort:CPUExecutionProvider:2-3 (these cores), gpu0=ort:CUDAExecutionProvider:0. May be repeated.",
+        ),
+    ] = None,
+    shape: given.Shape = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the random inputs.")] = 0,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Give back what was measured before for the same question.")
+    ] = True,
+    json: JsonFlag = False,
+) -> None:
+    """Measure every op of a model on every device of a cluster, on this machine.
+
+    ONNX Runtime runs the model as it will run the plan; the times of its kernels are mapped back to ops. Twice: each
+    device alone (for latency), and all at once (for throughput).
+
+    weftline profile model.onnx --cluster two.toml -o costs.json
+
+    weftline plan model.onnx --cluster two.toml --costs costs.json --objective throughput
+    """
+    from weftline.cost import save_profile
+    from weftline.execute.profile import profile_model
+    from weftline.search import Event
+
+    if not output.parent.is_dir():
+        raise InputError("cannot be written: no such folder", where=str(output))
+    with progress(f"profiling {model.name}") as tell:
+        found = profile_model(
+            model,
+            find_cluster(cluster)[0],
+            shapes=read_shapes(shape or []),
+            runtimes=read_runtimes(runtime or []),
+            repeats=repeats,
+            cache=cache,
+            seed=seed,
+            tell=lambda message: tell(Event(0.0, "", None, None, message)),
+        )
+    save_profile(found, output)
+    if json:
+        from weftline.cost.profile_file import profile_to_json
+
+        print_json(profile_to_json(found).rstrip())
+    else:
+        _show(found, output)
+
+
+def _show(found: Profile, output: Path) -> None:
+    from rich.table import Table
+
+    from weftline.units import format_time
+
+    table = Table(title=f"{found.model}: {found.backend} {found.backend_version}")
+    for column in ("device", "runtime", "kernels", "alone", "all busy", "spread"):
+        table.add_column(column, justify="left" if column in ("device", "runtime") else "right")
+    for device in found.devices:
+        times = format_time(device.alone_ns), format_time(device.busy_ns)
+        table.add_row(device.id, device.runtime, str(len(device.kernels)), *times, f"{device.spread:.0%}")
+    show(table)
+    for note in dict.fromkeys(device.note for device in found.devices if device.note):
+        show(f"times of kernels are scaled: {note}")
+    if max(device.spread for device in found.devices) > 0.2:
+        show("runs differ much from each other: other programs use this machine; profile again when it is idle")
+    show(f"written to {output}")

@@ -1,0 +1,247 @@
+"""`profile_model`: how long every kernel of a model takes on every device of a cluster, measured here.
+
+In: an ONNX file and a cluster whose devices ONNX Runtime can run on this machine. Out: a `Profile` (costs.json). Whole
+runs are timed without a profiler; kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole run.
+`alone`: one device works; `busy`: all run the model at the same time, as the stages of a pipeline do. Kernels are those
+of the level that runs (ALL); where they cannot be found again in the graph, those of EXTENDED or of the plain graph,
+scaled to what ALL takes. Simplified: inputs are random, times do not depend on them.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from weftline.cluster import Cluster, Device
+from weftline.coarsen.oracle_ask import OracleError
+from weftline.cost.profile_file import DeviceProfile, Kernel, Profile
+from weftline.errors import InputError, UsageError
+from weftline.execute.ort_devices import OrtDevice, ort_devices
+from weftline.execute.profile_cache import cached
+from weftline.execute.profile_job import Answer, Measure, Prepare
+from weftline.execute.profile_kernels import KernelGroups, RunNode, kernel_groups
+from weftline.execute.profile_links import measure_links
+from weftline.execute.profile_processes import Workers
+from weftline.graph import Graph
+from weftline.graph.ir import INPUT
+from weftline.importers import ImportOptions, read_file
+
+__all__ = ["REPEATS", "profile_model"]
+
+REPEATS = 30
+LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
+"""Of one measurement."""
+LADDER = ("ALL", "EXTENDED", "NONE")
+"""Levels whose kernels are looked for in the graph, the best first."""
+
+Tell = Callable[[str], None]
+
+
+def profile_model(
+    model: Path | str,
+    cluster: Cluster,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    repeats: int = REPEATS,
+    cache: bool = True,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> Profile:
+    """Measure; or give back what was measured before, for the same file, devices, versions and settings."""
+    if repeats < 3:
+        raise UsageError("a profile needs at least 3 repeats")
+    devices = _devices(cluster, runtimes)
+    imported = read_file(model, ImportOptions(shapes=shapes))
+    if imported.format != "onnx":
+        raise UsageError(f"{model} is {imported.format}; only ONNX models can be profiled")
+    say = tell or (lambda _: None)
+
+    def measured() -> Profile:
+        return _measured(Path(model), imported.sha256, imported.graph, cluster, devices, (repeats, seed), say)
+
+    if not cache:
+        return measured()
+    inputs = _input_shapes(imported.graph)
+    settings = {"repeats": repeats, "seed": seed, "inputs": sorted(inputs.items())}
+    return cached(imported.sha256, cluster, devices, settings, measured, say)
+
+
+def _devices(cluster: Cluster, runtimes: Mapping[str, str]) -> dict[str, OrtDevice]:
+    for device in cluster.devices:
+        if runtimes.get(device.id, device.runtime).startswith("openvino:"):
+            raise UsageError(
+                f"device {device.id!r} is run by OpenVINO, which cannot be profiled op by op yet; give it a runtime "
+                f"such as --runtime {device.id}=ort:CPUExecutionProvider, or measure plans: plan --reward measured"
+            )
+    return ort_devices(cluster.devices, runtimes)
+
+
+def _input_shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == INPUT}
+
+
+class _Times(NamedTuple):
+    """One device under one condition."""
+
+    whole: int
+    spread: float
+    kernel: Sequence[int]
+    kernel_spread: Sequence[float]
+
+
+class _Found(NamedTuple):
+    """How the kernels of a device map to ops."""
+
+    level: str
+    note: str
+    groups: KernelGroups
+
+
+def _measured(
+    model: Path,
+    sha256: str,
+    graph: Graph,
+    cluster: Cluster,
+    devices: Mapping[str, OrtDevice],
+    how: tuple[int, int],
+    say: Tell,
+) -> Profile:
+    repeats, seed = how
+    ask = Measure(repeats, LEAST_SECONDS, MOST_SECONDS, keep=False)
+    shapes = _input_shapes(graph)
+    with Workers(model, shapes, devices, seed=seed) as workers:
+        found = _find_kernels(graph, workers, devices, say)
+        alone: dict[str, _Times] = {}
+        for id in devices:
+            twin = next((other for other in alone if _same(devices[id], devices[other])), None)
+            if twin is not None:
+                alone[id] = alone[twin]
+                continue
+            say(f"{id}: alone")
+            alone[id] = _times(workers, [id], found, ask)[id]
+        busy = alone
+        if len(devices) > 1:
+            say("all devices at once")
+            busy = _times(workers, list(devices), found, ask)
+        version = workers.versions[next(iter(devices))]
+    say("links")
+    links = measure_links(cluster, devices)
+    return Profile(
+        format="weftline-costs",
+        version=1,
+        model=graph.name,
+        model_sha256=sha256,
+        inputs=shapes,
+        backend="onnxruntime",
+        backend_version=version,
+        level="ALL",
+        machine=f"{platform.machine()} {platform.system()}, {platform.processor() or platform.node()}"[:200],
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        repeats=repeats,
+        devices=tuple(
+            _device_profile(graph, device, devices[device.id], found[device.id], alone[device.id], busy[device.id])
+            for device in cluster.devices
+        ),
+        links=links,
+    )
+
+
+def _same(a: OrtDevice, b: OrtDevice) -> bool:
+    """One is as good as the other, alone: the runtime names no cores, which need not be equal."""
+    return not a.own and a.runtime == b.runtime
+
+
+def _find_kernels(graph: Graph, workers: Workers, devices: Mapping[str, OrtDevice], say: Tell) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+    for id, device in devices.items():
+        twin = next((other for other in found if devices[other].runtime == device.runtime), None)
+        if twin is None:
+            say(f"{id}: kernels")
+        found[id] = found[twin] if twin is not None else _climb(graph, workers, id)
+    return found
+
+
+def _climb(graph: Graph, workers: Workers, id: str) -> _Found:
+    """Down the ladder of levels until every kernel and every op is found."""
+    nodes: dict[str, tuple[RunNode, ...]] = {}
+    for level in ("EXTENDED", "ALL", "NONE"):
+        nodes[level] = workers.prepare(id, Prepare(level, kernels=True)).nodes
+    note = ""
+    for level in LADDER:
+        plain = nodes["EXTENDED"] if level == "ALL" else nodes[level]
+        try:
+            return _Found(level, note, kernel_groups(graph, plain, nodes[level]))
+        except OracleError as error:
+            note = note or f"kernels of ALL were not found again: {error}"[:400]
+    raise InputError(f"the ops of {graph.name!r} were not found again in ONNX Runtime: {note}")
+
+
+def _times(workers: Workers, ids: Sequence[str], found: Mapping[str, _Found], ask: Measure) -> dict[str, _Times]:
+    """Whole runs, then kernels; scaled to each other."""
+    whole = _round(workers, ids, {id: Prepare("ALL", kernels=False) for id in ids}, ask)
+    kernels = _round(workers, ids, {id: Prepare(found[id].level, kernels=True) for id in ids}, ask)
+    return {id: _scaled(found[id].groups, whole[id], kernels[id]) for id in ids}
+
+
+def _round(workers: Workers, ids: Sequence[str], prepare: Mapping[str, Prepare], ask: Measure) -> dict[str, Answer]:
+    for id in ids:
+        workers.prepare(id, prepare[id])
+    if len(ids) == 1:
+        return {ids[0]: workers.measure(ids[0], ask)}
+    return workers.measure_together(ids, ask)
+
+
+def _scaled(groups: KernelGroups, whole: Answer, kernels: Answer) -> _Times:
+    """Kernels add up to the median whole run, to the nanosecond."""
+    total = round(median(whole.ns))
+    node = np.array(kernels.kernel_ns, np.float64)
+    exact = np.cumsum(node * (total / node.sum()))
+    edges = np.rint(exact).astype(np.int64)
+    edges[-1] = total
+    low, middle, high = np.quantile(np.array(whole.ns, np.float64), (0.25, 0.5, 0.75))
+    spread = float((high - low) / middle)
+    return _Times(total, round(spread, 4), np.diff(edges, prepend=0).tolist(), kernels.kernel_spread)
+
+
+def _device_profile(
+    graph: Graph, device: Device, ort: OrtDevice, found: _Found, alone: _Times, busy: _Times
+) -> DeviceProfile:
+    members: dict[int, list[int]] = {}
+    for op, group in enumerate(found.groups.group.tolist()):
+        members.setdefault(group, []).append(op)
+    of_group: dict[int, list[int]] = {}
+    for node, group in enumerate(found.groups.of_node.tolist()):
+        of_group.setdefault(group, []).append(node)
+    kernels = tuple(
+        Kernel(
+            ops=tuple(graph.ops[op].name for op in ops),
+            alone_ns=_slowed(sum(alone.kernel[node] for node in of_group.get(group, ())), device),
+            busy_ns=_slowed(sum(busy.kernel[node] for node in of_group.get(group, ())), device),
+            spread=round(max((alone.kernel_spread[node] for node in of_group.get(group, ())), default=0.0), 4),
+        )
+        for group, ops in members.items()
+    )
+    return DeviceProfile(
+        id=device.id,
+        runtime=ort.runtime,
+        speed=device.speed,
+        threads=ort.threads,
+        alone_ns=sum(kernel.alone_ns for kernel in kernels),
+        busy_ns=sum(kernel.busy_ns for kernel in kernels),
+        spread=alone.spread,
+        kernels_from=found.level,
+        note=found.note,
+        kernels=kernels,
+    )
+
+
+def _slowed(ns: int, device: Device) -> int:
+    return round(ns / device.speed)

@@ -1,0 +1,144 @@
+"""Which ops does a kernel of an optimised graph stand for?
+
+In: a graph, its nodes as ONNX Runtime has them at ORT_ENABLE_EXTENDED, and at the level that runs. Out: groups of ops,
+and the group of every node that runs. The regions of EXTENDED (`coarsen.oracle`) are the groups; a node that runs
+belongs to the one that makes what it makes. The CPU's blocked layout (NCHWc) renames tensors: the nodes then bear the
+old name with `_nchwc`, and take later additions and activations along, whose groups are joined to theirs. Where that
+leaves an op without a kernel, `OracleError`. Simplified: a layout change that serves several groups is the first's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from weftline.coarsen.oracle import regions
+from weftline.coarsen.oracle_ask import OptimisedNode, OracleError
+from weftline.coarsen.quotient import is_acyclic
+from weftline.cost.efficiency import FREE_KINDS
+from weftline.graph import Graph
+from weftline.graph.arrays import Indices
+
+__all__ = ["KernelGroups", "RunNode", "kernel_groups"]
+
+_BLOCKED = "_nchwc"
+_SUFFIXES = (_BLOCKED, "_bn" + _BLOCKED, "_mul" + _BLOCKED)
+ADDS = 4
+"""A blocked convolution with so many inputs has taken an addition along."""
+
+
+class RunNode(msgspec.Struct, frozen=True, array_like=True):
+    """One node of an optimised graph, in the order of execution."""
+
+    kind: str
+    name: str
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+class KernelGroups(NamedTuple):
+    """n ops, and the nodes that run."""
+
+    group: Indices
+    """(n,): group of each op."""
+    of_node: Indices
+    """(nodes,): group of each node."""
+
+
+def kernel_groups(graph: Graph, extended: Sequence[RunNode], running: Sequence[RunNode]) -> KernelGroups:
+    """Map the nodes that run to groups of ops; `OracleError` if some op or node finds no place."""
+    nodes = [OptimisedNode(node.kind, node.reads, node.makes) for node in extended]
+    base = regions(graph, nodes).group.tolist()
+    joined = _Joined()
+    of_node = _homes(graph, running, base, joined)
+    _absorb(graph, running, base, of_node, len(extended), joined)
+    group = np.array([joined.root(g) for g in base], np.int32)
+    if not is_acyclic(graph, group):
+        raise OracleError("the kernels that were found need each other's results")
+    return KernelGroups(group, np.array([joined.root(g) for g in of_node], np.int32))
+
+
+class _Joined:
+    """Groups that have become one."""
+
+    def __init__(self) -> None:
+        self._parent: dict[int, int] = {}
+
+    def root(self, group: int) -> int:
+        while self._parent.get(group, group) != group:
+            group = self._parent[group]
+        return group
+
+    def join(self, group: int, to: int) -> None:
+        self._parent[self.root(group)] = self.root(to)
+
+
+def _homes(graph: Graph, running: Sequence[RunNode], base: Sequence[int], joined: _Joined) -> list[int]:
+    """Group of every node: that of the ops whose tensors it makes, else that of its first reader."""
+    maker = {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer >= 0}
+    readers: dict[str, list[int]] = {}
+    for number, node in enumerate(running):
+        for name in node.reads:
+            readers.setdefault(name, []).append(number)
+    homes = [-1] * len(running)
+    for number in range(len(running) - 1, -1, -1):
+        node = running[number]
+        ops = [maker[name] for name in _marks(node) if name in maker]
+        if not ops and node.name in graph.index:
+            ops = [graph.index[node.name]]
+        found = [base[op] for op in ops] or [homes[r] for name in node.makes for r in readers.get(name, ())]
+        if not found:
+            raise OracleError(f"node {node.name[:80]!r} ({node.kind}) stands for no op")
+        homes[number] = found[0]
+        if ops:
+            for other in found[1:]:
+                joined.join(other, found[0])
+    return homes
+
+
+def _marks(node: RunNode) -> list[str]:
+    """Names of tensors that a node makes, by its outputs and by its own name."""
+    labels = [node.name.removesuffix(suffix) for suffix in _SUFFIXES if node.name.endswith(suffix)]
+    return [*node.makes, *labels]
+
+
+def _absorb(
+    graph: Graph, running: Sequence[RunNode], base: list[int], of_node: list[int], count: int, joined: _Joined
+) -> None:
+    """Join every group that has no kernel of its own to the blocked kernel that took it along."""
+    blocked = {of_node[i]: len(node.reads) for i, node in enumerate(running) if node.name.endswith(_BLOCKED)}
+    has_kernel = set(of_node)
+    members: dict[int, list[int]] = {}
+    for op, group in enumerate(base):
+        members.setdefault(group, []).append(op)
+    inputs = _input_tensors(graph)
+    for group, ops in members.items():  # in the order of their first ops: what was taken along comes one after another
+        without_work = group >= count or all(graph.ops[op].kind in FREE_KINDS for op in ops)
+        if without_work or group in has_kernel:
+            continue
+        takers = {
+            joined.root(base[graph.tensors[t].producer])
+            for op in ops
+            for t in inputs[op]
+            if graph.tensors[t].producer >= 0
+            and base[graph.tensors[t].producer] != group
+            and all(base[reader] == group for reader in graph.tensors[t].consumers)
+        }
+        able = [g for g in takers if g in blocked]
+        if len(able) > 1:
+            able = [g for g in able if blocked[g] >= ADDS]
+        if len(able) != 1:
+            raise OracleError(f"op {graph.ops[ops[0]].name[:80]!r} has no kernel of its own")
+        joined.join(group, able[0])
+
+
+def _input_tensors(graph: Graph) -> list[list[int]]:
+    """Tensors that each op reads."""
+    inputs: list[list[int]] = [[] for _ in graph.ops]
+    for number, tensor in enumerate(graph.tensors):
+        for op in tensor.consumers:
+            inputs[op].append(number)
+    return inputs

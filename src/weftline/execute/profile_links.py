@@ -1,0 +1,41 @@
+"""Links between devices of this machine, measured over the channel that runs plans.
+
+In: a cluster and the cores of its devices. Out: latency and bandwidth of every ordered pair that the cluster links (of
+all pairs, where it has no links). Simplified: both directions of a pair are alike, and so are pairs whose runtimes are;
+pairs with another provider than the CPU keep the cluster's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import permutations
+
+from weftline.cluster import Cluster
+from weftline.cost.profile_file import LinkProfile
+from weftline.execute.channel import ChannelTimes, measure_channel
+from weftline.execute.ort_devices import CPU, OrtDevice
+
+__all__ = ["measure_links"]
+
+Key = tuple[object, ...]
+
+
+def measure_links(cluster: Cluster, devices: Mapping[str, OrtDevice]) -> tuple[LinkProfile, ...]:
+    """Every linked pair of devices that run on cores."""
+    pairs = [(link.source, link.target) for link in cluster.links] or list(permutations(devices, 2))
+    known: dict[Key, ChannelTimes] = {}
+    found = []
+    for source, target in pairs:
+        a, b = devices[source], devices[target]
+        if a.provider != CPU or b.provider != CPU:
+            continue
+        key: Key = tuple(sorted((_place(a), _place(b))))
+        if key not in known:
+            known[key] = measure_channel(cores=(a.cores, b.cores))
+        found.append(LinkProfile(source, target, known[key].latency, max(known[key].bandwidth, 1)))
+    return tuple(found)
+
+
+def _place(device: OrtDevice) -> tuple[int, ...]:
+    """Its cores where they are named; any core is as good as another where not."""
+    return device.cores if device.own else (-1,)
