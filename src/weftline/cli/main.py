@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 from weftline import __version__
-from weftline.cli import cluster, demo, diff, doctor, explain, export, plan, run, schedule, simulate, train, verify, zoo
+from weftline.cli import (
+    cluster,
+    demo,
+    diff,
+    doctor,
+    explain,
+    export,
+    plan,
+    run,
+    schedule,
+    simulate,
+    sweep,
+    train,
+    verify,
+    zoo,
+)
 from weftline.errors import InfeasibleError, WeftlineError
 
 __all__ = ["app", "main"]
@@ -30,6 +45,7 @@ app.command("demo")(demo.demo)
 app.add_typer(zoo.app, name="zoo")
 app.add_typer(cluster.app, name="cluster")
 app.command("plan")(plan.plan)
+app.command("sweep")(sweep.sweep)
 app.command("schedule")(schedule.schedule)
 app.command("verify")(verify.verify)
 app.command("simulate")(simulate.simulate)
