@@ -19,6 +19,7 @@ from weftline.execute.sweep_questions import Question
 
 __all__ = ["answer_by_ray"]
 
+ATTEMPTS = 3
 AHEAD = 4
 """Tasks given to Ray for each core, so that a large sweep does not stand in its queue whole."""
 
@@ -41,18 +42,24 @@ def answer_by_ray(questions: Sequence[Question], *, jobs: int, address: str | No
 
 
 def _start(ray: Any, jobs: int, address: str | None) -> None:
-    try:
-        ray.init(
-            address=address or "local",
-            num_cpus=None if address else jobs,
-            include_dashboard=None if address else False,
-            configure_logging=False,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-        )
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        where = f"at {address}" if address else "on this machine"
-        raise WeftlineError(f"Ray does not start or answer {where}: {str(error)[:300]}") from error
+    """A busy machine may miss Ray's own limit of 30 s for its start, so that is tried again."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            ray.init(
+                address=address or "local",
+                num_cpus=None if address else jobs,
+                include_dashboard=None if address else False,
+                configure_logging=False,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+            )
+        except Exception as error:  # Ray raises what it likes, Exception itself where a node is slow to start
+            ray.shutdown()
+            if address or not left:
+                where = f"at {address}" if address else "on this machine"
+                raise WeftlineError(f"Ray does not start or answer {where}: {str(error)[:300]}") from error
+        else:
+            return
 
 
 def _answers(ray: Any, questions: Sequence[Question]) -> Generator[Answer, None, None]:
