@@ -22,6 +22,7 @@ from weftline.cli import (
     run,
     schedule,
     simulate,
+    sweep,
     train,
     verify,
     zoo,
@@ -46,6 +47,7 @@ app.add_typer(zoo.app, name="zoo")
 app.add_typer(cluster.app, name="cluster")
 app.command("profile")(profile.profile)
 app.command("plan")(plan.plan)
+app.command("sweep")(sweep.sweep)
 app.command("schedule")(schedule.schedule)
 app.command("verify")(verify.verify)
 app.command("simulate")(simulate.simulate)

@@ -1,0 +1,106 @@
+"""`weftline sweep`: many plans in parallel, into a folder that keeps what is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from weftline.cli.options import read_gap, read_seconds
+from weftline.cli.output import JsonFlag, console, print_json, show
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from weftline.execute.sweep_job import Row
+
+__all__ = ["sweep"]
+
+FINISHED, INTERRUPTED = 0, 130
+
+
+def sweep(
+    file: Annotated[Path | None, typer.Argument(help="TOML or JSON file with the lists; options replace them.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model file, zoo:NAME or zoo:NAME:SIZE. May be repeated.")
+    ] = None,
+    cluster: Annotated[
+        list[str] | None, typer.Option("--cluster", "-c", help="Cluster file or preset. May be repeated.")
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(metavar="latency|throughput", help="May be repeated.  [default: latency]"),
+    ] = None,
+    stages: Annotated[
+        list[int] | None, typer.Option(min=1, help="Throughput: at most so many devices. May be repeated.")
+    ] = None,
+    solver: Annotated[list[str] | None, typer.Option(help="May be repeated.  [default: auto]")] = None,
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="May be repeated.  [default: 0]")] = None,
+    gap: Annotated[str | None, typer.Option(help="Each search stops when this close to its bound, e.g. 1%.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Time limit of each search.  [default: 60s, unless --work is given]")
+    ] = None,
+    work: Annotated[
+        int | None, typer.Option(min=1, help="Limit of candidates of each search: the same plans on every machine.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Searches at the same time.  [default: cores]")] = None,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of Ray.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Ray: a cluster that runs already.  [default: one of this machine alone]")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for results and plans.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Plan every combination of models, clusters, objectives, stages, solvers and seeds.
+
+    A question without a plan is a row like the others. A sweep that was killed goes on when it is started again.
+
+    weftline sweep --model zoo:bert --model unet.onnx -c laptop --objective latency --objective throughput -o results
+    """
+    import msgspec
+
+    from weftline.execute.sweep import sweep_plans
+    from weftline.execute.sweep_file import read_sweep_file
+    from weftline.execute.sweep_questions import Wanted
+    from weftline.report.plan_sweep import plan_sweep_table, plan_sweep_words
+
+    if output is None:
+        raise UsageError("where to? Add -o FOLDER")
+    wanted = Wanted() if file is None else read_sweep_file(file)
+    given = {
+        "models": model,
+        "clusters": cluster,
+        "objectives": objective,
+        "stages": stages,
+        "solvers": solver,
+        "seeds": seed,
+    }
+    changes: dict[str, object] = {name: tuple(words) for name, words in given.items() if words}
+    limits = {"gap": read_gap(gap), "time_limit": read_seconds(time), "work_limit": work}
+    changes |= {name: limit for name, limit in limits.items() if limit is not None}
+    with _progress() as tell:
+        answer = sweep_plans(
+            msgspec.structs.replace(wanted, **changes), output, jobs=jobs, engine=engine, address=address, on_row=tell
+        )
+    if json:
+        print_json(answer.to_json().rstrip())
+    else:
+        if answer.rows:
+            show(plan_sweep_table(answer), "")
+        show(*plan_sweep_words(answer))
+    raise typer.Exit(INTERRUPTED if answer.interrupted else FINISHED)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Row, int, int], None] | None]:
+    """A live line on stderr, if that is a terminal."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield None
+        return
+    with out.status("planning") as line:
+        yield lambda row, finished, asked: line.update(f"planning: {finished} of {asked} finished")
