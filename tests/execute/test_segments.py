@@ -98,8 +98,10 @@ def test_independent_stages_keep_the_pipeline_order() -> None:
     assert parts_by_stage(graph, placement, [0, 1, 2]).device == (0, 1, 2)
 
 
-@pytest.mark.parametrize("objective", ["latency", "throughput"])
-@pytest.mark.parametrize("solver", ["even-split", "auto"])
+@pytest.mark.parametrize(
+    ("objective", "solver"),
+    [("latency", "even-split"), ("latency", "heft"), ("throughput", "even-split"), ("throughput", "greedy")],
+)
 def test_plans(objective: str, solver: str) -> None:
     """Tests plans as solvers make them."""
     graph = zoo_graph("flava", size="small")
