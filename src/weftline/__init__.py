@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from weftline.certify import ScheduleVerdict, Verdict
     from weftline.cluster import Cluster
+    from weftline.cost import Profile
     from weftline.execute.local_result import LocalResult
     from weftline.graph import Graph
     from weftline.plan import Difference, Plan, Sweep
@@ -54,6 +55,7 @@ __all__ = [
     "MissingExtra",
     "Plan",
     "Problem",
+    "Profile",
     "Schedule",
     "UsageError",
     "VerificationError",
@@ -64,6 +66,7 @@ __all__ = [
     "load",
     "load_problem",
     "plan",
+    "profile",
     "run",
     "schedule",
     "shape",
@@ -78,6 +81,7 @@ _LAZY = {
     "Graph": "weftline.graph",
     "Plan": "weftline.plan",
     "Problem": "weftline.problem",
+    "Profile": "weftline.cost",
     "Schedule": "weftline.plan.schedule_file",
 }
 
@@ -130,6 +134,7 @@ def plan(
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
+    costs: Profile | Path | str | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
     model_file: Path | str | None = None,
     reward: Literal["simulated", "measured"] = "simulated",
@@ -148,6 +153,9 @@ def plan(
     A Graph needs a cluster; a Problem has its own devices. What is not given keeps the problem's rules or the defaults
     (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds. A throughput search stops within 0.01 %
     of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
+
+    `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
+    as one are not cut.
 
     `coarsen` joins ops before a search for latency: gcof and oracle as backends fuse them (no plan cuts a fused
     kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
@@ -175,7 +183,7 @@ def plan(
         "memory": memory,
         "stages": stages,
     }
-    grouped = coarsened(_problem(model, cluster, rules), coarsen, model=model_file)
+    grouped = coarsened(_problem(model, cluster, rules, costs), coarsen, model=model_file)
     if grouped.note:
         warnings.warn(grouped.note, stacklevel=2)
     smaller: dict[str, Any] = {} if grouped.group is None else {"coarsen": grouped.group}
@@ -243,9 +251,35 @@ def sweep(
     )
 
 
-def _problem(model: Graph | Problem, cluster: Cluster | None, rules: Mapping[str, object]) -> Problem:
+def profile(
+    model: Path | str,
+    cluster: Cluster,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    repeats: int = 30,
+    cache: bool = True,
+    seed: int = 0,
+) -> Profile:
+    """Measure every op of an ONNX file on every device of a cluster, by ONNX Runtime on this machine.
+
+    `runtimes` says what stands for a device here: {"gpu": "ort:CPUExecutionProvider:2-3"}. With `cache`, what was
+    measured before for the same question is given back.
+    """
+    from weftline.execute.profile import profile_model
+
+    return profile_model(model, cluster, shapes=shapes, runtimes=runtimes, repeats=repeats, cache=cache, seed=seed)
+
+
+def _problem(
+    model: Graph | Problem,
+    cluster: Cluster | None,
+    rules: Mapping[str, object],
+    costs: Profile | Path | str | None = None,
+) -> Problem:
     """A Graph on a cluster, or a Problem, under the rules that are asked."""
     from weftline.cluster import Cluster
+    from weftline.cost import load_profile
     from weftline.graph import Graph
     from weftline.problem import Problem, asked_rules, build_problem
 
@@ -254,10 +288,14 @@ def _problem(model: Graph | Problem, cluster: Cluster | None, rules: Mapping[str
     if isinstance(model, Problem):
         if cluster is not None:
             raise UsageError("a Problem has its own devices; leave the cluster out")
+        if costs is not None:
+            raise UsageError("a Problem has its own costs; leave those that were profiled out")
         return model.with_rules(asked_rules(rules, model.rules))
     if cluster is None:
         raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
-    return build_problem(model, cluster, rules=asked_rules(rules))
+    if isinstance(costs, Path | str):
+        costs = load_profile(costs)
+    return build_problem(model, cluster, rules=asked_rules(rules), costs=costs)
 
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:

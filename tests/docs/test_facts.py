@@ -12,7 +12,7 @@ from weftline import cluster, graph, units
 from weftline.certify import check
 from weftline.cli.main import app
 from weftline.cluster import rules, toml_form
-from weftline.cost import table
+from weftline.cost import profile_file, table
 from weftline.graph.rules import MAX_NAME, MAX_OPS
 from weftline.importers import (
     cost_file,
@@ -67,6 +67,10 @@ STRUCTS = [
     model.TimelineFile,
     model.Provenance,
     model.MeasuredFile,
+    profile_file.Profile,
+    profile_file.DeviceProfile,
+    profile_file.Kernel,
+    profile_file.LinkProfile,
 ]
 
 

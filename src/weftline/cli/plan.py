@@ -15,6 +15,8 @@ from weftline.cli.question import Question, read_stages
 from weftline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from weftline.cost import Profile
+    from weftline.graph.arrays import Indices
     from weftline.plan import Plan, Sweep
 
 __all__ = ["call_arguments", "plan"]
@@ -24,6 +26,7 @@ def plan(
     model: given.Model = None,
     cluster: given.Cluster = None,
     costs: given.Costs = None,
+    calibrate: given.Calibrate = False,
     objective: given.Objective = None,
     stages: given.Stages = None,
     sweep_stages: given.SweepStages = None,
@@ -82,10 +85,14 @@ def plan(
         rule = "sequential"  # what the backend does
     rules = {"objective": objective, "runtime": rule, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen, costs)
+    if calibrate and (several or measured is not None or costs is None or objective != "throughput"):
+        raise UsageError("--calibrate is for one plan with --objective throughput and --costs")
     if several and (settings or measured is not None):
         raise UsageError("settings of a solver and measured rewards are for one plan, not for a sweep over stages")
     if several:
         answer: Plan | Sweep = _sweep(question, several, options)
+    elif calibrate:
+        answer = _calibrated(question, number, {**options, "settings": settings})
     else:
         answer = _plan(question, number, {**options, "settings": settings}, measured)
     best = answer.plan if isinstance(answer, Sweep) else answer
@@ -127,6 +134,28 @@ def _plan(question: Question, stages: int | None, options: dict[str, Any], measu
 
         with openvino_backend(problem, question.model, **measured) as backend:
             return make_plan(problem, on_event=tell, backend=backend, **options)
+
+
+def _calibrated(question: Question, stages: int | None, options: dict[str, Any]) -> Plan:
+    from time import monotonic
+
+    from weftline.execute.calibrate import calibrated_plan
+    from weftline.plan import make_plan
+    from weftline.search import Event
+
+    assert question.costs is not None
+    with progress(f"calibrating {question.model.name}") as tell:
+
+        def planner(profile: Profile, start: Indices | None, keep: bool) -> Plan:
+            problem = question.with_costs(profile).problem(stages)
+            asked = {**options, "begun": monotonic(), "inputs": question.inputs, "argv": call_arguments()}
+            if keep:
+                asked |= {"time_limit": 0.0, "work_limit": None}
+            return make_plan(problem, start=start, on_event=tell, **asked)
+
+        return calibrated_plan(
+            question.model, question.costs, planner, tell=lambda message: tell(Event(0.0, "", None, None, message))
+        )
 
 
 def _sweep(question: Question, counts: str, options: dict[str, Any]) -> Sweep:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 __all__ = [
+    "Calibrate",
     "Cluster",
     "Coarsen",
     "Communication",
@@ -48,6 +49,14 @@ Costs = Annotated[
     typer.Option(
         help="Measured times of this model on this cluster, written by: weftline profile. Kernels are not cut.  "
         "[default: estimated from the devices' rates]"
+    ),
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Throughput, with --costs: measure the stages of the plan on this machine, correct the costs by that, "
+        "plan again; up to three times. The best by measured stages is kept.",
     ),
 ]
 Objective = Annotated[

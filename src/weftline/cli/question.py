@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,17 @@ class Question:
             self._costs, self._digests["costs"] = _read_costs(costs, coarsen)
         if self._cluster is not None and (missing := unlinked(self._cluster)):
             typer.echo(f"warning: no link between {', '.join(missing[:8])}, so no tensor can pass there", err=True)
+
+    @property
+    def costs(self) -> Profile | None:
+        """The measured times that the problem has."""
+        return self._costs
+
+    def with_costs(self, costs: Profile) -> Question:
+        """The same question with other measured times."""
+        other = copy(self)
+        other._costs = costs
+        return other
 
     def problem(self, stages: int | None) -> Problem:
         """The problem with so many stages asked for."""

@@ -3,8 +3,9 @@
 In: a graph, its nodes as ONNX Runtime has them at ORT_ENABLE_EXTENDED, and at the level that runs. Out: groups of ops,
 and the group of every node that runs. The regions of EXTENDED (`coarsen.oracle`) are the groups; a node that runs
 belongs to the one that makes what it makes. The CPU's blocked layout (NCHWc) renames tensors: the nodes then bear the
-old name with `_nchwc`, and take later additions and activations along, whose groups are joined to theirs. Where that
-leaves an op without a kernel, `OracleError`. Simplified: a layout change that serves several groups is the first's.
+old name with `_nchwc`, and take later additions and activations along, whose groups are joined to theirs. An op that
+still has no kernel belongs to its only reader's, or `OracleError`. Simplified: a layout change that serves several
+groups is the first's.
 """
 
 from __future__ import annotations
@@ -108,37 +109,60 @@ def _marks(node: RunNode) -> list[str]:
 def _absorb(
     graph: Graph, running: Sequence[RunNode], base: list[int], of_node: list[int], count: int, joined: _Joined
 ) -> None:
-    """Join every group that has no kernel of its own to the blocked kernel that took it along."""
+    """Join every group that has no kernel of its own to the kernel that took it along: one before it, or one after."""
     blocked = {of_node[i]: len(node.reads) for i, node in enumerate(running) if node.name.endswith(_BLOCKED)}
     has_kernel = set(of_node)
     members: dict[int, list[int]] = {}
     for op, group in enumerate(base):
         members.setdefault(group, []).append(op)
-    inputs = _input_tensors(graph)
-    for group, ops in members.items():  # in the order of their first ops: what was taken along comes one after another
-        without_work = group >= count or all(graph.ops[op].kind in FREE_KINDS for op in ops)
-        if without_work or group in has_kernel:
+    work = {g for g, ops in members.items() if g < count and any(graph.ops[op].kind not in FREE_KINDS for op in ops)}
+    inputs, outputs = _tensors_of_ops(graph)
+    left = []
+    for group, ops in members.items():  # in the order of their first ops: what was taken along comes one by one
+        if group not in work or group in has_kernel:
             continue
-        takers = {
-            joined.root(base[graph.tensors[t].producer])
-            for op in ops
-            for t in inputs[op]
-            if graph.tensors[t].producer >= 0
-            and base[graph.tensors[t].producer] != group
-            and all(base[reader] == group for reader in graph.tensors[t].consumers)
-        }
-        able = [g for g in takers if g in blocked]
-        if len(able) > 1:
-            able = [g for g in able if blocked[g] >= ADDS]
-        if len(able) != 1:
-            raise OracleError(f"op {graph.ops[ops[0]].name[:80]!r} has no kernel of its own")
-        joined.join(group, able[0])
+        taker = _taker_before(graph, base, ops, inputs, blocked, joined)
+        if taker is None:
+            left.append(group)
+        else:
+            joined.join(group, taker)
+    kernels = {joined.root(group) for group in has_kernel}
+    for group in reversed(left):
+        made = [graph.tensors[t] for op in members[group] for t in outputs[op]]
+        readers = {joined.root(base[op]) for tensor in made for op in tensor.consumers} - {joined.root(group)}
+        if len(readers) != 1 or not readers <= kernels or any(tensor.output for tensor in made):
+            raise OracleError(f"op {graph.ops[members[group][0]].name[:80]!r} has no kernel of its own")
+        joined.join(group, readers.pop())
 
 
-def _input_tensors(graph: Graph) -> list[list[int]]:
-    """Tensors that each op reads."""
+def _taker_before(
+    graph: Graph,
+    base: Sequence[int],
+    ops: Sequence[int],
+    inputs: Sequence[Sequence[int]],
+    blocked: dict[int, int],
+    joined: _Joined,
+) -> int | None:
+    """The blocked kernel that makes what only these ops read; an addition is known by one more input of the kernel."""
+    made = [graph.tensors[t] for op in ops for t in inputs[op] if graph.tensors[t].producer >= 0]
+    outside = [tensor for tensor in made if base[tensor.producer] != base[ops[0]]]
+    least = ADDS if len({tensor.name for tensor in outside}) > 1 else 1
+    able = {
+        joined.root(base[tensor.producer])
+        for tensor in outside
+        if all(base[reader] == base[ops[0]] for reader in tensor.consumers)
+        and blocked.get(joined.root(base[tensor.producer]), 0) >= least
+    }
+    return able.pop() if len(able) == 1 else None
+
+
+def _tensors_of_ops(graph: Graph) -> tuple[list[list[int]], list[list[int]]]:
+    """Tensors that each op reads, and those that it makes."""
     inputs: list[list[int]] = [[] for _ in graph.ops]
+    outputs: list[list[int]] = [[] for _ in graph.ops]
     for number, tensor in enumerate(graph.tensors):
         for op in tensor.consumers:
             inputs[op].append(number)
-    return inputs
+        if tensor.producer >= 0:
+            outputs[tensor.producer].append(number)
+    return inputs, outputs

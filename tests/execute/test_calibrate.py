@@ -1,0 +1,114 @@
+"""Tests calibration: times corrected by measured stages, the best measured plan kept, stages that really run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weftline import zoo
+from weftline.cluster import Cluster, Device, Link
+from weftline.cost import Profile
+from weftline.cost.profile_file import DeviceProfile, Kernel
+from weftline.errors import UsageError
+from weftline.execute import calibrate
+from weftline.execute.calibrate import calibrated_plan, corrected, measure_stages
+from weftline.graph import Graph, Op, Tensor, assemble
+from weftline.graph.arrays import Indices
+from weftline.importers import read_file
+from weftline.plan import Plan, make_plan
+from weftline.problem import Rules, build_problem
+
+CPU = "ort:CPUExecutionProvider"
+PAIR = (Device("a", "cpu", None, runtime=CPU), Device("b", "cpu", None, runtime=CPU, speed=0.5))
+TWO = Cluster("two", PAIR, (Link("a", "b", 10**9, 10), Link("b", "a", 10**9, 10)))
+
+
+def _row(count: int) -> Graph:
+    ops = [Op(f"n{i}", "Conv", flops=100, traffic_bytes=100) for i in range(count)]
+    tensors = [Tensor("x", -1, (0,), 8)]
+    tensors += [Tensor(f"t{i}", i, () if i + 1 == count else (i + 1,), 8, output=i + 1 == count) for i in range(count)]
+    return assemble("row", ops, tensors)
+
+
+def _profile(graph: Graph, time: int) -> Profile:
+    """Every op a kernel of `time` ns, on both devices."""
+    kernels = tuple(Kernel((op.name,), time, time) for op in graph.ops)
+    total = time * len(kernels)
+    devices = tuple(DeviceProfile(d.id, CPU, d.speed, 1, total, total, 0.0, "ALL", "", kernels) for d in PAIR)
+    about = {"model": "row", "model_sha256": "0" * 64, "inputs": {}, "machine": "m", "made": "now"}
+    how = {"backend": "onnxruntime", "backend_version": "1", "level": "ALL", "repeats": 3}
+    return Profile("weftline-costs", 1, **about, **how, devices=devices)
+
+
+class _Planner:
+    """Plans a graph on two devices, and counts."""
+
+    def __init__(self, graph: Graph, objective: str = "throughput") -> None:
+        self._graph, self._rules = graph, Rules(objective=objective)  # type: ignore[arg-type]
+        self.calls = 0
+
+    def __call__(self, profile: Profile, start: Indices | None, keep: bool) -> Plan:
+        self.calls += 1
+        problem = build_problem(self._graph, TWO, rules=self._rules, costs=profile)
+        limits = {"time_limit": 0.0} if keep else {"work_limit": 300}
+        return make_plan(problem, start=start, **limits)  # type: ignore[arg-type]
+
+
+def test_kernels_are_corrected_by_their_stage() -> None:
+    """Tests that the kernels of each stage then add up to what was measured, and that others stay."""
+    graph = _row(8)
+    profile, planner = _profile(graph, 1000), _Planner(graph)
+    plan = planner(profile, None, False)
+    measured = {stage.device: stage.compute_ns * factor for stage, factor in zip(plan.stages, (2, 3), strict=True)}
+    right = planner(corrected(profile, plan, measured), None, False)
+    for device, factor in zip(corrected(profile, plan, measured).devices, (2, 3), strict=True):
+        mine = [k for k in device.kernels if plan.placement[k.ops[0]] == device.id]
+        stage = next(stage for stage in plan.stages if stage.device == device.id)
+        assert sum(kernel.busy_ns for kernel in mine) == measured[device.id]
+        assert all(k.busy_ns == 1000 for k in device.kernels if k not in mine)
+        assert stage.ops == len(mine)
+        assert factor in (2, 3)
+    assert right.value_ns >= plan.value_ns
+
+
+def test_the_best_measured_plan_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests with a machine on which the profile is wrong: device b is five times slower than it was profiled."""
+    graph = _row(12)
+    said: list[str] = []
+    values: list[int] = []
+
+    def machine(plan: Plan, model: Path | str, profile: Profile) -> dict[str, int]:
+        real = {"a": 1000, "b": 5000}
+        times = {stage.device: stage.ops * real[stage.device] for stage in plan.stages}
+        values.append(calibrate.measured_period(plan, times))
+        return times
+
+    monkeypatch.setattr(calibrate, "measure_stages", machine)
+    planner = _Planner(graph)
+    plan = calibrated_plan("model.onnx", _profile(graph, 1000), planner, tell=said.append)
+    final = {stage.device: stage.ops for stage in plan.stages}
+    assert max(final.get("a", 0) * 1000, final.get("b", 0) * 5000) <= min(values) < values[0]
+    assert 2 <= len(said) <= calibrate.ROUNDS
+    assert "calibrated by the measured stages" in plan.load_problem().cost.source
+    assert plan.value_ns == pytest.approx(min(values), rel=0.01)
+
+
+def test_latency_cannot_be_calibrated() -> None:
+    """Tests that a plan without stages is refused."""
+    graph = _row(3)
+    with pytest.raises(UsageError, match="only pipelines"):
+        calibrated_plan("model.onnx", _profile(graph, 1000), _Planner(graph, "latency"))
+
+
+def test_real_stages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tests that the stages of a real model are cut, run and timed, each on its device."""
+    monkeypatch.setattr(calibrate, "LEAST_SECONDS", 0.0)
+    model = tmp_path / "bert.onnx"
+    zoo.save(zoo.build("bert", size="small"), model)
+    graph = read_file(model).graph
+    profile = _profile(graph, 1000)
+    plan = _Planner(graph)(profile, None, False)
+    measured = measure_stages(plan, model, profile)
+    assert set(measured) == {stage.device for stage in plan.stages} == {"a", "b"}
+    assert all(time > 0 for time in measured.values())
