@@ -13,6 +13,8 @@ from weftline.certify import check
 from weftline.cli.main import app
 from weftline.cluster import rules, toml_form
 from weftline.cost import table
+from weftline.execute.sweep_file import SweepFile
+from weftline.execute.sweep_job import Failure, Row
 from weftline.graph.rules import MAX_NAME, MAX_OPS
 from weftline.importers import (
     cost_file,
@@ -67,6 +69,9 @@ STRUCTS = [
     model.TimelineFile,
     model.Provenance,
     model.MeasuredFile,
+    SweepFile,
+    Row,
+    Failure,
 ]
 
 
