@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from weftline.cluster import Cluster
     from weftline.cost import Profile
     from weftline.execute.local_result import LocalResult
+    from weftline.execute.sweep import PlanSweep
+    from weftline.execute.sweep_job import Row
     from weftline.graph import Graph
     from weftline.plan import Difference, Plan, Sweep
     from weftline.plan.schedule_file import Schedule
@@ -72,6 +74,7 @@ __all__ = [
     "shape",
     "simulate",
     "sweep",
+    "sweep_plans",
     "verify",
 ]
 
@@ -269,6 +272,45 @@ def profile(
     from weftline.execute.profile import profile_model
 
     return profile_model(model, cluster, shapes=shapes, runtimes=runtimes, repeats=repeats, cache=cache, seed=seed)
+
+
+def sweep_plans(
+    models: Sequence[Path | str],
+    folder: Path | str,
+    *,
+    clusters: Sequence[Path | str] = (),
+    objectives: Sequence[Literal["latency", "throughput"]] = ("latency",),
+    stages: Sequence[int] = (),
+    solvers: Sequence[str] = ("auto",),
+    seeds: Sequence[int] = (0,),
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    jobs: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    on_row: Callable[[Row, int, int], None] | None = None,
+) -> PlanSweep:
+    """Plan every combination in parallel, into a folder that keeps what is finished; started again, it goes on.
+
+    Models are files or `zoo:NAME:SIZE`, clusters are files or presets. The limits are for each search. An error of one
+    question is a row. `on_row` hears each new row, how many are finished, and how many are asked.
+    """
+    from weftline.execute.sweep import sweep_plans
+    from weftline.execute.sweep_questions import Wanted
+
+    wanted = Wanted(
+        models=tuple(map(str, models)),
+        clusters=tuple(map(str, clusters)),
+        objectives=tuple(objectives),
+        stages=tuple(stages),
+        solvers=tuple(solvers),
+        seeds=tuple(seeds),
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+    )
+    return sweep_plans(wanted, folder, jobs=jobs, engine=engine, address=address, on_row=on_row)
 
 
 def _problem(

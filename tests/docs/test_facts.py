@@ -13,6 +13,8 @@ from weftline.certify import check
 from weftline.cli.main import app
 from weftline.cluster import rules, toml_form
 from weftline.cost import profile_file, table
+from weftline.execute.sweep_file import SweepFile
+from weftline.execute.sweep_job import Failure, Row
 from weftline.graph.rules import MAX_NAME, MAX_OPS
 from weftline.importers import (
     cost_file,
@@ -71,6 +73,9 @@ STRUCTS = [
     profile_file.DeviceProfile,
     profile_file.Kernel,
     profile_file.LinkProfile,
+    SweepFile,
+    Row,
+    Failure,
 ]
 
 

@@ -44,6 +44,7 @@ def test_help_lists_the_verbs(tmp_path) -> None:
         "zoo",
         "cluster",
         "plan",
+        "sweep",
         "schedule",
         "run",
         "export",
@@ -314,3 +315,20 @@ def test_published_instances(name: str, seconds: float, tmp_path) -> None:
     if path.exists():
         answer = run("plan", str(path), "--objective", "latency", "--solver", "single-device", "--json", cwd=tmp_path)
         assert json.loads(answer.stdout)["value_ns"] == round(seconds * 1e9)
+
+
+def test_sweep(work) -> None:
+    """Tests a sweep from a file and from options: a table, one JSON object, and errors that are rows."""
+    (work / "sweep.toml").write_text(
+        'version = 1\nmodels = ["unet.onnx", "none.onnx"]\nclusters = ["laptop"]\nsolvers = ["greedy"]\nwork = 5\n'
+    )
+    done = run("sweep", "sweep.toml", "--jobs", "1", "-o", "results", cwd=work)
+    assert done.stderr == ""
+    for word in ("Plans", "InputError", "no such file", "2 of 2 finished; 1 without a plan", "written to results"):
+        assert word in done.stdout
+    words = ("sweep", "sweep.toml", "--model", "unet.onnx", "--solver", "greedy", "-o", "results", "--json")
+    answer = json.loads(run(*words, cwd=work).stdout)
+    assert (answer["asked"], answer["finished"], answer["from_before"], answer["without_plan"]) == (1, 1, 1, 0)
+    run("verify", f"results/{answer['rows'][0]['plan']}", cwd=work)
+    assert "Add -o FOLDER" in run("sweep", "--model", "unet.onnx", cwd=work, code=2).stderr
+    assert "which models" in run("sweep", "-o", "other", cwd=work, code=2).stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import onnx
+import onnxruntime
 import pytest
 
 from weftline import zoo
@@ -72,6 +73,18 @@ def test_two_providers(model: Path, plan: Plan) -> None:
         assert labels[output] == ["weftline-0000" if provider == CPU else "weftline-0001"]
     with pytest.raises(PlacementError, match=f"has no {CUDA}"):
         load(model, placement)
+
+
+def test_node_put_elsewhere(model: Path, plan: Plan) -> None:
+    """Tests that nodes which a provider cannot take, and which go to the CPU without a word, are an error."""
+    idle = "AzureExecutionProvider"  # takes no ordinary node
+    if idle not in onnxruntime.get_available_providers():
+        pytest.skip(f"this ONNX Runtime has no {idle}")
+    device = next(iter(plan.placement.values()))
+    placement = ort_placement(plan, options(model, **{device: CPU}))
+    moved = list(placement)[-1]
+    with pytest.raises(PlacementError, match=f"was put on {CPU}, planned is {idle}"):
+        load(model, {**placement, moved: idle})
 
 
 def test_refused(model: Path, plan: Plan, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """megatron: the string for --pipeline-model-parallel-layout of Megatron-LM.
 
-In: a plan that keeps layers whole and in a row. Out: `megatron.args` and `stages.json`. E (embedding) and L (output
-layer and loss) are written where the plan has them, also on a device of their own before the first or after the last
-layer. Simplified: one stage for each device (no virtual stages), every layer is a decoder layer.
+In: a plan that keeps layers whole and in a row. Out: `megatron.args`, quoted as for a shell, and `stages.json`. E
+(embedding) and L (output layer and loss) are written where the plan has them, also on a device of their own before the
+first or after the last layer. Simplified: one stage for each device (no virtual stages), every layer is a decoder
+layer.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     words = (
         f"--num-layers {layers.number}",
         f"--pipeline-model-parallel-size {len(stages)}",
-        f"--pipeline-model-parallel-layout {text}",
+        f"--pipeline-model-parallel-layout '{text}'",
     )
     write_atomically(path, ("\n".join(words) + "\n").encode())
     return [path, write_stages(folder / "stages.json", layers, stages)]

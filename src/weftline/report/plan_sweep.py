@@ -26,19 +26,8 @@ def plan_sweep_table(sweep: PlanSweep) -> Table:
 
 def plan_sweep_rows(sweep: PlanSweep) -> tuple[tuple[str, ...], Rows]:
     """What was asked, value, bound, gap, proof, and why the search ended or what went wrong."""
-    header = (
-        "model",
-        "cluster",
-        "objective",
-        "stages",
-        "solver",
-        "seed",
-        "value",
-        "bound",
-        "gap",
-        "stopped by",
-        "plan",
-    )
+    asked = ("model", "cluster", "objective", "stages", "solver", "seed")
+    header = (*asked, "value", "bound", "gap", "proof", "stopped by")
     return header, [_row(row) for row in sweep.rows]
 
 
