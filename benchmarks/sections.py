@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.clock import on_one_core
+from benchmarks.execution import execution_settings, measure_execution
 from benchmarks.fusion import fusion_settings, measure_fusion
 from benchmarks.instances import instances
 from benchmarks.learned import learned_settings, measure_learned
@@ -139,6 +140,12 @@ SECTIONS = {
             long=True,
         ),
         Section("steps", lambda size, asked: steps_settings(size, asked.time_limit), measure_steps, long=True),
+        Section(
+            "execution",
+            lambda size, asked: execution_settings(size, asked.time_limit),
+            measure_execution,
+            long=True,
+        ),
         Section("quality", _quality_settings, _quality),
         Section("speed", lambda size, asked: TINY_SPEED if size == "tiny" else SPEED, _speed),
     )

@@ -1,0 +1,197 @@
+"""Plans run for real on two workers of this machine: predicted against measured, planned against even and every cut.
+
+Every model is profiled once for each pair of speeds, planned from the profile and run. In the part `cuts` the model is
+cut at every place between two kernels in topological order, and every cut is run; runs of the plan stand between them,
+since a machine changes its speed over minutes. Outputs of every run are compared with those of the unsplit model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.planned import Row
+from benchmarks.results_file import Collector
+from weftline.cluster import Cluster
+from weftline.cost import ABSENT, CostTable, Profile
+from weftline.errors import WeftlineError
+from weftline.execute.local_run import run_local
+from weftline.execute.profile import profile_model
+from weftline.graph.arrays import Indices
+from weftline.partition.prepare import prepare as prepare_pipelines
+from weftline.place.prepare import prepare as prepare_placements
+from weftline.plan import Plan, make_plan
+from weftline.problem import Problem, Rules, build_problem, read_model
+from weftline.zoo import build, save
+
+__all__ = ["execution_settings", "measure_execution", "workers"]
+
+MODELS: dict[str, dict[str, int]] = {
+    "resnet50": {"image": 128},
+    "mobilenet-v3": {},
+    "inception-v3": {"image": 160},
+    "unet": {"image": 64},
+    "bert": {"layers": 4, "sequence": 64},
+    "gpt2": {"layers": 4, "sequence": 32, "vocabulary": 8000},
+    "swin": {},
+    "mt5": {"layers": 4, "sequence": 64, "target": 64, "vocabulary": 8000},
+    "moe": {"layers": 4, "sequence": 64, "vocabulary": 8000},
+}
+"""Small enough to run in some tens of milliseconds."""
+SPEEDS = {"equal": (1.0, 1.0), "unequal": (1.0, 0.5)}
+SIZES: dict[str, Row] = {
+    "tiny": {"models": ["resnet50"], "size": "small", "requests": 10, "cuts": [], "limit": 1.0, "repeats": 5},
+    "quick": {"models": ["resnet50", "bert"], "size": "full", "requests": 60, "cuts": [], "limit": 3.0, "repeats": 20},
+    "full": {
+        "models": list(MODELS),
+        "size": "full",
+        "requests": 120,
+        "cuts": ["mobilenet-v3", "bert", "unet"],
+        "limit": 4.0,
+        "repeats": 30,
+    },
+}
+CUT_REQUESTS = 30
+AGAIN = 12
+"""Cuts between two runs of the plan."""
+
+
+def execution_settings(size: str, time_limit: float | None) -> Row:
+    """Models, requests, models that are cut everywhere, seconds to plan, repeats of a profile."""
+    chosen = SIZES[size]
+    return {**chosen, "limit": time_limit or chosen["limit"]}
+
+
+def measure_execution(settings: Row, collect: Collector) -> None:
+    """Model by model: pipelines and latency plans on equal and unequal workers, even splits, every cut."""
+    prepare_pipelines()
+    prepare_placements()
+    with TemporaryDirectory(prefix="weftline-execution-") as folder:
+        for name in settings["models"]:
+            path = Path(folder) / f"{name}.onnx"
+            save(build(name, size=settings["size"], **_parameters(name, settings["size"])), path)
+            for kind, speeds in SPEEDS.items():
+                _model(settings, collect, name, kind, speeds, path)
+            path.unlink()
+
+
+def workers(speeds: tuple[float, ...]) -> Cluster:
+    """Workers on cores of their own; rates only matter until the profile replaces them."""
+    text = "version = 1\nname = 'workers'\n"
+    for number, speed in enumerate(speeds):
+        text += f'[[device]]\nid = "w{number}"\nkind = "cpu"\nmemory = "8 GiB"\nspeed = {speed}\n'
+        text += 'runtime = "ort:CPUExecutionProvider"\n'
+        text += 'rate = { fp32 = "50 GFLOP/s", bandwidth = "10 GB/s", launch = "2 us", source = "guess" }\n'
+    ids = ", ".join(f'"w{number}"' for number in range(len(speeds)))
+    return Cluster.parse(f'{text}[[link]]\nbetween = [{ids}]\nbandwidth = "5 GB/s"\nlatency = "20 us"\n')
+
+
+def _parameters(name: str, size: str) -> dict[str, int]:
+    return MODELS[name] if size == "full" else {}
+
+
+def _model(settings: Row, collect: Collector, name: str, kind: str, speeds: tuple[float, ...], path: Path) -> None:
+    profile: list[Profile] = []
+
+    def problem(objective: str) -> Problem:
+        if not profile:
+            profile.append(profile_model(path, workers(speeds), repeats=settings["repeats"], cache=False))
+        graph = read_model(path)
+        assert not isinstance(graph, Problem)
+        rules = Rules(objective="latency" if objective == "latency" else "throughput")
+        return build_problem(graph, workers(speeds), rules=rules, costs=profile[0])
+
+    for objective in ("throughput", "latency"):
+        for solver in ("auto", "even-split") if objective == "throughput" else ("auto",):
+            key = {"part": "runs", "model": name, "speeds": kind, "objective": objective, "solver": solver}
+            _say(key)
+            collect.measure(key, partial(_row, settings, problem, objective, solver, path))
+    if kind == "unequal" and name in settings["cuts"]:
+        key = {"part": "cuts", "model": name, "speeds": kind, "objective": "throughput", "solver": "every cut"}
+        _say(key)
+        collect.measure(key, partial(_cuts_row, settings, problem("throughput"), path))
+
+
+def _say(key: Row) -> None:
+    print(f"execution: {', '.join(str(word) for word in key.values())}", file=sys.stderr, flush=True)
+
+
+def _row(settings: Row, problem: Callable[[str], Problem], objective: str, solver: str, path: Path) -> Row:
+    begun = perf_counter()
+    try:
+        plan = make_plan(problem(objective), solver=solver, time_limit=settings["limit"])
+        done = run_local(plan, model=path, requests=settings["requests"], baselines=solver == "auto")
+        done.check()
+    except WeftlineError as error:
+        return {"note": str(error).splitlines()[0][:160], "seconds": round(perf_counter() - begun, 1)}
+    return {
+        "note": "",
+        "measured_ns": done.measured_ns,
+        "predicted_ns": done.predicted_ns,
+        "gap": plan.gap,
+        "proof": plan.proof,
+        "difference": done.max_output_difference,
+        "ops": [device.ops for device in done.devices],
+        "segments": [device.segments for device in done.devices],
+        "compute_ns": [device.compute_ns for device in done.devices],
+        "predicted_compute_ns": [device.predicted_compute_ns for device in done.devices],
+        "baselines": done.baselines,
+        "seconds": round(perf_counter() - begun, 1),
+    }
+
+
+def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
+    """Run every cut, with both orders of the devices."""
+    begun = perf_counter()
+    plan = make_plan(problem, time_limit=settings["limit"])
+    planned: list[int] = []
+    found: list[tuple[int, list[int]]] = []
+    for number, (ops, first) in enumerate(_cuts(problem)):
+        if number % AGAIN == 0:
+            planned.append(_measured(plan, path))
+        found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
+    planned.append(_measured(plan, path))
+    _, cut = min(found)
+    again = [_measured(plan_again, path) for plan_again in (plan, _cut_plan(problem, *cut)) * 3]
+    return {
+        "note": "",
+        "count": len(found),
+        "best_cut": cut,
+        "best_ns": round(median(again[1::2])),
+        "planned_ns": round(median(again[::2])),
+        "planned_between_ns": planned,
+        "least_ns": min(found)[0],
+        "predicted_ns": plan.value_ns,
+        "seconds": round(perf_counter() - begun, 1),
+    }
+
+
+def _measured(plan: Plan, path: Path) -> int:
+    return run_local(plan, model=path, requests=CUT_REQUESTS, baselines=False).measured_ns
+
+
+def _cuts(problem: Problem) -> Iterator[tuple[int, int]]:
+    """(ops before the cut, device of these): every cut that divides no kernel."""
+    group = problem.group
+    last = {int(number): op for op, number in enumerate(group.tolist())}
+    open_until = 0
+    for op, number in enumerate(group.tolist()):
+        open_until = max(open_until, last[number])
+        if open_until == op and op + 1 < len(group):
+            yield from ((op + 1, 0), (op + 1, 1))
+
+
+def _cut_plan(problem: Problem, ops: int, first: int) -> Plan:
+    """The plan of one cut: no device can run what the other has."""
+    placement: Indices = np.where(np.arange(len(problem.graph.ops)) < ops, first, 1 - first).astype(np.int32)
+    time = np.where(placement[:, None] == np.arange(2), problem.cost.time, ABSENT)
+    cost = CostTable(time, problem.cost.transfer, problem.cost.transfer_row, problem.cost.source)
+    return make_plan(replace(problem, cost=cost), time_limit=2.0)

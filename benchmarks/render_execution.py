@@ -1,0 +1,103 @@
+"""The page on real runs: predicted against measured, planned against even and against every cut."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benchmarks.planned import Row
+from benchmarks.summary import geometric_mean
+from benchmarks.table import table
+from weftline.units import format_time
+
+__all__ = ["execution_sections"]
+
+TEXT = (
+    "Two worker processes of one machine, one core each (`weftline run`), speeds 1 : 1 (*equal*) and 1 : 0.5 "
+    "(*unequal*: the second stretches its computing time). Every model is profiled, planned from the profile, "
+    "split and run with {requests} requests; *error* is measured over predicted, less 1. *one process* has both "
+    "cores and, with unequal workers, their mean speed; *replicas* are whole models on both workers. Outputs differ "
+    "from the unsplit model by at most {difference:.1e} (relative)."
+)
+CUTS = (
+    "Unequal workers: every cut between two kernels in topological order was run, both ways round. Then the plan and "
+    "the best of them three times in turns; *ratio* is the plan's period over that of the best cut, by these runs. The "
+    "cut that was best of many is lucky by some noise, which the runs in turns take away."
+)
+
+
+def execution_sections(run: Row) -> list[str]:
+    """Two tables and what they say."""
+    rows = [row for row in run["rows"] if row["part"] == "runs"]
+    ran = [row for row in rows if not row["note"]]
+    worst = max((row["difference"] for row in ran), default=0.0)
+    found = [TEXT.format(requests=run["settings"]["requests"], difference=worst), _runs(rows), *_reading(ran)]
+    cuts = [row for row in run["rows"] if row["part"] == "cuts"]
+    if cuts:
+        found += [CUTS, _cuts(cuts)]
+    return found
+
+
+def _error(row: Row) -> float:
+    return float(row["measured_ns"] / row["predicted_ns"] - 1)
+
+
+def _runs(rows: list[Row]) -> str:
+    lines = []
+    for row in rows:
+        head = (row["model"], row["speeds"], row["objective"], row["solver"])
+        if row["note"]:
+            lines.append((*head, row["note"], "-", "-", "-", "-"))
+            continue
+        others = {name.split(",")[0].split()[-1]: row["measured_ns"] / ns for name, ns in row["baselines"].items()}
+        lines.append(
+            (
+                *head,
+                format_time(row["measured_ns"]),
+                format_time(row["predicted_ns"]),
+                f"{_error(row):+.1%}",
+                *(f"{others[name]:.2f}" if name in others else "-" for name in ("process", "replicas")),
+            )
+        )
+    names = ("model", "workers", "objective", "solver", "measured", "predicted", "error")
+    return table((*names, "of one process", "of replicas"), lines)
+
+
+def _reading(rows: list[Row]) -> list[str]:
+    said = []
+    for kind in dict.fromkeys((row["objective"], row["speeds"]) for row in rows):
+        own = [row for row in rows if (row["objective"], row["speeds"]) == kind and row["solver"] == "auto"]
+        errors = [abs(_error(row)) for row in own]
+        if errors:
+            far = [f"{row['model']} {_error(row):+.1%}" for row in own if abs(_error(row)) > 0.15]
+            outliers = f" Beyond 15 %: {', '.join(far)}." if far else ""
+            words = f"{kind[0]}, {kind[1]} workers: median error {median(errors):.1%}, worst {max(errors):.1%}"
+            said.append(f"{words} ({len(own)} models).{outliers}")
+    for kind in ("equal", "unequal"):
+        ratios = []
+        for row in rows:
+            if row["solver"] == "auto" and (row["objective"], row["speeds"]) == ("throughput", kind):
+                same = (row["model"], kind, "even-split")
+                ratios += [
+                    other["measured_ns"] / row["measured_ns"]
+                    for other in rows
+                    if (other["model"], other["speeds"], other["solver"]) == same
+                ]
+        if ratios:
+            words = f"Planned pipelines on {kind} workers are {geometric_mean(ratios):.2f} times as fast as even splits"
+            said.append(f"{words} (geometric mean, measured, {len(ratios)} models; least {min(ratios):.2f}).")
+    return said
+
+
+def _cuts(rows: list[Row]) -> str:
+    lines = [
+        (
+            row["model"],
+            str(row["count"]),
+            format_time(row["planned_ns"]),
+            format_time(row["best_ns"]),
+            f"{row['planned_ns'] / row['best_ns']:.3f}",
+            format_time(row["least_ns"]),
+        )
+        for row in rows
+    ]
+    return table(("model", "cuts", "the plan", "the best cut", "ratio", "least of all runs"), lines)
