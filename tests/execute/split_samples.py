@@ -1,4 +1,4 @@
-"""Models for the tests of splitting, and a runner: segments in their order, in this process, against the whole model."""
+"""Models for the tests of splitting, and a runner: segments in their order, in this process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ RTOL = 1e-4
 onnxruntime.set_default_logger_severity(3)
 
 
-def options() -> onnxruntime.SessionOptions:
+def options(optimised: bool = True) -> onnxruntime.SessionOptions:
     """One thread: the machine may be busy."""
     made = onnxruntime.SessionOptions()
+    if not optimised:
+        made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     made.intra_op_num_threads = made.inter_op_num_threads = 1
     return made
 
@@ -55,20 +57,20 @@ def scattered(graph: Graph, seed: int = 0) -> Parts:
     return parts_by_level(graph, placement.astype(np.int32))
 
 
-def run_whole(path: Path, inputs: Arrays) -> dict[str, Any]:
-    session = onnxruntime.InferenceSession(str(path), options(), providers=["CPUExecutionProvider"])
+def run_whole(path: Path, inputs: Arrays, optimised: bool = True) -> dict[str, Any]:
+    session = onnxruntime.InferenceSession(str(path), options(optimised), providers=["CPUExecutionProvider"])
     names = list(dict.fromkeys(value.name for value in session.get_outputs()))
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def run_segments(folder: Path, inputs: Arrays) -> dict[str, Any]:
+def run_segments(folder: Path, inputs: Arrays, optimised: bool = True) -> dict[str, Any]:
     """Run the segments of a folder in their order; every one of them passes onnx's checker."""
     manifest = read_manifest(folder)
     held: dict[str, Any] = {name: inputs[name] for name in manifest.inputs}
     for segment in manifest.segments:
-        if not manifest.external:
+        if not manifest.weights_folder:
             onnx.checker.check_model(str(folder / segment.file))
-        session = open_session(folder, manifest, segment.number, options(), ["CPUExecutionProvider"])
+        session = open_session(folder, manifest, segment.number, options(optimised), ["CPUExecutionProvider"])
         assert [value.name for value in session.get_inputs()] == list(segment.inputs)
         given = {name: held[name] for name in segment.inputs}
         held.update(zip(segment.outputs, session.run(segment.outputs, given), strict=True))

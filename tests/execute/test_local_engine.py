@@ -108,11 +108,11 @@ def test_stretch(speed: float, took: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_slow_device_computes_longer(tmp_path: Path) -> None:
-    """Tests two equal halves, one at a quarter of the speed: its computing takes clearly longer."""
+    """Tests the same model on two workers, one at a quarter of the speed: its computing takes clearly longer."""
     large = small_model(tmp_path / "large.onnx", width=384)
-    with engine(large, stages(2), speeds=(1, 0.25)) as running:
-        done = running.run([40], feeds(width=384))[0]
-    fast, slow = (answer.compute_ns[0] for answer in done.answers)
+    with split(large, stages(1)) as layout, Engine([(layout, seats((1,))), (layout, seats((0.25,)))]) as running:
+        done = running.run([60, 60], feeds(width=384))
+    fast, slow = (found.answers[0].compute_ns[0] for found in done)
     assert slow > 2 * fast
 
 

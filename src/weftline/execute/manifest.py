@@ -15,7 +15,7 @@ import msgspec
 from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 
-__all__ = ["INPUT", "MANIFEST", "External", "Manifest", "Segment", "Wire", "read_manifest", "write_manifest"]
+__all__ = ["INPUT", "MANIFEST", "Manifest", "Segment", "Wire", "read_manifest", "write_manifest"]
 
 MANIFEST = "manifest.json"
 INPUT = -1
@@ -53,17 +53,6 @@ class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """True if the caller receives it."""
 
 
-class External(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of weights that was not copied: whoever loads a segment maps it under its name (`segment_session`)."""
-
-    name: str
-    """As the segments call it."""
-    folder: str
-    """Of the model: absolute, canonical."""
-    path: str
-    """In that folder."""
-
-
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model in segments."""
 
@@ -78,8 +67,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In the order of the model; a name may come twice if it does so there."""
     segments: tuple[Segment, ...]
     tensors: tuple[Wire, ...]
-    external: tuple[External, ...] = ()
-    """Empty in an exported folder, which holds all it needs."""
+    weights_folder: str = ""
+    """Absolute, where the weights were left in the files beside the model; empty if this folder holds all it needs."""
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> Path:

@@ -25,7 +25,7 @@ from weftline.importers.onnx_names import unique_names
 from weftline.importers.onnx_scope import Node, Scope, read_scope, require_producers
 from weftline.importers.onnx_shapes import input_types
 
-__all__ = ["SplitModel", "read_split_model", "segment_model"]
+__all__ = ["SplitModel", "has_external_weights", "read_split_model", "segment_model"]
 
 _BY_DATA = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "If", "Loop", "SequenceAt", "OptionalGetElement"}
 """Kinds whose outputs may be smaller than planned, or of another size for every input."""
@@ -100,6 +100,13 @@ def segment_model(
     made = {name for node in (*folded, *nodes) for name in node.outputs} - set(outputs)
     graph.value_info.extend(value for value in split.model.graph.value_info if value.name in made)
     return model
+
+
+def has_external_weights(model: Any) -> bool:
+    """Does any tensor of a model lie in another file?"""
+    sparse = [part for tensor in model.graph.sparse_initializer for part in (tensor.values, tensor.indices)]
+    inner = (tensor for node in model.graph.node for tensor in _tensors(node))
+    return any(tensor.data_location == tensor.EXTERNAL for tensor in (*model.graph.initializer, *sparse, *inner))
 
 
 def _loose(live: Iterable[Node], types: Environment) -> frozenset[str]:

@@ -28,9 +28,9 @@ def split_model(
 ) -> Manifest:
     """Write the segments into a folder. `devices` are the ids of all devices, in the order of the problem.
 
-    Weights that lie in files beside the model are copied, or, `in_place`, stay there: then the manifest names them.
+    Weights that lie in files beside the model are copied, or, `in_place`, stay there: then the manifest says where.
     """
-    from weftline.execute.segment_model import read_split_model, segment_model
+    from weftline.execute.segment_model import has_external_weights, read_split_model, segment_model
     from weftline.execute.weights import WeightStore
     from weftline.importers.onnx_load import load_model
     from weftline.importers.registry import file_sha256
@@ -41,7 +41,8 @@ def split_model(
     try:
         split = read_split_model(load_model(model), graph)
         wires = _wires(split, graph, parts)
-        with WeightStore(model.parent.resolve(), folder, in_place) as store:
+        source, stays = model.parent.resolve(), in_place and has_external_weights(split.model)
+        with WeightStore(source, folder, stays) as store:
             segments = _segments(graph, parts, devices, wires)
             for segment in segments:
                 ops = [graph.index[name] for name in segment.ops]
@@ -62,7 +63,7 @@ def split_model(
         outputs=tuple(value.name for value in split.model.graph.output),
         segments=tuple(segments),
         tensors=tuple(wires),
-        external=tuple(store.external.values()),
+        weights_folder=str(source) if stays else "",
     )
     write_manifest(manifest, folder)
     return manifest

@@ -2,7 +2,7 @@
 
 In: TensorProtos, inside the model file or in files beside it, which are hostile until checked: a path inside the
 model's folder, no links of either kind on the way, a regular file, long enough. Out: the same TensorProtos, referring
-to `weights.bin` or to an `External`. Files are copied range by range (holes stay holes), never read as a whole.
+to `weights.bin`, or to where they were. Files are copied range by range (holes stay holes), never read as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from weftline.errors import InputError
-from weftline.execute.manifest import External
 from weftline.importers.onnx_types import tensor_type
 
 __all__ = ["WEIGHTS", "WeightStore", "open_weights"]
@@ -62,11 +61,14 @@ def _require_plain(status: os.stat_result, where: str) -> None:
 
 
 class WeightStore:
-    """Where the segments' weights go. A context: `weights.bin` is there once it ends without an error."""
+    """Where the segments' weights go. A context: `weights.bin` is there once it ends without an error.
+
+    `in_place`: what lies beside the model stays there, and what lies in it goes into the segments, for ONNX Runtime
+    looks for all files of a segment in one folder.
+    """
 
     def __init__(self, source: Path, target: Path, in_place: bool) -> None:
         self.source, self.target, self.in_place = source, target, in_place
-        self.external: dict[str, External] = {}
         self._temporary = target / f".{WEIGHTS}.{token_hex(8)}.tmp"
         self._file: Any = None
         self._kept: dict[tuple[str, int, int], int] = {}
@@ -82,8 +84,7 @@ class WeightStore:
             if kind is None:
                 self._file.truncate()  # at the current end: a hole at the end has no bytes of its own yet
                 self._file.flush()
-                if not self.in_place:
-                    os.fsync(self._file.fileno())
+                os.fsync(self._file.fileno())
                 self._temporary.replace(self.target / WEIGHTS)
         except OSError as failed:
             raise _unwritable(self.target, failed) from failed
@@ -108,7 +109,7 @@ class WeightStore:
         if tensor.data_location == tensor.EXTERNAL:
             made.CopyFrom(tensor)
             self.relocate(made)
-        elif (data := _bytes_of(tensor)) is None or len(data) < INLINE_BYTES:
+        elif self.in_place or (data := _bytes_of(tensor)) is None or len(data) < INLINE_BYTES:
             made.CopyFrom(tensor)
         else:
             made.data_type = tensor.data_type
@@ -127,17 +128,12 @@ class WeightStore:
         except ValueError:
             raise InputError("its external data has an offset or length that is no number", where=where) from None
         key = (location, offset, length)
-        if self.in_place or key not in self._kept:
+        if key not in self._kept:
             with open_weights(self.source, location) as descriptor:
                 if not 0 <= offset <= offset + length <= os.fstat(descriptor).st_size:
                     raise InputError(f"its {length} bytes at {offset} are not all in {location[:200]!r}", where=where)
-                if not self.in_place:
-                    self._kept[key] = self._append_range(descriptor, offset, length)
-        if not self.in_place:
-            return WEIGHTS, self._kept[key], length
-        if location not in self.external:
-            self.external[location] = External(f"external_{len(self.external)}.bin", str(self.source), location)
-        return self.external[location].name, offset, length
+                self._kept[key] = offset if self.in_place else self._append_range(descriptor, offset, length)
+        return location if self.in_place else WEIGHTS, self._kept[key], length
 
     @staticmethod
     def _refer(tensor: Any, location: str, offset: int, length: int) -> None:

@@ -14,7 +14,7 @@ from weftline.plugins import load_plugins
 __all__ = ["ExportOptions", "Exporter", "PlanExporter", "plan_exporters", "schedule_exporters"]
 
 _BUILT_IN = ("torch_csv",)
-_FOR_PLANS = ("openvino",)
+_FOR_PLANS = ("openvino", "onnx_stages")
 
 
 @cache

@@ -1,0 +1,40 @@
+"""onnx-stages: one ONNX file per segment, one file of weights, and manifest.json that says how they fit together.
+
+In: a plan for an ONNX model, the model's file (needed), a folder. Out: files that run by onnxruntime, numpy and json
+alone (examples/run_stages.py does). The folder is self-contained: large weights are in it once, however many segments
+use them. Simplified: see `execute.split`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weftline.errors import UsageError
+from weftline.execute.manifest import MANIFEST
+from weftline.execute.planned_model import check_planned_model
+from weftline.execute.segments import parts_of_plan
+from weftline.execute.split import split_model
+from weftline.execute.weights import WEIGHTS
+from weftline.export.plan_exporter import ExportOptions, PlanExporter
+from weftline.plan.model import Plan
+
+__all__ = ["PLAN_EXPORTER"]
+
+
+def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    if options.model is None:
+        raise UsageError("onnx-stages cuts the model itself: add --model FILE.onnx")
+    if options.runtimes:
+        raise UsageError("onnx-stages writes devices as the plan names them; it takes no --runtime")
+    if options.model.parent.resolve() == folder.resolve():
+        raise UsageError("the folder of the model itself is no place for its segments: name another one with -o")
+    check_planned_model(plan, options.model)
+    problem = plan.load_problem()
+    devices = [device.id for device in problem.devices]
+    manifest = split_model(options.model, problem.graph, parts_of_plan(plan), devices, folder)
+    files = [folder / MANIFEST, *(folder / segment.file for segment in manifest.segments)]
+    weights = folder / WEIGHTS
+    return [*files, weights] if weights.exists() else files
+
+
+PLAN_EXPORTER = PlanExporter("onnx-stages", "one ONNX file per segment, with a manifest of what goes where", _export)

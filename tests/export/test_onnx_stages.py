@@ -1,0 +1,89 @@
+"""onnx-stages: plans by way of files, run by a program that knows nothing of weftline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.execute.split_samples import check_equal, run_segments, run_whole
+
+from weftline import zoo
+from weftline.cluster import Cluster
+from weftline.errors import InputError, UsageError
+from weftline.execute.manifest import read_manifest
+from weftline.export import ExportOptions, plan_exporters
+from weftline.plan import Plan, make_plan
+from weftline.problem import Rules, build_problem, read_model
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "run_stages.py"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "bert.onnx"
+    zoo.save(zoo.build("bert", size="small"), path)
+    return path
+
+
+def plan_for(model: Path, objective: str) -> Plan:
+    rules = Rules(objective=objective)
+    return make_plan(
+        build_problem(read_model(model), Cluster.preset("two-gpus"), rules=rules), solver="even-split", work_limit=100
+    )
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_an_exported_plan_runs(objective: str, model: Path, tmp_path: Path) -> None:
+    """Tests files, devices and results."""
+    plan = plan_for(model, objective)
+    files = plan_exporters()["onnx-stages"].write(plan, tmp_path, ExportOptions(model=model))
+    assert sorted(files) == sorted(tmp_path.iterdir())
+    manifest = read_manifest(tmp_path)
+    assert {op: segment.device for segment in manifest.segments for op in segment.ops} == plan.placement
+    assert manifest.model_sha256 == plan.provenance.inputs.get("model", manifest.model_sha256)
+    inputs = zoo.example_inputs(zoo.build("bert", size="small"))
+    check_equal(run_segments(tmp_path, inputs), run_whole(model, inputs))
+
+
+def test_the_example_runs_it(model: Path, tmp_path: Path) -> None:
+    """Tests that a folder needs onnxruntime, numpy and json alone, with inputs and without."""
+    plan = plan_for(model, "throughput")
+    plan_exporters()["onnx-stages"].write(plan, tmp_path, ExportOptions(model=model))
+    inputs = zoo.example_inputs(zoo.build("bert", size="small"))
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    expected = run_whole(model, inputs)
+    code = f"import sys, runpy; sys.argv[0] = {str(EXAMPLE)!r}; runpy.run_path(sys.argv[0], None, '__main__')"
+    code += "; assert not {'weftline', 'onnx'} & set(sys.modules)"
+    for given in ([], [str(tmp_path / "inputs.npz")]):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code, str(tmp_path), *given],
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        for segment in read_manifest(tmp_path).segments:
+            assert f"segment {segment.number} on {segment.device}: {len(segment.ops)} ops" in done.stdout
+    for name, array in expected.items():
+        shown = next(line for line in done.stdout.splitlines() if line.startswith(f"{name}: "))
+        assert float(shown.rsplit(" ", 1)[1]) == pytest.approx(float(array.mean()), rel=1e-3, abs=1e-5)
+
+
+def test_what_is_refused(model: Path, tmp_path: Path) -> None:
+    """Tests a missing model, one that is not the plan's, and the model's own folder."""
+    plan, write = plan_for(model, "throughput"), plan_exporters()["onnx-stages"].write
+    with pytest.raises(UsageError, match="--model"):
+        write(plan, tmp_path, ExportOptions())
+    with pytest.raises(UsageError, match="--runtime"):
+        write(plan, tmp_path, ExportOptions(model=model, runtimes={"gpu0": "openvino:CPU"}))
+    with pytest.raises(UsageError, match="name another one"):
+        write(plan, model.parent, ExportOptions(model=model))
+    other = tmp_path / "other.onnx"
+    zoo.save(zoo.build("unet", size="small"), other)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="is not the model that the plan was made for"):
+        write(plan, tmp_path / "out", ExportOptions(model=other))
+    assert list((tmp_path / "out").iterdir()) == []
