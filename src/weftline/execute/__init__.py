@@ -1,7 +1,8 @@
-"""Execute: run a schedule for real and compare it with one process and with the simulator.
+"""Execute: run a plan or schedule for real and compare it with one process and with what was predicted.
 
-In: a `Timetable` and a model in stages, named by the user. Out: `RunResult`: how far gradients are from one process,
-losses, measured and simulated step times. Simplified: torch on CPU with gloo; processes of this machine, or torchrun's.
+In: a plan and its model file (`local_run`, `openvino_run`), or a `Timetable` and a model in stages, named by the user.
+Out: how far outputs or gradients are from one process, measured and predicted times. Simplified: plans run on this
+machine; schedules by torch on CPU with gloo, on processes of this machine, or torchrun's.
 """
 
 from weftline.execute.torch_model import Layout, Shard, StageModel

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +23,8 @@ from weftline.errors import WeftlineError
 __all__ = ["FILLED", "FREE", "Block", "ChannelTimes", "Line", "PeerGone", "make_memory", "measure_channel"]
 
 FILLED, FREE = 0, 1
-TOKEN = np.dtype("<u4")
+TOKEN = "I"
+TOKEN_BYTES = array(TOKEN).itemsize
 AT_ONCE = 1024
 """Tokens in one write, 4096 bytes: Linux moves that many whole or not at all."""
 
@@ -75,7 +77,7 @@ class Line:
         """Send what was posted."""
         for start in range(0, len(self._post), AT_ONCE):
             try:
-                os.write(self._writing, np.array(self._post[start : start + AT_ONCE], TOKEN).tobytes())
+                os.write(self._writing, array(TOKEN, self._post[start : start + AT_ONCE]))
             except BrokenPipeError:
                 raise PeerGone("the peer has left") from None
         self._post.clear()
@@ -101,10 +103,11 @@ class Line:
 
     def pump(self) -> None:
         """Read what has arrived, at least one token."""
-        data = os.read(self.reading, AT_ONCE * TOKEN.itemsize)
-        if not data or len(data) % TOKEN.itemsize:
+        data = os.read(self.reading, AT_ONCE * TOKEN_BYTES)
+        if not data or len(data) % TOKEN_BYTES:
             raise PeerGone("the peer has left")
-        self._arrived.update(np.frombuffer(data, TOKEN).tolist())
+        for token in array(TOKEN, data):
+            self._arrived[token] += 1
 
     def close(self) -> None:
         """Hang up; the peer sees the end of its file."""

@@ -56,9 +56,9 @@ class Lane:
             pass
 
     def _send(self) -> bool:
-        free = [(reader, wire) for wire in self._inputs for reader in wire.readers if self._sent >= wire.slots]
         if self._sent == self._end or self._sent - self._done >= self._most:
             return False
+        free = [(reader, wire) for wire in self._inputs for reader in wire.readers if self._sent >= wire.slots]
         if not all(self.lines[reader].has(wire.number, FREE) for reader, wire in free):
             return False
         for reader, wire in free:
