@@ -30,7 +30,7 @@ def _graph() -> Graph:
 def _device(id: str, times: dict[str, tuple[int, int]], speed: float = 1.0) -> DeviceProfile:
     kernels = tuple(Kernel(tuple(ops), alone, busy, 0.1) for ops, (alone, busy) in times.items())
     total = sum(k.alone_ns for k in kernels), sum(k.busy_ns for k in kernels)
-    return DeviceProfile(id, "ort:CPUExecutionProvider", speed, 1, *total, 0.1, "ALL", "", kernels)
+    return DeviceProfile(id, "ort:CPUExecutionProvider", speed, 1, *total, 0.1, 0.0, "ALL", "", kernels)
 
 
 def _profile(*devices: DeviceProfile, links: tuple[LinkProfile, ...] = ()) -> Profile:
@@ -161,6 +161,8 @@ def _broken(**changes: Any) -> bytes:
         {"devices__speed": 0},
         {"devices__speed": -1.0},
         {"devices__threads": 0},
+        {"devices__spread": -0.1},
+        {"devices__stolen": 1.5},
         {"devices__note": "x" * 5000},
         {"devices__kernels__alone_ns": -1},
         {"devices__kernels__busy_ns": 2**61},

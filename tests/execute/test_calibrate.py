@@ -35,7 +35,7 @@ def _profile(graph: Graph, time: int) -> Profile:
     """Every op a kernel of `time` ns, on both devices."""
     kernels = tuple(Kernel((op.name,), time, time) for op in graph.ops)
     total = time * len(kernels)
-    devices = tuple(DeviceProfile(d.id, CPU, d.speed, 1, total, total, 0.0, "ALL", "", kernels) for d in PAIR)
+    devices = tuple(DeviceProfile(d.id, CPU, d.speed, 1, total, total, 0.0, 0.0, "ALL", "", kernels) for d in PAIR)
     about = {"model": "row", "model_sha256": "0" * 64, "inputs": {}, "machine": "m", "made": "now"}
     how = {"backend": "onnxruntime", "backend_version": "1", "level": "ALL", "repeats": 3}
     return Profile("weftline-costs", 1, **about, **how, devices=devices)

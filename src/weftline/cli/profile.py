@@ -87,6 +87,9 @@ def _show(found: Profile, output: Path) -> None:
     show(table)
     for note in dict.fromkeys(device.note for device in found.devices if device.note):
         show(f"times of kernels are scaled: {note}")
-    if max(device.spread for device in found.devices) > 0.2:
-        show("runs differ much from each other: other programs use this machine; profile again when it is idle")
+    stolen = max(device.stolen for device in found.devices)
+    if stolen > 0.1:
+        show(f"other programs had a core for {stolen:.0%} of the time: times are too long; profile when it is idle")
+    elif max(device.spread for device in found.devices) > 0.2:
+        show("runs differ much from each other: something disturbs them; profile again when the machine is idle")
     show(f"written to {output}")

@@ -70,6 +70,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     busy_ns: int
     spread: float
     """Of whole runs, alone."""
+    stolen: float
+    """Share of the time of whole runs, alone, in which other programs had its core; 0 if it has several, or none."""
     kernels_from: str
     """Optimisation level whose kernels were found again in the graph; their times are scaled to `Profile.level`."""
     note: str
@@ -183,6 +185,8 @@ def _check(profile: Profile) -> None:
 
 
 def _check_device(device: DeviceProfile, place: str) -> None:
+    if not (device.spread >= 0 and 0 <= device.stolen <= 1):
+        raise InputError("a spread or share makes no sense", where=place, hint=HINT)
     if not 0 < device.speed <= 1e6 or not math.isfinite(device.speed) or not 1 <= device.threads <= 2**20:
         raise InputError("its speed or number of threads makes no sense", where=place, hint=HINT)
     if any(len(text) > MAX_TEXT for text in (device.runtime, device.kernels_from, device.note)):

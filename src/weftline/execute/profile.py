@@ -93,6 +93,7 @@ class _Times(NamedTuple):
 
     whole: int
     spread: float
+    stolen: float
     kernel: Sequence[int]
     kernel_spread: Sequence[float]
 
@@ -208,7 +209,9 @@ def _scaled(groups: KernelGroups, whole: Answer, kernels: Answer) -> _Times:
     edges[-1] = total
     low, middle, high = np.quantile(np.array(whole.ns, np.float64), (0.25, 0.5, 0.75))
     spread = float((high - low) / middle)
-    return _Times(total, round(spread, 4), np.diff(edges, prepend=0).tolist(), kernels.kernel_spread)
+    return _Times(
+        total, round(spread, 4), round(whole.stolen, 4), np.diff(edges, prepend=0).tolist(), kernels.kernel_spread
+    )
 
 
 def _device_profile(
@@ -237,6 +240,7 @@ def _device_profile(
         alone_ns=sum(kernel.alone_ns for kernel in kernels),
         busy_ns=sum(kernel.busy_ns for kernel in kernels),
         spread=alone.spread,
+        stolen=alone.stolen,
         kernels_from=found.level,
         note=found.note,
         kernels=kernels,

@@ -61,6 +61,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Prepared with kernels: what runs."""
     ns: tuple[int, ...] = ()
     """Measured: every run."""
+    stolen: float = 0.0
+    """Measured on one core: the share of the time in which it did not work for us."""
     kernel_ns: tuple[float, ...] = ()
     """Measured with kernels: each node, mean of the middle half of the runs."""
     kernel_spread: tuple[float, ...] = ()

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from weftline.errors import InputError, WeftlineError
+from weftline.execute.ort_devices import CPU
 from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Setup
 from weftline.execute.profile_kernels import RunNode
 
@@ -76,7 +77,7 @@ class Bench:
         """Time whole runs, and kernels if the session was made for that."""
         taken: list[int] = []
         most = MAX_EVENTS // len(self._nodes) if self._nodes else 10**6
-        begin = time.monotonic()
+        begin, worked = time.monotonic(), time.thread_time_ns()
         while len(taken) < max(most, 3):
             spent = time.monotonic() - begin
             if len(taken) >= 3 and (spent > ask.most_seconds or (len(taken) >= ask.runs and spent > ask.least_seconds)):
@@ -85,7 +86,7 @@ class Bench:
             self.run()
             taken.append(time.perf_counter_ns() - start)
         if not self._nodes:
-            return Answer(ns=tuple(taken))
+            return Answer(ns=tuple(taken), stolen=self._stolen(sum(taken), time.thread_time_ns() - worked))
         times = self._kernel_times(WARM_UP, len(taken))
         middle, spread = _middle(times)
         return Answer(ns=tuple(taken), kernel_ns=tuple((middle + HALF).tolist()), kernel_spread=tuple(spread.tolist()))
@@ -93,6 +94,11 @@ class Bench:
     def run(self) -> None:
         """Once."""
         self._session.run_with_iobinding(self._binding)
+
+    def _stolen(self, taken: int, worked: int) -> float:
+        """One thread of a CPU is this thread: what it did not compute, it waited for its core."""
+        one = self._setup.device.provider == CPU and self._setup.device.threads == 1
+        return min(max(1 - worked / max(taken, 1), 0.0), 1.0) if one else 0.0
 
     def _options(self, ask: Prepare) -> Any:
         options = self._ort.SessionOptions()
