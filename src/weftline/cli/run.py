@@ -30,13 +30,18 @@ def run(
         Literal["torch", "weftline", "openvino"] | None,
         typer.Option(
             help="Schedules: torch.distributed.pipelining (chains of stages), or weftline, our own interpreter (any "
-            "schedule). Plans: openvino, its HETERO.  [default: weftline for schedules, openvino for plans]"
+            "schedule). Plans: openvino, its HETERO; or torch, a process for every device over torch.distributed, on "
+            "several machines by torchrun.  [default: weftline for schedules, openvino for plans]"
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: steps for each seed.")] = 3,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed of weights and inputs.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: number of seeds, one model each.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Plans: timed runs, each beside one device.")] = 20,
+    requests: Annotated[int, typer.Option(min=1, max=1_000_000, help="Plans, engine torch: counted requests.")] = 100,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Plans, engine torch: seconds that a process waits for another.")
+    ] = 120.0,
     inputs: Annotated[Path | None, typer.Option(help="Plans: inputs by name, .npz.  [default: random]")] = None,
     runtime: Annotated[
         list[str] | None,
@@ -60,6 +65,8 @@ def run(
 
     weftline run plan.json --model model.xml --runtime cpu0=openvino:CPU
 
+    weftline run plan.json --model model.onnx --engine torch --requests 100
+
     weftline run sched.json --model examples/train_transformer.py:transformer --engine torch
     """
     from weftline.certify.run import is_schedule
@@ -70,9 +77,13 @@ def run(
         limit = 1e-6 if tolerance is None else tolerance
         _schedule(answer, model, engine or "weftline", (steps, seed, seeds), limit if check else None, json)
         return
-    if engine not in (None, "openvino"):
-        raise UsageError("a plan runs by engine openvino")
     limit = 1e-3 if tolerance is None else tolerance
+    if engine == "torch":
+        named = read_runtimes(runtime or [])
+        _plan_torch(answer, model, inputs, named, (requests, seed, timeout), limit if check else None, json)
+        return
+    if engine not in (None, "openvino"):
+        raise UsageError("a plan runs by engine openvino or torch")
     _plan(answer, model, inputs, read_runtimes(runtime or []), (rounds, seed), limit if check else None, json)
 
 
@@ -118,6 +129,40 @@ def _plan(
     given = None if inputs is None else read_arrays(inputs)
     rounds, seed = how_often
     result = run_openvino(load_plan(path), model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)
+    if json:
+        print_json(asdict(result))
+    else:
+        show(result.summary())
+    if tolerance is not None:
+        result.check(tolerance)
+
+
+def _plan_torch(
+    path: Path,
+    model: str,
+    inputs: Path | None,
+    runtimes: dict[str, str],
+    how: tuple[int, int, float],
+    tolerance: float | None,
+    json: bool,
+) -> None:
+    from weftline.execute.arrays import read_arrays
+    from weftline.execute.plan_torch import run_plan_torch
+    from weftline.plan.files import load_plan
+
+    requests, seed, timeout = how
+    result = run_plan_torch(
+        load_plan(path),
+        model=model,
+        inputs=None if inputs is None else read_arrays(inputs),
+        runtimes=runtimes,
+        requests=requests,
+        seed=seed,
+        check=tolerance is not None,
+        timeout=timeout,
+    )
+    if result is None:
+        return
     if json:
         print_json(asdict(result))
     else:
