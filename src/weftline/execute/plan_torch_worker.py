@@ -76,6 +76,8 @@ class _Status(msgspec.Struct, frozen=True):
 
     digest: str
     error: str = ""
+    outside: bool = False
+    """The error is that of a file or value from outside."""
     cuda: bool = False
 
 
@@ -93,7 +95,8 @@ def _ready(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], 
             plain_dtype(wire.name, wire.dtype)
     except Exception as error:
         failed = error
-    status = _Status(job.digest, str(failed)[:2000] if failed else "", _cuda(how))
+    said_wrong = str(failed)[:2000] if failed else ""
+    status = _Status(job.digest, said_wrong, isinstance(failed, InputError), _cuda(how))
     said = [
         msgspec.json.decode(found, type=_Status)
         for found in tell(store, "ready", rank, len(ids), msgspec.json.encode(status))
@@ -102,7 +105,8 @@ def _ready(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], 
         raise failed
     for other, found in enumerate(said):
         if found.error:
-            raise WeftlineError(f"device {ids[other]!r} (rank {other}) did not start: {found.error}")
+            kind = InputError if found.outside else WeftlineError
+            raise kind(f"device {ids[other]!r} (rank {other}) did not start: {found.error}")
         if found.digest != job.digest:
             raise InputError(
                 f"ranks {rank} and {other} have different plans, models, inputs or options",
