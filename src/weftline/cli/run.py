@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from weftline.execute.local_result import LocalResult
     from weftline.execute.openvino_run import OpenvinoResult
+    from weftline.execute.plan_torch import PlanTorchResult
     from weftline.plan import Plan
 
 __all__ = ["run"]
@@ -36,15 +37,16 @@ def run(
     engine: Annotated[
         Literal["local", "openvino", "torch", "weftline"] | None,
         typer.Option(
-            help="Plans: local, a worker of ONNX Runtime for each device; or openvino, its HETERO. Schedules: torch, "
-            "torch.distributed.pipelining (chains of stages), or weftline, our own interpreter (any schedule).  "
+            help="Plans: local, a worker of ONNX Runtime for each device; torch, the same over torch.distributed, on "
+            "several machines by torchrun; or openvino, its HETERO. Schedules: torch, its pipelining (chains of "
+            "stages), or weftline, our own interpreter (any schedule).  "
             "[default: local for ONNX models, openvino for others, weftline for schedules]"
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: steps for each seed.")] = 3,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed of weights and inputs.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: number of seeds, one model each.")] = 1,
-    requests: Annotated[int, typer.Option(min=1, max=10**6, help="local: timed requests.")] = 100,
+    requests: Annotated[int, typer.Option(min=1, max=10**6, help="local, torch: timed requests.")] = 100,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="openvino: timed runs, each beside one device.")] = 20,
     inputs: Annotated[Path | None, typer.Option(help="Plans: inputs by name, .npz.  [default: random]")] = None,
     runtime: Annotated[
@@ -56,7 +58,8 @@ def run(
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=1, max=10**6, help="local: seconds without any sign of life that count as a hang.")
+        float,
+        typer.Option(min=1, max=10**6, help="local, torch: seconds without any sign of life that count as a hang."),
     ] = 60,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
@@ -88,15 +91,30 @@ def run(
         limit = 1e-6 if tolerance is None else tolerance
         _schedule(answer, model, engine or "weftline", (steps, seed, seeds), limit if check else None, json)
         return
-    if engine not in (None, "local", "openvino"):
-        raise UsageError("a plan runs by engine local or engine openvino")
+    if engine == "weftline":
+        raise UsageError("a plan runs by engine local, torch or openvino")
     from weftline.execute.arrays import read_arrays
     from weftline.plan.files import load_plan
 
     plan, runtimes = load_plan(answer), read_runtimes(runtime or [])
     given = None if inputs is None else read_arrays(inputs)
-    result: LocalResult | OpenvinoResult
-    if (engine or _engine(plan, model, runtimes)) == "openvino":
+    result: LocalResult | OpenvinoResult | PlanTorchResult | None
+    if engine == "torch":
+        from weftline.execute.plan_torch import run_plan_torch
+
+        result = run_plan_torch(
+            plan,
+            model=model,
+            inputs=given,
+            runtimes=runtimes,
+            requests=requests,
+            seed=seed,
+            check=check,
+            timeout=timeout,
+        )
+        if result is None:  # another process of torchrun tells
+            return
+    elif (engine or _engine(plan, model, runtimes)) == "openvino":
         from weftline.execute.openvino_run import run_openvino
 
         result = run_openvino(plan, model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)

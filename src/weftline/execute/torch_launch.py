@@ -1,8 +1,8 @@
 """Starts the processes of a real run, watches them, and collects what they report.
 
-In: jobs. Out: for every job the reports of its ranks. Processes are started on this machine and meet through a file in
-a private folder; under torchrun this process is one of them already. Nothing outlives the call. Simplified: one
-machine unless torchrun brings more.
+In: jobs, or the module of another kind of worker. Out: for every job the reports of its ranks. Processes are started
+on this machine and meet through a file in a private folder; under torchrun this process is one of them already.
+Nothing outlives the call. Simplified: one machine unless torchrun brings more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
 from weftline.execute.torch_job import Job, Report
 
-__all__ = ["launch", "under_torchrun"]
+__all__ = ["launch", "run_processes", "under_torchrun"]
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -34,17 +34,23 @@ def launch(jobs: Sequence[Job], *, time_limit: float) -> list[list[Report]]:
     with TemporaryDirectory(prefix="weftline-run-") as name:
         folder = Path(name)
         (folder / "jobs.json").write_bytes(msgspec.json.encode(list(jobs)))
-        workers: list[subprocess.Popen[bytes]] = []
-        try:
-            # Where it is safe, one process loads torch and forks: loading takes seconds, forking does not.
-            shares = [range(world)] if sys.platform == "linux" else [range(r, r + 1) for r in range(world)]
-            for share in shares:
-                workers.append(_start(folder, share, world))
-            _wait(workers, folder, time.monotonic() + time_limit)
-            return msgspec.json.decode((folder / "answer.json").read_bytes(), type=list[list[Report]])
-        finally:
-            for worker in workers:
-                _end(worker)
+        answer = run_processes("weftline.execute.torch_worker", folder, world, time_limit)
+        return msgspec.json.decode(answer, type=list[list[Report]])
+
+
+def run_processes(module: str, folder: Path, world: int, time_limit: float) -> bytes:
+    """Run a worker's module (`torch_worker.start`) as so many processes -> the answer of rank 0."""
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        # Where it is safe, one process loads torch and forks: loading takes seconds, forking does not.
+        shares = [range(world)] if sys.platform == "linux" else [range(r, r + 1) for r in range(world)]
+        for share in shares:
+            workers.append(_start(module, folder, share, world))
+        _wait(workers, folder, time.monotonic() + time_limit)
+        return (folder / "answer.json").read_bytes()
+    finally:
+        for worker in workers:
+            _end(worker)
 
 
 def under_torchrun() -> bool:
@@ -70,11 +76,11 @@ def _join(jobs: Sequence[Job]) -> list[list[Report]]:
         dist.destroy_process_group()
 
 
-def _start(folder: Path, ranks: range, world: int) -> subprocess.Popen[bytes]:
+def _start(module: str, folder: Path, ranks: range, world: int) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     if sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = [sys.executable, "-m", "weftline.execute.torch_worker", str(folder), str(world)]
+    command = [sys.executable, "-m", module, str(folder), str(world)]
     with (folder / f"said-{ranks[0]}.txt").open("wb") as said:
         return subprocess.Popen(
             [*command, ",".join(map(str, ranks)), str(os.getpid())],
@@ -112,7 +118,8 @@ def _cause(folder: Path, first: int, code: int | None) -> WeftlineError:
         return WeftlineError(f"a process of the run ended with code {code}:\n{tail}")
     rank, error = said[0]
     if error["ours"]:
-        return InputError(error["what"]) if error["kind"] == "InputError" else WeftlineError(error["what"])
+        kinds: dict[str, type[WeftlineError]] = {"InputError": InputError, "UsageError": UsageError}
+        return kinds.get(error["kind"], WeftlineError)(error["what"])
     return WeftlineError(f"process {rank} of the run failed: {error['kind']}: {error['what']}")
 
 
