@@ -18,7 +18,7 @@ import pytest
 from tests.execute.local_samples import engine, expected, feeds, seats, small_model, split, stages
 
 from weftline.errors import InputError, WeftlineError
-from weftline.execute import local_worker
+from weftline.execute import ort_session
 from weftline.execute.difference import difference
 from weftline.execute.local_engine import Engine
 from weftline.execute.local_folder import PREFIX, sweep
@@ -101,10 +101,10 @@ def test_stretch(speed: float, took: int, monkeypatch: pytest.MonkeyPatch) -> No
         slept[0] += seconds
         now[0] += round(seconds * 1e9)
 
-    monkeypatch.setattr(local_worker.time, "perf_counter_ns", clock)
-    monkeypatch.setattr(local_worker.time, "sleep", sleep)
-    assert local_worker.stretch(now[0] - 1_000_000, speed) == pytest.approx(took, rel=0.002)
-    assert slept[0] * 1e9 == pytest.approx(max(took - 1_000_000 - local_worker.SPIN_NS, 0), abs=2000 + took // 1000)
+    monkeypatch.setattr(ort_session.time, "perf_counter_ns", clock)
+    monkeypatch.setattr(ort_session.time, "sleep", sleep)
+    assert ort_session.stretch(now[0] - 1_000_000, speed) == pytest.approx(took, rel=0.002)
+    assert slept[0] * 1e9 == pytest.approx(max(took - 1_000_000 - ort_session.SPIN_NS, 0), abs=2000 + took // 1000)
 
 
 def test_a_slow_device_computes_longer(tmp_path: Path) -> None:

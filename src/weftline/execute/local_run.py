@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from weftline.errors import UsageError
 from weftline.execute.difference import difference
+from weftline.execute.feeds import as_numbers, make_feeds
 from weftline.execute.local_baselines import Baselines, period_of
 from weftline.execute.local_engine import TIMEOUT, Engine, LanePass, Seat
 from weftline.execute.local_folder import run_folder
-from weftline.execute.local_inputs import as_numbers, make_feeds
 from weftline.execute.local_layout import Layout, lay_out
 from weftline.execute.local_placed import misplaced
 from weftline.execute.local_result import DeviceRun, LocalResult, SegmentRun

@@ -24,13 +24,10 @@ from weftline.errors import InputError
 from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone
 from weftline.execute.local_job import Answer, Go, Job, WireJob
 from weftline.execute.local_layout import ELEMENTS
-from weftline.execute.ort_devices import OrtDevice
-from weftline.execute.segment_session import open_session
+from weftline.execute.ort_session import bind_cores, open_segment, stretch
 
 __all__ = ["Runner", "main"]
 
-SPIN_NS = 200_000
-"""The end of a stretch is waited for awake: sleeping ends a little late."""
 KEEP = 100_000
 """Times of so many requests are kept for a median."""
 
@@ -52,7 +49,7 @@ class Runner:
     """Sessions, memory and lines."""
 
     def __init__(self, job: Job) -> None:
-        _pin(job.runtime)
+        bind_cores(job.runtime.cores)
         self._job = job
         self._blocks = {process: Block(descriptor) for process, descriptor in job.blocks.items()}
         self._start = {process: block.address for process, block in self._blocks.items()}
@@ -110,12 +107,7 @@ class Runner:
         inputs = tuple(wires[name] for name in segment.inputs)
         foreign = [wire for wire in inputs if wire.maker != job.me]
         read = {other: set(job.manifest.segments[other].inputs) for other in job.segments}
-        session = open_session(Path(job.folder), job.manifest, number, _options(job.runtime), _providers(job.runtime))
-        if session.get_providers()[0] != job.runtime.provider:
-            raise InputError(
-                f"{job.runtime.provider} did not start; ONNX Runtime would use {session.get_providers()[0]}"
-            )
-        session.disable_fallback()
+        session = open_segment(Path(job.folder), job.manifest, number, job.runtime)
         return _Step(
             session,
             session.io_binding(),
@@ -124,20 +116,6 @@ class Runner:
             tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o < number)),
             tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o > number)),
         )
-
-
-def stretch(begin: int, speed: float) -> int:
-    """Wait until what began then has taken 1 / speed of its time; ns since it began."""
-    taken = time.perf_counter_ns() - begin
-    if speed == 1:
-        return taken
-    end = begin + round(taken / speed)
-    left = end - time.perf_counter_ns()
-    if left > SPIN_NS:
-        time.sleep((left - SPIN_NS) / 1e9)
-    while time.perf_counter_ns() < end:
-        pass
-    return time.perf_counter_ns() - begin
 
 
 def memory_in_use() -> tuple[int, int]:
@@ -151,32 +129,6 @@ def memory_in_use() -> tuple[int, int]:
 
         now = int(psutil.Process().memory_info().rss)
         return now, now
-
-
-def _options(runtime: OrtDevice) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.intra_op_num_threads, options.inter_op_num_threads = runtime.threads, 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    return options
-
-
-def _providers(runtime: OrtDevice) -> list[Any]:
-    import onnxruntime
-
-    there = onnxruntime.get_available_providers()
-    if runtime.provider not in there:
-        hint = f"it has {', '.join(there)}"
-        raise InputError(f"{runtime.provider} is not part of the installed onnxruntime", hint=hint)
-    return [(runtime.provider, runtime.options)]
-
-
-def _pin(runtime: OrtDevice) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, runtime.cores)
 
 
 def _die_with_parent() -> None:

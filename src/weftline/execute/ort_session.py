@@ -1,7 +1,7 @@
 """Segments as ONNX Runtime runs them on a device: sessions on its provider, bound to its cores, at its speed.
 
-In: a split model, an `OrtDevice`, a speed. Out: sessions, and `Stretched`, which runs them and says how long it took.
-A provider that is not there is an error. Simplified: one request at a time, inputs and outputs in main memory.
+In: a split model, an `OrtDevice`, a speed. Out: sessions, and `SegmentRun`, which runs one with arrays of its own. A
+provider that is not there, or does not start, is an error. Simplified: one request at a time.
 """
 
 from __future__ import annotations
@@ -19,21 +19,10 @@ from weftline.execute.manifest import Manifest
 from weftline.execute.ort_devices import OrtDevice
 from weftline.execute.segment_session import open_session
 
-__all__ = ["SegmentRun", "bind_cores", "open_segments", "session_options"]
+__all__ = ["SegmentRun", "bind_cores", "open_segment", "open_segments", "stretch"]
 
 SPIN_NS = 200_000
-"""The end of a stretched run is waited for by looking at the clock: sleeping may last longer than asked."""
-
-
-def session_options(threads: int) -> Any:
-    """Options of a new session."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
+"""The end of a stretch is waited for awake: sleeping ends a little late."""
 
 
 def bind_cores(cores: Sequence[int]) -> None:
@@ -42,8 +31,37 @@ def bind_cores(cores: Sequence[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
+def stretch(begin: int, speed: float) -> int:
+    """Wait until what began then has taken 1 / speed of its time; ns since it began."""
+    taken = time.perf_counter_ns() - begin
+    if speed == 1:
+        return taken
+    end = begin + round(taken / speed)
+    left = end - time.perf_counter_ns()
+    if left > SPIN_NS:
+        time.sleep((left - SPIN_NS) / 1e9)
+    while time.perf_counter_ns() < end:
+        pass
+    return time.perf_counter_ns() - begin
+
+
+def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) -> Any:
+    """The session of a segment, on the device's own provider or not at all."""
+    import onnxruntime
+
+    there = onnxruntime.get_available_providers()
+    if how.provider not in there:
+        hint = f"it has {', '.join(there)}"
+        raise InputError(f"{how.provider} is not part of the installed onnxruntime", hint=hint)
+    session = open_session(folder, manifest, number, _options(how.threads), [(how.provider, how.options)])
+    if session.get_providers()[0] != how.provider:
+        raise InputError(f"{how.provider} did not start; ONNX Runtime would use {session.get_providers()[0]}")
+    session.disable_fallback()
+    return session
+
+
 class SegmentRun:
-    """A segment that can be run."""
+    """A segment that is run with arrays of its own."""
 
     def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str], speed: float) -> None:
         self._session, self.inputs, self.outputs, self._speed = session, tuple(inputs), list(outputs), speed
@@ -55,36 +73,26 @@ class SegmentRun:
             found = self._session.run(self.outputs, {name: feeds[name] for name in self.inputs})
         except Exception as error:  # onnxruntime has a type for each of its codes
             raise WeftlineError(f"ONNX Runtime failed: {str(error)[:500]}") from error
-        end = time.perf_counter_ns()
-        if self._speed < 1:
-            end = begin + round((end - begin) / self._speed)
-            _wait_until(end)
-        return found, time.perf_counter_ns() - begin
+        return found, stretch(begin, self._speed)
 
 
 def open_segments(folder: Path, manifest: Manifest, device: str, how: OrtDevice, speed: float) -> dict[int, SegmentRun]:
     """Number -> segment, for those of one device, in their order."""
+    return {
+        segment.number: SegmentRun(
+            open_segment(folder, manifest, segment.number, how), segment.inputs, segment.outputs, speed
+        )
+        for segment in manifest.segments
+        if segment.device == device
+    }
+
+
+def _options(threads: int) -> Any:
     import onnxruntime
 
-    there = onnxruntime.get_available_providers()
-    if how.provider not in there:
-        raise InputError(
-            f"device {device!r}: {how.provider} is not available", hint=f"this ONNX Runtime has {', '.join(there)}"
-        )
-    found = {}
-    for segment in manifest.segments:
-        if segment.device == device:
-            provider = (how.provider, how.options) if how.options else how.provider
-            session = open_session(folder, manifest, segment.number, session_options(how.threads), [provider])
-            if session.get_providers()[0] != how.provider:
-                raise InputError(f"device {device!r}: {how.provider} does not start on this machine")
-            found[segment.number] = SegmentRun(session, segment.inputs, segment.outputs, speed)
-    return found
-
-
-def _wait_until(end: int) -> None:
-    rest = end - time.perf_counter_ns() - SPIN_NS
-    if rest > 0:
-        time.sleep(rest / 1e9)
-    while time.perf_counter_ns() < end:
-        pass
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    return options

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import ExecutionMismatch, InputError, MissingExtra, UsageError, WeftlineError
+from weftline.execute.feeds import make_feeds
 from weftline.execute.manifest import Manifest, read_manifest
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.plan_torch_job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
 from weftline.execute.planned_model import check_planned_model
-from weftline.execute.request_inputs import make_feeds
 from weftline.execute.segments import parts_of_plan
 from weftline.execute.split import split_model
 from weftline.execute.torch_launch import run_processes, under_torchrun

@@ -47,7 +47,7 @@ def compare(model: Path, feeds: Sequence[Arrays], outputs: Sequence[tuple[int, A
     """The largest difference to the whole model."""
     import onnxruntime
 
-    from weftline.execute.openvino_worker import difference
+    from weftline.execute.difference import difference
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

@@ -22,6 +22,7 @@ import numpy as np
 
 from weftline.errors import InputError, WeftlineError
 from weftline.execute.ort_devices import CPU
+from weftline.execute.ort_session import bind_cores
 from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Setup
 from weftline.execute.profile_kernels import RunNode
 
@@ -39,7 +40,7 @@ class Bench:
     """A model on a device, and its current session."""
 
     def __init__(self, setup: Setup) -> None:
-        _bind(setup.device.cores)
+        bind_cores(setup.device.cores)
         import onnxruntime
 
         self._ort, self._setup = onnxruntime, setup
@@ -189,11 +190,6 @@ def _fix_shapes(graph: Any, shapes: dict[str, tuple[int, ...]]) -> None:
             kind.shape.SetInParent()
             for size in shapes[value.name]:
                 kind.shape.dim.add(dim_value=size)
-
-
-def _bind(cores: tuple[int, ...]) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
 
 
 def main() -> int:
