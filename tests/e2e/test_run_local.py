@@ -96,11 +96,17 @@ def test_interrupted(folder: Path, tmp_path: Path) -> None:
         start_new_session=True,
     ) as process:
         workers: list[psutil.Process] = []
-        while len(workers) < 2 or list(tmp_path.iterdir()):  # the folder goes when the sessions are made
-            assert process.poll() is None
-            time.sleep(0.05)
-            workers = psutil.Process(process.pid).children()
-        os.killpg(process.pid, signal.SIGINT)
+        deadline = time.monotonic() + 60
+        try:
+            while len(workers) < 2 or list(tmp_path.iterdir()):  # the folder goes when the sessions are made
+                assert process.poll() is None
+                assert time.monotonic() < deadline, list(tmp_path.iterdir())
+                time.sleep(0.05)
+                workers = psutil.Process(process.pid).children()
+            os.killpg(process.pid, signal.SIGINT)
+        except BaseException:
+            process.kill()
+            raise
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in err
