@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from tests.execute.local_samples import feeds, small_model
 
@@ -79,3 +83,32 @@ def test_what_goes_wrong(folder: Path, words: tuple[str, ...], code: int, says: 
     assert (done.returncode in (0, 7)) if code == 0 else (done.returncode == code), done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_interrupted(folder: Path, tmp_path: Path) -> None:
+    """Tests that Ctrl-C ends a run and its workers at once, says so, and leaves no file."""
+    words = ("run", "plan.json", "--model", "small.onnx", "--requests", "1000000")
+    with subprocess.Popen(
+        [sys.executable, "-m", "weftline", *words],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        workers: list[psutil.Process] = []
+        deadline = time.monotonic() + 60
+        try:
+            while len(workers) < 2 or list(tmp_path.iterdir()):  # the folder goes when the sessions are made
+                assert process.poll() is None
+                assert time.monotonic() < deadline, list(tmp_path.iterdir())
+                time.sleep(0.05)
+                workers = psutil.Process(process.pid).children()
+            os.killpg(process.pid, signal.SIGINT)
+        except BaseException:
+            process.kill()
+            raise
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+    assert not list(tmp_path.iterdir())
