@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
 import onnx
+import psutil
 import pytest
 
 import weftline as wl
@@ -233,3 +235,30 @@ def test_by_the_command_line(tmp_path: Path) -> None:
         assert run("verify", "plan.json").returncode == 0
     assert run("plan", "bert.onnx", "-c", "two.toml", "--costs", "two.toml").returncode == 3
     assert run("plan", "bert.onnx", "-c", "two.toml", "--costs", "costs.json", "--coarsen", "gcof").returncode == 2
+
+
+def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
+    """Tests that processes and their folder end with a caller that had no time to clean up."""
+    model = _model("bert", tmp_path)
+    code = (
+        "import sys, time\n"
+        "from weftline.cluster import Device\n"
+        "from weftline.execute.ort_devices import ort_devices\n"
+        "from weftline.execute.profile_processes import Workers\n"
+        f"workers = Workers({str(model)!r}, {{}}, ort_devices([Device('a', 'cpu', None, runtime={CPU!r})]))\n"
+        "print(workers._workers['a'].process.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    folder = tmp_path / "work"
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as caller:
+        assert caller.stdout is not None
+        worker = int(caller.stdout.readline())
+        assert any(folder.glob("weftline-*"))
+        caller.kill()
+    for _ in range(600):
+        if not psutil.pid_exists(worker) and not any(folder.glob("weftline-*")):
+            return
+        time.sleep(0.05)
+    pytest.fail("a process or its folder is left")

@@ -89,7 +89,7 @@ def _show(found: Profile, output: Path) -> None:
         show(f"times of kernels are scaled: {note}")
     stolen = max(device.stolen for device in found.devices)
     if stolen > 0.1:
-        show(f"other programs had a core for {stolen:.0%} of the time: times are too long; profile when it is idle")
+        show(f"others had a core for {stolen:.0%} of the time: times are too long; profile when it is idle")
     elif max(device.spread for device in found.devices) > 0.2:
         show("runs differ much from each other: something disturbs them; profile again when the machine is idle")
     show(f"written to {output}")

@@ -71,7 +71,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: float
     """Of whole runs, alone."""
     stolen: float
-    """Share of the time of whole runs, alone, in which other programs had its core; 0 if it has several, or none."""
+    """Share of the time of whole runs (alone or busy, the larger) in which others had its core; 0 if it has several."""
     kernels_from: str
     """Optimisation level whose kernels were found again in the graph; their times are scaled to `Profile.level`."""
     note: str

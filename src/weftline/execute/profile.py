@@ -240,7 +240,7 @@ def _device_profile(
         alone_ns=sum(kernel.alone_ns for kernel in kernels),
         busy_ns=sum(kernel.busy_ns for kernel in kernels),
         spread=alone.spread,
-        stolen=alone.stolen,
+        stolen=max(alone.stolen, busy.stolen),
         kernels_from=found.level,
         note=found.note,
         kernels=kernels,

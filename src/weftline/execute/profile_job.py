@@ -22,7 +22,7 @@ class Setup(msgspec.Struct, frozen=True):
     """Of the inputs."""
     device: OrtDevice
     folder: str
-    """For what ONNX Runtime writes; removed at the end."""
+    """For what ONNX Runtime writes; removed at the end, with the folder it stands in."""
     seed: int = 0
 
 

@@ -232,7 +232,7 @@ def _listen(lines: queue.Queue[bytes], folder: list[str]) -> None:
         for line in whole:
             lines.put(line)
     for name in folder:
-        shutil.rmtree(name, ignore_errors=True)
+        shutil.rmtree(Path(name).parent, ignore_errors=True)
     os._exit(0)
 
 
