@@ -73,7 +73,7 @@ def planned(folder: Path, name: str, count: int, *, latency: bool = False) -> Pl
 
 def torchrun(count: int, *arguments: str) -> subprocess.Popen[str]:
     """`weftline run` in several processes; the starter leads a group of its own."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), "--master-port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     command = [*command, "-m", "weftline", "run", *arguments, "--engine", "torch"]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, "PYTHONPATH": SOURCE})
@@ -85,12 +85,12 @@ def test_torchrun_gives_the_outputs_of_the_model(folder: Path, name: str, count:
     plan = planned(folder, name, count, latency=latency)
     path = folder / f"{name}-{count}-{latency}.json"
     save_plan(plan, path)
-    with torchrun(count, str(path), "--model", str(folder / f"{name}.onnx"), "--requests", "12", "--json") as process:
+    with torchrun(count, str(path), "--model", str(folder / f"{name}.onnx"), "--requests", "4", "--json") as process:
         said, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors[-3000:]
     found = json.loads(said)  # one object: only rank 0 speaks
-    assert found["max_output_difference"] < 1e-4
-    assert found["compared"] == 12 + 2 * count + 2
+    assert found["max_output_difference"] < 1e-3
+    assert found["compared"] == 4 + 2 * count + 2
     assert [rank["device"] for rank in found["ranks"]] == list("abc"[:count])
     assert sum(rank["ops"] for rank in found["ranks"]) == len(plan.placement)
     assert found["predicted_seconds"] == plan.value_ns / 1e9
@@ -292,5 +292,5 @@ def test_two_hosts_over_a_slow_link(tmp_path: Path) -> None:
     assert [process.returncode for process in started] == [0, 0], answers
     found = json.loads(answers[0][0])
     assert answers[1][0] == ""
-    assert found["max_output_difference"] < 1e-4
+    assert found["max_output_difference"] < 1e-3
     assert found["measured_seconds"] == pytest.approx(found["predicted_seconds"], rel=0.10)

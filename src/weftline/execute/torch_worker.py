@@ -77,6 +77,7 @@ def _first_failure(folder: Path, children: dict[int, int]) -> int:
             for other in children:
                 with suppress(OSError):
                     os.kill(other, signal.SIGKILL)
+                    os.waitpid(other, 0)
             return 1
     return 0
 
