@@ -10,6 +10,7 @@ Everything public is here; rooms load when they are first used.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,6 +28,9 @@ from weftline.errors import (
     VerificationError,
     WeftlineError,
 )
+
+# Recent versions of ONNX Runtime send events to their maker, unless this is set before they are imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

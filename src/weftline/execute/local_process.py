@@ -21,8 +21,6 @@ from weftline.execute.local_job import Answer, Go, Job
 
 __all__ = ["Worker"]
 
-QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
-"""Recent versions of ONNX Runtime send events to their maker, unless this is set before they are imported."""
 QUOTED = 5
 """Lines of standard error."""
 
@@ -43,7 +41,6 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, **QUIET},
                 pass_fds=(told, *descriptors),
                 bufsize=0,
             )

@@ -39,7 +39,6 @@ def serve(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], s
     """Run all requests; the answer of rank 0 is whole, those of others hold their own report."""
     import torch.distributed as dist
 
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before it is imported, or it sends events to its maker
     limit = timedelta(seconds=job.timeout)
     store.set_timeout(limit)
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
