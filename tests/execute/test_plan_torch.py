@@ -99,7 +99,7 @@ def test_torchrun_gives_the_outputs_of_the_model(folder: Path, name: str, count:
 
 
 def test_without_torchrun(folder: Path) -> None:
-    """Tests that local processes do the same, with given inputs, and that slow devices are slow."""
+    """Tests that local processes do the same, with given inputs."""
     plan = planned(folder, "resnet50", 2)
     graph = plan.load_problem().graph
     inputs = {t.name: np.ones(t.shape, t.dtype) for t in graph.tensors if t.producer < 0}
@@ -114,7 +114,7 @@ def test_without_torchrun(folder: Path) -> None:
 
 
 def test_what_is_refused(folder: Path) -> None:
-    """Tests inputs, runtimes and models that do not fit: no process starts."""
+    """Tests inputs, runtimes and models that do not fit."""
     plan = planned(folder, "resnet50", 2)
     model = folder / "resnet50.onnx"
     with pytest.raises(InputError, match="not an input of the model"):
@@ -304,3 +304,23 @@ def on_two_hosts(run: list[str]) -> dict[str, Any]:
     assert answers[1][0] == ""
     told: dict[str, Any] = json.loads(answers[0][0])
     return told
+
+
+def test_hosts_with_different_files(folder: Path, tmp_path: Path) -> None:
+    """Tests that ranks whose model files differ, even in weights alone, do not compute together."""
+    plan = planned(folder, "resnet50", 2)
+    save_plan(plan, tmp_path / "plan.json")
+    other = onnx.load(folder / "resnet50.onnx")
+    other.doc_string = "another file"
+    onnx.save(other, tmp_path / "other.onnx")
+    inner = f"weftline run {tmp_path}/plan.json --engine torch --requests 3 --timeout 60 --model"
+    script = (
+        f'[ "$RANK" = 0 ] && M={folder}/resnet50.onnx || M={tmp_path}/other.onnx; exec {sys.executable} -m {inner} $M'
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    found = subprocess.run(
+        [*command, "sh", "-c", script], check=False, capture_output=True, text=True, timeout=240, env=environment
+    )
+    assert found.returncode != 0
+    assert "different plans, models, inputs or options" in found.stderr

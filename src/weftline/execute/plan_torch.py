@@ -33,6 +33,7 @@ from weftline.execute.planned_model import check_planned_model
 from weftline.execute.segments import parts_of_plan
 from weftline.execute.split import split_model
 from weftline.execute.torch_launch import run_processes, under_torchrun
+from weftline.importers.registry import file_sha256
 
 if TYPE_CHECKING:
     from weftline.cluster import Device
@@ -139,7 +140,7 @@ def run_plan_torch(
     runtimes = {device.id: runtimes[device.id] for device in used if device.id in runtimes}
     check_planned_model(plan, model)
     job = PlanJob(
-        digest=_digest(plan, inputs, (requests, seed, check)),
+        digest=_digest(plan, file_sha256(Path(model)), inputs, (requests, seed, check)),
         model=str(Path(model).resolve()),
         pipeline=plan.objective == "throughput",
         devices=tuple(RankDevice(device.id, device.speed) for device in used),
@@ -237,9 +238,9 @@ def _folder(asked: _Asked, job: PlanJob, store: Any, first: bool, stack: ExitSta
     return Path(folder)
 
 
-def _digest(plan: Plan, inputs: Mapping[str, NDArray[Any]] | None, options: tuple[int, int, bool]) -> str:
-    """Equal where plan, inputs and options are."""
-    found = hashlib.sha256(msgspec.json.encode((plan.placement, plan.provenance.problem_sha256, options)))
+def _digest(plan: Plan, model: str, inputs: Mapping[str, NDArray[Any]] | None, options: tuple[int, int, bool]) -> str:
+    """Equal where plan, model file (by its hash), inputs and options are; weights beside the model do not count."""
+    found = hashlib.sha256(msgspec.json.encode((plan.placement, plan.provenance.problem_sha256, model, options)))
     for name, array in sorted((inputs or {}).items()):
         found.update(f"{name} {array.dtype} {array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())
