@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
-from weftline.cluster import Cluster
+from weftline.cluster.workers import worker_cluster
 from weftline.cost import ABSENT, CostTable, Profile
 from weftline.errors import WeftlineError
 from weftline.execute.local_run import run_local
@@ -32,7 +32,7 @@ from weftline.plan import Plan, make_plan
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.zoo import build, save
 
-__all__ = ["execution_settings", "measure_execution", "workers"]
+__all__ = ["execution_settings", "measure_execution"]
 
 MODELS: dict[str, dict[str, int]] = {
     "resnet50": {"image": 128},
@@ -83,17 +83,6 @@ def measure_execution(settings: Row, collect: Collector) -> None:
             path.unlink()
 
 
-def workers(speeds: tuple[float, ...]) -> Cluster:
-    """Workers on cores of their own; rates only matter until the profile replaces them."""
-    text = "version = 1\nname = 'workers'\n"
-    for number, speed in enumerate(speeds):
-        text += f'[[device]]\nid = "w{number}"\nkind = "cpu"\nmemory = "8 GiB"\nspeed = {speed}\n'
-        text += 'runtime = "ort:CPUExecutionProvider"\n'
-        text += 'rate = { fp32 = "50 GFLOP/s", bandwidth = "10 GB/s", launch = "2 us", source = "guess" }\n'
-    ids = ", ".join(f'"w{number}"' for number in range(len(speeds)))
-    return Cluster.parse(f'{text}[[link]]\nbetween = [{ids}]\nbandwidth = "5 GB/s"\nlatency = "20 us"\n')
-
-
 def _parameters(name: str, size: str) -> dict[str, int]:
     return MODELS[name] if size == "full" else {}
 
@@ -103,11 +92,11 @@ def _model(settings: Row, collect: Collector, name: str, kind: str, speeds: tupl
 
     def problem(objective: str) -> Problem:
         if not profile:
-            profile.append(profile_model(path, workers(speeds), repeats=settings["repeats"], cache=False))
+            profile.append(profile_model(path, worker_cluster(speeds), repeats=settings["repeats"], cache=False))
         graph = read_model(path)
         assert not isinstance(graph, Problem)
         rules = Rules(objective="latency" if objective == "latency" else "throughput")
-        return build_problem(graph, workers(speeds), rules=rules, costs=profile[0])
+        return build_problem(graph, worker_cluster(speeds), rules=rules, costs=profile[0])
 
     for objective in ("throughput", "latency"):
         for solver in ("auto", "even-split") if objective == "throughput" else ("auto",):

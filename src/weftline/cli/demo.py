@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from weftline.cli.output import JsonFlag, print_json, progress, show
+from weftline.cli.output import JsonFlag, print_json, progress, show, telling
 
 __all__ = ["demo"]
 
+MODEL, SPEEDS, REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
 QUESTIONS = (("flava", "four-unequal", "latency"), ("bert", "two-gpus", "throughput"))
 
 
@@ -18,11 +19,15 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder to write plans, traces and summaries to.")
     ] = Path("demo"),
+    run: Annotated[
+        bool, typer.Option("--run/--no-run", help="End with a real run on two workers of this machine.")
+    ] = True,
     json: JsonFlag = False,
 ) -> None:
-    """Plan zoo models on presets, and write it all down.
+    """Plan zoo models on presets, run one on this machine, and write it all down.
 
-    Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and summaries.
+    Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and summaries. Then a
+    model is measured, planned and run for real on two workers of this machine, one at half its speed.
     """
     from weftline.certify import verify_file
     from weftline.cluster import Cluster
@@ -52,8 +57,38 @@ def demo(
         if not json:
             show(f"{model} on {cluster}: {objective}", comparison_table(answer), "")
             show(answer.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}", "")
+    done = _run(output / "run", json) if run else None
     if json:
-        print_json({"plans": written})
+        print_json({"plans": written, "run": done})
     else:
         show("Next: weftline explain PLAN. Or plan your own model:")
         show("weftline plan model.onnx --cluster laptop -o plan.json")
+
+
+def _run(folder: Path, quiet: bool) -> dict[str, object]:
+    """Profile, plan, run; the files stay."""
+    from dataclasses import asdict
+
+    from weftline.cluster.workers import worker_cluster
+    from weftline.cost import save_profile
+    from weftline.execute.local_run import run_local
+    from weftline.execute.profile import profile_model
+    from weftline.plan import make_plan
+    from weftline.problem import load_problem
+    from weftline.zoo import build, save
+
+    folder.mkdir(exist_ok=True)
+    model, cluster = folder / f"{MODEL}.onnx", worker_cluster(SPEEDS)
+    save(build(MODEL), model)
+    with telling(f"{MODEL} on two workers") as tell:
+        costs = profile_model(model, cluster, cache=False, tell=tell)
+        save_profile(costs, folder / "costs.json")
+        problem, digest = load_problem(model, cluster=cluster, rules={"objective": "throughput"}, costs=costs)
+        plan = make_plan(problem, argv=("demo",), inputs={"model": digest}, time_limit=10.0)
+        plan.save(folder / "plan.json")
+        result = run_local(plan, model=model, requests=REQUESTS, on_event=tell)
+    result.check()
+    if not quiet:
+        show(f"{MODEL} on two workers of this machine, speeds 1 and 0.5: run for real", result.summary())
+        show(f"plan, costs and model are in {folder}", "")
+    return asdict(result)
