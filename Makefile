@@ -9,7 +9,7 @@ WORKERS ?= 2
 .PHONY: help install demo test lint bench docs clean
 
 help:
-	@echo "make demo     plan zoo models on preset clusters, compare, verify, write plans and traces to demo/"
+	@echo "make demo     plan zoo models, compare, verify, run one on this machine; plans and traces go to demo/"
 	@echo "make test     run all tests"
 	@echo "make lint     ruff and mypy --strict"
 	@echo "make bench    measure, and write docs/benchmarks.md"

@@ -230,8 +230,11 @@ def test_zoo_and_cluster(tmp_path) -> None:
 def test_doctor_and_demo(tmp_path) -> None:
     """Tests that doctor finds this installation complete and that demo writes plan, trace and summary that hold."""
     assert json.loads(run("doctor", "--json", cwd=tmp_path).stdout)["ok"]
-    plans = json.loads(run("demo", "--json", cwd=tmp_path).stdout)["plans"]
-    for entry in plans:
+    told = json.loads(run("demo", "--json", cwd=tmp_path).stdout)
+    assert told["run"]["max_output_difference"] < 1e-3
+    assert {"plan.json", "costs.json"} < {path.name for path in (tmp_path / "demo" / "run").iterdir()}
+    run("verify", "demo/run/plan.json", cwd=tmp_path)
+    for entry in told["plans"]:
         folder = tmp_path / entry["folder"]
         assert {path.name for path in folder.iterdir()} == {"plan.json", "trace.json", "summary.md"}
         assert entry["proved_bound_ns"] <= entry["value_ns"]

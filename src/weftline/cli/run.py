@@ -64,6 +64,13 @@ def run(
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
     ] = True,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="local: plan again while it runs, if a device is slower than planned."),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="With --watch: write the last plan here.")
+    ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(min=0, help="Largest allowed difference to one process or device.  [default: 1e-6; plans 1e-3]"),
@@ -78,6 +85,8 @@ def run(
     one process. Measured time stands beside predicted time. Exit code 7 if results differ.
 
     weftline run plan.json --model model.onnx --requests 200
+
+    weftline run plan.json --model model.onnx --requests 5000 --watch -o better.json
 
     weftline run plan.json --model model.xml --runtime cpu0=openvino:CPU
 
@@ -98,8 +107,15 @@ def run(
 
     plan, runtimes = load_plan(answer), read_runtimes(runtime or [])
     given = None if inputs is None else read_arrays(inputs)
+    chosen = engine or _engine(plan, model, runtimes)
+    if (watch or output) and not (watch and chosen == "local"):
+        raise UsageError("--watch is for engine local, and -o FILE for --watch")
+    if watch:
+        most = (1e-3 if tolerance is None else tolerance) if check else None
+        _watch(plan, model, given, runtimes, (requests, seed, timeout), output, most, json)
+        return
     result: LocalResult | OpenvinoResult | PlanTorchResult | None
-    if engine == "torch":
+    if chosen == "torch":
         from weftline.execute.plan_torch import run_plan_torch
 
         result = run_plan_torch(
@@ -114,7 +130,7 @@ def run(
         )
         if result is None:  # another process of torchrun tells
             return
-    elif (engine or _engine(plan, model, runtimes)) == "openvino":
+    elif chosen == "openvino":
         from weftline.execute.openvino_run import run_openvino
 
         result = run_openvino(plan, model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)
@@ -183,3 +199,37 @@ def _local(
             baselines=baselines,
             on_event=tell,
         )
+
+
+def _watch(
+    plan: Plan,
+    model: str,
+    inputs: dict[str, NDArray[Any]] | None,
+    runtimes: dict[str, str],
+    how: tuple[int, int, float],
+    output: Path | None,
+    tolerance: float | None,
+    json: bool,
+) -> None:
+    from weftline.execute.local_watch import run_watched
+
+    requests, seed, timeout = how
+    with telling("running") as tell:
+        found = run_watched(
+            plan,
+            model=model,
+            inputs=inputs,
+            runtimes=runtimes,
+            requests=requests,
+            seed=seed,
+            timeout=timeout,
+            on_event=tell,
+        )
+    if output is not None:
+        found.plan.save(output)
+    if json:
+        print_json(found.to_json())
+    else:
+        show(found.summary())
+    if tolerance is not None:
+        found.check(tolerance)

@@ -7,7 +7,6 @@ replica on every worker. Simplified: fixed shapes; times of a loaded machine var
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean, median
@@ -18,29 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import UsageError
-from weftline.execute.difference import difference
-from weftline.execute.feeds import as_numbers, make_feeds
 from weftline.execute.local_baselines import Baselines, period_of
-from weftline.execute.local_engine import TIMEOUT, Engine, LanePass, Seat
-from weftline.execute.local_folder import run_folder
-from weftline.execute.local_layout import Layout, lay_out
-from weftline.execute.local_placed import misplaced
+from weftline.execute.local_engine import TIMEOUT, LanePass, Seat
+from weftline.execute.local_layout import Layout
 from weftline.execute.local_result import DeviceRun, LocalResult, SegmentRun
-from weftline.execute.ort_devices import ort_devices
+from weftline.execute.local_start import Asked, Started, start_plan
 from weftline.execute.planned_model import check_planned_model
-from weftline.execute.segments import parts_of_plan
-from weftline.execute.split import split_model
 
 if TYPE_CHECKING:
     from weftline.plan import Plan
     from weftline.problem import Problem
 
-__all__ = ["REQUESTS", "run_local"]
+__all__ = ["REQUESTS", "check_runtimes", "run_local"]
 
 REQUESTS = 100
-LEAST_WARM_UP = 6
-
-Feeds = list[dict[str, NDArray[Any]]]
 
 
 def run_local(
@@ -64,59 +54,35 @@ def run_local(
         raise UsageError("a run needs at least one request, and a timeout above 0")
     tell = on_event or (lambda _: None)
     problem = plan.load_problem()
-    used = [device for device in problem.devices if device.id in set(plan.placement.values())]
-    seats = {
-        id: Seat(place, problem.devices[problem.device_index[id]].speed)
-        for id, place in ort_devices(used, runtimes).items()
-    }
+    check_runtimes(problem, runtimes)
     check_planned_model(plan, model)
-    with run_folder() as folder:
-        tell("splitting the model")
-        ids = [device.id for device in problem.devices]
-        manifest = split_model(model, problem.graph, parts_of_plan(plan), ids, folder, in_place=True)
-        feeds = make_feeds(manifest, inputs, seed)
-        layout = lay_out(manifest, str(folder), pipelined=plan.objective == "throughput")
-        wrong = misplaced(plan, problem, manifest, folder)
-        tell("starting the workers")
-        with Engine([(layout, seats)], timeout=timeout) as engine:
-            shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
-            warm_up = max(LEAST_WARM_UP, 2 * len(layout.devices))
-            tell(f"warming up: {warm_up} requests")
-            first = engine.run([warm_up], feeds, keep=[frozenset(range(warm_up))])[0]
-            tell(f"running {requests} requests")
-            last = frozenset(range(max(0, requests - warm_up), requests))
-            timed = engine.run([requests], feeds, keep=[last])[0]
-    others = Baselines(plan, Path(model), manifest, seats, feeds, timeout, requests)
+    with start_plan(plan, problem, Asked(Path(model), inputs, runtimes, seed, timeout, tell)) as ready:
+        warm_up = len(ready.warm_up.done_ns)
+        tell(f"running {requests} requests")
+        last = frozenset(range(max(0, requests - warm_up), requests))
+        timed = ready.engine.run([requests], ready.feeds, keep=[last])[0]
+    others = Baselines(plan, Path(model), ready.manifest, ready.seats, ready.feeds, timeout, requests)
     tell("running the unsplit model")
     expected = others.whole(measured=baselines)
-    if baselines and plan.objective == "throughput" and len(seats) > 1:
+    if baselines and plan.objective == "throughput" and len(ready.seats) > 1:
         tell("running whole-model replicas")
         others.replicas()
-    worst = max(_worst(found, expected, layout) for found in (first, timed))
-    return _result(plan, problem, layout, seats, timed, (requests, warm_up), worst, wrong, others.found)
+    worst = max(ready.worst(found, expected) for found in (ready.warm_up, timed))
+    return _result(plan, ready, timed, (requests, warm_up), worst, others.found)
 
 
-def _worst(found: LanePass, expected: Feeds, layout: Layout) -> float:
-    dtype = {wire.name: wire.dtype for wire in layout.wires}
-    worst = 0.0
-    for request, outputs in found.kept.items():
-        wanted = expected[request % len(expected)]
-        pairs = [(as_numbers(outputs[name], dtype[name]), as_numbers(wanted[name], dtype[name])) for name in outputs]
-        worst = max(worst, difference([a for a, _ in pairs], [b for _, b in pairs]))
-    return worst
+def check_runtimes(problem: Problem, runtimes: Mapping[str, str]) -> None:
+    """Refuse a runtime for a device that the plan does not know."""
+    for id in runtimes:
+        if id not in problem.device_index:
+            known = ", ".join(list(problem.device_index)[:16])
+            raise UsageError(f"a runtime is given for {id[:64]!r}; the devices are {known}")
 
 
 def _result(
-    plan: Plan,
-    problem: Problem,
-    layout: Layout,
-    seats: Mapping[str, Seat],
-    timed: LanePass,
-    counts: tuple[int, int],
-    worst: float,
-    wrong: tuple[str, ...],
-    baselines: dict[str, int],
+    plan: Plan, ready: Started, timed: LanePass, counts: tuple[int, int], worst: float, baselines: dict[str, int]
 ) -> LocalResult:
+    layout, seats = ready.layout, ready.seats
     latencies = [done - sent for sent, done in zip(timed.sent_ns, timed.done_ns, strict=True)]
     pipelined = plan.objective == "throughput"
     segments = tuple(
@@ -139,7 +105,7 @@ def _result(
         segments=tuple(sorted(segments, key=lambda segment: segment.number)),
         max_output_difference=min(worst, 1e300),
         compared=counts[1] + min(counts),
-        misplaced=wrong,
+        misplaced=ready.wrong,
         baselines=baselines,
         notes=_notes(seats),
     )

@@ -1,0 +1,99 @@
+"""Tests of watching a run: when a new plan is asked for, and that no request is lost when it comes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.execute.local_samples import small_model
+
+import weftline as wl
+from weftline.cluster.workers import worker_cluster
+from weftline.errors import ExecutionMismatch, UsageError
+from weftline.execute.local_watch import PATIENCE, Watcher, run_watched
+from weftline.plan import Plan
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
+    """A pipeline of two stages that are about equal, by profile."""
+    path = small_model(tmp_path_factory.mktemp("watch") / "small.onnx", layers=24, width=512)
+    cluster = worker_cluster((1.0, 1.0))
+    costs = wl.profile(path, cluster, cache=False, repeats=10)
+    graph = wl.load(path)
+    return wl.plan(graph, cluster, objective="throughput", costs=costs, time_limit=5), path
+
+
+def test_a_device_must_be_late_for_some_rounds() -> None:
+    """Tests patience, and that one slow round is forgiven by the median."""
+    watcher = Watcher()
+    assert not watcher.see({"a": 1.0, "b": 1.0})
+    assert not watcher.see({"a": 1.0, "b": 3.0})
+    assert not watcher.see({"a": 1.0, "b": 1.0})
+    rounds = 0
+    while not (late := watcher.see({"a": 1.0, "b": 2.0})):
+        rounds += 1
+        assert rounds < 10
+    assert rounds >= PATIENCE - 1
+    assert late["b"] == pytest.approx(2.0)
+
+
+def test_a_slow_machine_is_no_slow_device() -> None:
+    """Tests that nothing is asked for where all devices are off by the same factor, or by less than the threshold."""
+    watcher = Watcher()
+    assert not any(watcher.see({"a": 4.0, "b": 4.4}) for _ in range(10))
+    watcher.forget()
+    assert not watcher.see({"a": 1.0, "b": 9.0})
+
+
+@contextmanager
+def others_on(core: int) -> Iterator[None]:
+    """Three programs that want the core, too."""
+    code = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile os.getppid() == {os.getpid()}: pass"
+    started = [subprocess.Popen([sys.executable, "-c", code], start_new_session=False) for _ in range(3)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that binds processes to cores")
+def test_a_slow_device_brings_a_new_plan(planned: tuple[Plan, Path]) -> None:
+    """Tests with programs beside one worker: its stage becomes smaller, no request is lost."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    plan, path = planned
+    with others_on(cores[1]):
+        found = run_watched(plan, model=path, requests=400)
+    found.check(1e-4)
+    assert found.answered == found.requests == sum(entry.requests for entry in found.rounds) == 400
+    assert found.switches
+    first = found.switches[0]
+    assert first.devices["w1"] > first.devices["w0"]
+    assert first.new_ns < first.kept_ns
+    assert first.pause_ns > 0
+    mine = [sum(device == "w1" for device in which.placement.values()) for which in (plan, found.plan)]
+    assert mine[1] < mine[0]
+    assert "new plan" in found.summary()
+    assert found.to_json()["answered"] == 400
+
+
+def test_few_requests_and_what_is_refused(planned: tuple[Plan, Path]) -> None:
+    """Tests a run that is shorter than a round, and a result that does not hold."""
+    plan, path = planned
+    found = run_watched(plan, model=path, requests=3)
+    assert (found.answered, len(found.rounds), found.switches) == (3, 1, ())
+    with pytest.raises(ExecutionMismatch):
+        found.check(-1.0)
+    with pytest.raises(UsageError):
+        run_watched(plan, model=path, requests=0)
+    with pytest.raises(UsageError):
+        run_watched(plan, model=path, runtimes={"nobody": "ort:CPUExecutionProvider"})
