@@ -164,7 +164,9 @@ def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
 
 
 def _measured(plan: Plan, path: Path) -> int:
-    return run_local(plan, model=path, requests=CUT_REQUESTS, baselines=False).measured_ns
+    done = run_local(plan, model=path, requests=CUT_REQUESTS, baselines=False)
+    done.check()
+    return done.measured_ns
 
 
 def _cuts(problem: Problem) -> Iterator[tuple[int, int]]:

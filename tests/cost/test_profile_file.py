@@ -95,6 +95,17 @@ def test_measured_links_come_first() -> None:
     assert table.transfer[0].tolist() == [[0, 1007], [1400, 0]]
 
 
+def test_known_links_stay() -> None:
+    """Tests that a link of a data sheet or a measurement elsewhere is kept, and that no link is added."""
+    profile = _profile(FAST, SLOW, links=(LinkProfile("p", "q", 7, 4 * 10**8), LinkProfile("q", "p", 7, 4 * 10**8)))
+    for origin in ("datasheet", "measured"):
+        known = msgspec.structs.replace(CLUSTER, links=(Link("p", "q", 10**6, 10**6, origin=origin),))
+        table, _ = profiled_costs(_graph(), known, profile, busy=False)
+        row = table.transfer[table.transfer_row[1]]
+        assert row[0, 1] == 10**6 + 400_000
+        assert row[1, 0] < 0
+
+
 def test_kernels_are_not_cut() -> None:
     """Tests that a problem keeps the kernels together, those of all devices joined, unless that is dropped."""
     problem = build_problem(_graph(), CLUSTER, rules=Rules(), costs=_profile(FAST, SLOW))

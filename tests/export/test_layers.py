@@ -73,8 +73,8 @@ def test_llamacpp_in_a_row() -> None:
         "--tensor-split 3,2",
     ]
     begins_on_cpu = gpt(["cpu0", "cpu0", "gpu1", "gpu0"])
-    assert llamacpp_arguments(begins_on_cpu)[0] == "--n-gpu-layers 3"
-    assert llamacpp_arguments(begins_on_cpu)[2:] == ["--device CUDA1,CUDA0", "--tensor-split 1,2"]
+    assert not any("--tensor-split" in word for word in llamacpp_arguments(begins_on_cpu))  # builds differ in the rule
+    assert r"-ot '^blk\.(0|1)\.=CPU'" in llamacpp_arguments(begins_on_cpu)
     assert llamacpp_arguments(gpt(["cpu0"] * 4)) == ["--n-gpu-layers 0"]
     assert llamacpp_arguments(gpt(FOUR))[-1] == "-ot '^(token_embd|position_embd|token_types)=CUDA0'"
     named = llamacpp_arguments(gpt(FOUR, embedding="cpu0"), {"gpu1": "llamacpp:Vulkan1"})

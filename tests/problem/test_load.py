@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from weftline.cluster import Cluster
+from weftline.cluster.workers import worker_cluster
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.graph import Op, Tensor, assemble, graph_to_json
 from weftline.problem import Problem, Rules, asked_rules, build_problem, load_problem, problem_to_json, read_model
@@ -277,3 +278,11 @@ def test_shared_instances(tmp_path: Path) -> None:
         two, _ = load_problem(path, rules={"objective": "throughput", "stages": 2}, without=("memory",))
         accelerators = sum(device.kind == "accelerator" for device in two.devices)
         assert accelerators == 2 or (accelerators == 0 and two.stage_limit == 2)
+
+
+def test_without_memory_keeps_the_speed() -> None:
+    """Tests that dropping limits of memory drops nothing else of a device."""
+    graph = assemble("g", [Op("a", flops=10**6)], [Tensor("x", -1, (0,), 4), Tensor("y", 0, (), 4, output=True)])
+    found = build_problem(graph, worker_cluster((1.0, 0.5)), without=("memory",))
+    assert [device.speed for device in found.devices] == [1.0, 0.5]
+    assert [device.runtime for device in found.devices] == ["ort:CPUExecutionProvider"] * 2

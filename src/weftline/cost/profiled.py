@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from weftline.cluster import Cluster, Device, Link, Rate
+from weftline.cluster import Cluster, Device, Rate
 from weftline.cost.analytic import op_times, transfers
 from weftline.cost.fused import shares
 from weftline.cost.profile_file import DeviceProfile, Profile
@@ -28,11 +28,15 @@ AGAIN = "profile again with: weftline profile MODEL --cluster FILE -o costs.json
 _ORDINARY = Rate(fp32=50 * 10**9, bandwidth=10**10, launch=1000)
 """Shares inside a kernel, for devices of which no rate is known."""
 
+GUESSES = ("", "guess")
+"""Sources of a link that give way to a measured one."""
+
 Groups = tuple[tuple[int, ...], ...]
 
 
 def profiled_costs(graph: Graph, cluster: Cluster, profile: Profile, *, busy: bool) -> tuple[CostTable, Groups]:
-    """The measured times, `busy` (all devices work) or alone; transfers by measured links, else by the cluster's.
+    """The measured times, `busy` (all devices work) or alone; transfers by measured links where the cluster
+    only guesses, else by the cluster's.
 
     The groups of different devices may overlap.
     """
@@ -49,7 +53,8 @@ def profiled_costs(graph: Graph, cluster: Cluster, profile: Profile, *, busy: bo
                 groups.setdefault(tuple(members.tolist()))
     transfer, row = transfers(graph, _with_links(cluster, profile))
     how = "all devices busy" if busy else "one device at a time"
-    links = "links too" if profile.links else "links: the cluster's"
+    guessed = any(link.origin in GUESSES for link in cluster.links)
+    links = "links too" if profile.links and guessed else "links: the cluster's"
     source = f"profiled: {profile.backend} {profile.backend_version} {profile.level}, {how}, {links}"
     source = f"{source}; {profile.note}" if profile.note else source
     return CostTable(np.stack(columns, axis=1), transfer, row, source=source[:2000]), tuple(groups)
@@ -102,17 +107,12 @@ def _split(graph: Graph, device: Device, number: Indices, target: Ints) -> Ints:
 
 
 def _with_links(cluster: Cluster, profile: Profile) -> Cluster:
+    """Measured links in place of guesses. The profile is of one machine: what somebody knows of a network stays."""
     measured = {(link.source, link.target): link for link in profile.links}
     links = [
         msgspec.structs.replace(link, bandwidth=found.bandwidth, latency=found.latency_ns)
-        if (found := measured.get((link.source, link.target))) is not None
+        if link.origin in GUESSES and (found := measured.get((link.source, link.target))) is not None
         else link
         for link in cluster.links
-    ]
-    there = {(link.source, link.target) for link in cluster.links}
-    links += [
-        Link(a, b, new.bandwidth, new.latency_ns)
-        for (a, b), new in measured.items()
-        if (a, b) not in there and a in cluster.index and b in cluster.index
     ]
     return msgspec.structs.replace(cluster, links=tuple(links))

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from weftline.cost.profile_file import DeviceProfile, Profile
-from weftline.errors import UsageError
+from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.execute.local_folder import run_folder
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.profile import LEAST_SECONDS, MOST_SECONDS
 from weftline.execute.profile_job import Measure, Prepare
@@ -58,7 +58,13 @@ def calibrated_plan(
         raise UsageError("only pipelines can be calibrated: ask for --objective throughput")
     tried: dict[tuple[str, ...], tuple[int, Plan, Profile]] = {}
     for number in range(1, rounds + 1):
-        measured = measure_stages(plan, model, profile)
+        try:
+            measured = measure_stages(plan, model, profile)
+        except InputError:
+            raise
+        except WeftlineError as error:  # stages run with random inputs, which not every model bears
+            say(f"the stages cannot be measured, so the plan is not calibrated: {error}")
+            break
         value = measured_period(plan, measured)
         say(f"round {number}: predicted {plan.value_ns / 1e6:.3f} ms, by measured stages {value / 1e6:.3f} ms")
         note = f"calibrated by the measured stages of {number} {'plan' if number == 1 else 'plans'}"
@@ -69,6 +75,8 @@ def calibrated_plan(
         plan = planner(profile, _placement(plan), False)
         if tuple(plan.placement.values()) in tried:
             break
+    if not tried:
+        return plan
     _, best, last = min(tried.values(), key=lambda entry: entry[0])
     if tuple(plan.placement.values()) == tuple(best.placement.values()) and plan is not best:
         return plan  # made from times that were corrected by its own stages
@@ -83,13 +91,13 @@ def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int
     known = {device.id: profile.device(device.id).runtime for device in problem.devices}
     every = ort_devices(problem.devices, known)
     ask = Measure(repeats or profile.repeats, LEAST_SECONDS, MOST_SECONDS, keep=False)
-    with TemporaryDirectory(prefix="weftline-stages-", ignore_cleanup_errors=True) as name:
+    with run_folder() as folder:
         ids = [device.id for device in problem.devices]
-        manifest = split_model(model, problem.graph, parts_of_plan(plan), ids, Path(name))
+        manifest = split_model(model, problem.graph, parts_of_plan(plan), ids, folder)
         used = [segment.device for segment in manifest.segments]
         with Workers(model, {}, {id: every[id] for id in used}) as workers:
             for segment in manifest.segments:
-                workers.prepare(segment.device, Prepare("ALL", kernels=False, model=str(Path(name) / segment.file)))
+                workers.prepare(segment.device, Prepare("ALL", kernels=False, model=str(folder / segment.file)))
             answers = workers.measure_together(used, ask)
     speed = {device.id: device.speed for device in problem.devices}
     return {id: round(median(answer.ns) / speed[id]) for id, answer in answers.items()}

@@ -16,7 +16,6 @@ from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from weftline.errors import ExecutionMismatch, InputError, MissingExtra, UsageError, WeftlineError
 from weftline.execute.feeds import make_feeds
+from weftline.execute.local_folder import run_folder
 from weftline.execute.manifest import Manifest, read_manifest
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.plan_torch_job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
@@ -178,8 +178,7 @@ def _launch(asked: _Asked, job: PlanJob) -> PlanAnswer:
     from weftline.execute.plan_torch_worker import write_started
 
     how = ort_devices(asked.used, asked.runtimes)
-    with TemporaryDirectory(prefix="weftline-run-") as name:
-        folder = Path(name)
+    with run_folder() as folder:
         feeds = make_feeds(asked.split(job.model, folder), asked.inputs, asked.seed)
         started = Started(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
         write_started(folder, started, feeds)
@@ -220,22 +219,22 @@ def _folder(asked: _Asked, job: PlanJob, store: Any, first: bool, stack: ExitSta
     store.set_timeout(timedelta(seconds=job.timeout))
     if not first:
         try:
-            found, folder = bytes(store.get("folder")).decode().split(" ", 1)
+            found, told = bytes(store.get("folder")).decode().split(" ", 1)
         except RuntimeError as error:
             raise WeftlineError(
                 f"the first process of this host did not split the model in {job.timeout:g} s"
             ) from error
         if found == "error":
-            raise InputError(folder)
-        return Path(folder)
+            raise InputError(told)
+        return Path(told)
     try:
-        folder = stack.enter_context(TemporaryDirectory(prefix="weftline-run-"))
-        asked.split(job.model, Path(folder))
+        folder = stack.enter_context(run_folder())
+        asked.split(job.model, folder)
     except Exception as error:
         store.set("folder", f"error {str(error)[:2000]}")
         raise
     store.set("folder", f"made {folder}")
-    return Path(folder)
+    return folder
 
 
 def _digest(plan: Plan, model: str, inputs: Mapping[str, NDArray[Any]] | None, options: tuple[int, int, bool]) -> str:

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from weftline.execute.ort_devices import OrtDevice
 
 __all__ = ["cache_folder", "cached"]
 
+MOST_STOLEN, MOST_SPREAD = 0.1, 0.2
+"""A profile with more is not kept: it tells of other programs."""
 FORM = 1
 """Counts up when what is measured changes."""
 
@@ -46,15 +47,17 @@ def cached(
 ) -> Profile:
     """The profile of the cache, or a new one, which is kept if the folder can be written."""
     path = cache_folder() / f"{_key(sha256, cluster, devices, settings)}.json"
-    if path.is_file():
-        try:
-            profile = load_profile(path)
-            if profile.model_sha256 == sha256:
-                tell(f"measured before, at {profile.made}; --no-cache measures again")
-                return profile
-        except InputError:
-            pass  # damaged: measured again and written anew
+    try:
+        profile = load_profile(path) if path.is_file() else None
+    except (OSError, InputError):
+        profile = None  # damaged or not readable: measured again and written anew
+    if profile is not None and profile.model_sha256 == sha256:
+        tell(f"measured before, at {profile.made}; --no-cache measures again")
+        return profile
     profile = measure()
+    if any(device.stolen > MOST_STOLEN or device.spread > MOST_SPREAD for device in profile.devices):
+        tell("the machine was busy: the profile is not kept")
+        return profile
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_profile(profile, path)
@@ -64,15 +67,26 @@ def cached(
 
 
 def _key(sha256: str, cluster: Cluster, devices: Mapping[str, OrtDevice], settings: Mapping[str, Any]) -> str:
+    import onnxruntime
+
     links = sorted((link.source, link.target) for link in cluster.links)
     about = {
         "form": FORM,
         "weftline": __version__,
-        "onnxruntime": version("onnxruntime"),
-        "machine": [platform.node(), platform.machine(), os.cpu_count()],
+        "onnxruntime": onnxruntime.__version__,
+        "machine": [platform.node(), platform.machine(), os.cpu_count(), _cpu()],
         "model": sha256,
         "devices": [[d.id, d.speed, msgspec.to_builtins(devices[d.id])] for d in cluster.devices],
         "links": links,
         **settings,
     }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _cpu() -> str:
+    """The processor's name, where the system says it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")), "")

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from weftline.errors import InputError, WeftlineError
+from weftline.errors import InputError, MissingExtra, WeftlineError
 from weftline.execute.sweep_questions import Objective, Question
 from weftline.plan import Plan, make_plan
 
@@ -65,7 +65,9 @@ def answer(question: Question) -> tuple[Row, bytes]:
     try:
         plan = _plan(question)
     except WeftlineError as error:
-        return failed(question, type(error).__name__, str(error), error.exit_code), b""
+        # What is missing here may be there another time: such a row is tried again.
+        again = isinstance(error, MissingExtra) or isinstance(error.__cause__, OSError | MemoryError)
+        return failed(question, type(error).__name__, str(error), 1 if again else error.exit_code), b""
     except Exception as error:  # one defect does not end the sweep; it stands in the table
         return failed(question, type(error).__name__, str(error), 1), b""
     about = msgspec.structs.asdict(_about(question))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -78,6 +79,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """A hash of the content: 32 hexadecimal digits."""
         content = (
+            versions(),
             self.model_sha256,
             self.cluster_sha256,
             self.objective,
@@ -90,6 +92,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             [self.wrong, self.model, self.cluster] if self.wrong else None,
         )
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32]
+
+
+@cache
+def versions() -> tuple[str, str]:
+    """Of weftline and its solver: what another version found does not count as finished."""
+    from importlib.metadata import version
+
+    from weftline import __version__
+
+    return __version__, version("ortools")
 
 
 class _Model(NamedTuple):

@@ -80,7 +80,7 @@ def _start(module: str, folder: Path, ranks: range, world: int) -> subprocess.Po
     environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     if sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = [sys.executable, "-m", module, str(folder), str(world)]
+    command = [sys.executable, "-P", "-m", module, str(folder), str(world)]
     with (folder / f"said-{ranks[0]}.txt").open("wb") as said:
         return subprocess.Popen(
             [*command, ",".join(map(str, ranks)), str(os.getpid())],

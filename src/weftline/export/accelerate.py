@@ -3,7 +3,7 @@
 In: a plan whose ops carry blocks; modules are the blocks that hold weights. Out: `device_map.json`, in which every
 module is covered by one entry. Devices are "cpu" or the number of a GPU: that of its runtime (`torch:cuda:1`,
 `ort:CUDAExecutionProvider:1`), else its place among the devices that are no CPUs. Simplified: ops without weights run
-where accelerate's hooks bring their inputs; a block is moved whole.
+where accelerate's hooks bring their inputs; a block is moved whole; names are not compared with a torch model.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def accelerate_map(plan: Plan, runtimes: Mapping[str, str] | None = None) -> dic
         raise UsageError(f"{TARGET} places weights, and this model has none")
     modules: dict[str, str] = {}
     for i, op in enumerate(graph.ops):
-        name = op.block.replace("/", ".")
+        name = _module(op.block)
         if i in weighted and not name:
             raise UsageError(f"{TARGET} needs names of modules; op {op.name[:80]!r} has weights and no block")
         if i in weighted:
             modules.setdefault(name, devices[i].id)
     for op, device in zip(graph.ops, devices, strict=True):
-        name = op.block.replace("/", ".")
+        name = _module(op.block)
         if modules.get(name, device.id) != device.id:
             used = format_names(sorted({device.id, modules[name]}))
             raise UsageError(f"{TARGET} cannot cut inside block {name[:80]!r}, which the plan has on {used} ({HINT})")
@@ -52,6 +52,13 @@ def accelerate_map(plan: Plan, runtimes: Mapping[str, str] | None = None) -> dic
     found = {name: numbers[device] for name, device in _without_children(modules).items()}
     check_device_map(found, modules)
     return found
+
+
+def _module(block: str) -> str:
+    """The module of a block; exporters repeat the path of a list in its members: layers/layers.3 is layers.3."""
+    parts = block.split("/")
+    kept = [part for part, after in zip(parts, [*parts[1:], ""], strict=True) if not after.startswith(f"{part}.")]
+    return ".".join(kept)
 
 
 def check_device_map(device_map: Mapping[str, object], modules: Collection[str]) -> None:

@@ -3,7 +3,8 @@
 In: a plan that keeps layers whole. Out: `llamacpp.args`. Where CPU layers come first and each GPU has layers in a row:
 --n-gpu-layers, --device and --tensor-split, checked by llama.cpp's own rule; the output layer counts as one more layer.
 Otherwise -ot, a pattern for the weights of every layer. The embedding stays on the CPU unless -ot moves it. Devices are
-called CPU, CUDA0, CUDA1 ... in the order of the cluster, or as --runtime says: gpu0=llamacpp:Vulkan1. Simplified: -ot
+called CPU, CUDA0, CUDA1 ... by the number of their runtime or in the order of the cluster, or as --runtime says:
+gpu0=llamacpp:Vulkan1. Simplified: -ot
 moves weights; the KV cache stays where the layers would be without it.
 """
 
@@ -27,6 +28,7 @@ __all__ = ["PLAN_EXPORTER", "layer_devices", "llamacpp_arguments"]
 TARGET = "llamacpp"
 CPU = "CPU"
 _RUNTIME = re.compile(r"llamacpp:([A-Za-z]{1,16}\d{0,3})")
+_CUDA = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
 EMBEDDING, HEAD = r"^(token_embd|position_embd|token_types)", r"^(output|cls)"
 
 
@@ -61,6 +63,8 @@ def _tensor_split(at: Sequence[str]) -> list[str] | None:
     devices = list(dict.fromkeys(at[on_cpu:]))
     if not devices:
         return ["--n-gpu-layers 0"]
+    if on_cpu:
+        return None  # builds of llama.cpp differ in whether the output layer counts among those that stay
     counts = [at[on_cpu:].count(device) for device in devices]
     offloaded = len(at) - on_cpu
     if CPU in devices or layer_devices(len(at) - 1, offloaded, devices, counts) != list(at):
@@ -94,7 +98,9 @@ def _names(devices: Sequence[Device], runtimes: Mapping[str, str]) -> dict[str, 
         match = _RUNTIME.fullmatch(given)
         if given and match is None:
             raise UsageError(f"the runtime {given[:60]!r} is not like llamacpp:CUDA0 or llamacpp:CPU")
-        found[device.id] = match[1] if match else CPU if device.kind == "cpu" else f"CUDA{gpus.index(device.id)}"
+        own = _CUDA.fullmatch(device.runtime)
+        number = gpus.index(device.id) if own is None and device.id in gpus else int((own and own[1]) or 0)
+        found[device.id] = match[1] if match else CPU if device.kind == "cpu" else f"CUDA{number}"
     named = [name for name in found.values() if name != CPU]
     if len(named) != len(set(named)):
         raise UsageError("two devices have the same name for llama.cpp; say --runtime for each of them")

@@ -1,9 +1,10 @@
 """Run a model by ONNX Runtime with every node where a plan has it. This file needs onnx and onnxruntime >= 1.31 alone.
 
 In: a model file and placement.json: {name of a node's first output: execution provider}. Out: an `InferenceSession`
-whose nodes carry annotations, checked by what ONNX Runtime itself reports. A provider that is not there, a node that
-the file does not name or that was put elsewhere is an error: there is no silent fallback. Weights that stand beside the
-model as external data stay where they are. Nodes that ONNX Runtime makes out of others must be on a planned provider.
+whose nodes carry annotations, checked by what ONNX Runtime itself reports. A provider that is not there, a name that no
+node makes, or a node that was put elsewhere is an error: there is no silent fallback. Nodes that the file does not name
+(constants, and what ONNX Runtime makes out of others) must be on a planned provider. Weights that stand beside the
+model as external data stay where they are.
 
     python load_ort.py model.onnx placement.json providers.json     # checks
     from load_ort import load
@@ -59,7 +60,11 @@ def annotate(model: Any, placement: Mapping[str, str]) -> str:
     """Label the nodes of an onnx model in place -> the setting that sends labels to providers."""
     labels = {name: _LABEL.format(number) for number, name in enumerate(sorted(set(placement.values())))}
     left = dict(placement)
-    for node in model.graph.node:
+    taken: set[str] = set()
+    for number, node in enumerate(model.graph.node):
+        if not node.name or node.name in taken:  # ONNX Runtime reports nodes by name
+            node.name = f"weftline-node-{number}"
+        taken.add(node.name)
         provider = left.pop(_output(node), None)
         for entry in [entry for entry in node.metadata_props if entry.key == _KEY]:
             node.metadata_props.remove(entry)

@@ -70,7 +70,7 @@ def solve_in_process(
 ) -> MilpAnswer:
     """The same in a process of its own, which ends when `stop` says so, or with an exception here (Ctrl-C)."""
     until = None if seconds is None else time() + seconds  # the process needs a second before it can begin
-    words = [sys.executable, "-m", "weftline.place.milp_worker", json.dumps([until, nodes, seed])]
+    words = [sys.executable, "-P", "-m", "weftline.place.milp_worker", json.dumps([until, nodes, seed])]
     nothing = MilpAnswer("unknown", float("-inf"), {})
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:

@@ -182,9 +182,7 @@ def _without(problem: Problem, without: Collection[str]) -> Problem:
 
 
 def _unlimited(device: Device) -> Device:
-    return Device(
-        id=device.id, kind=device.kind, memory=None, rate=device.rate, runtime=device.runtime, host=device.host
-    )
+    return msgspec.structs.replace(device, memory=None, reserve=0, memory_source="")
 
 
 def _keep_devices(problem: Problem, keep: list[int]) -> Problem:
