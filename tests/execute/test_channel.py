@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -39,6 +40,26 @@ def test_tokens_wait_for_their_wire() -> None:
     assert [there.take(3, FREE), there.take(3, FILLED), there.has(3, FILLED)] == [False, True, True]
     there.wait(3, FILLED)
     assert not there.take(3, FILLED)
+
+
+def test_two_full_pipes_do_not_stop_each_other() -> None:
+    """Tests that both ends send more tokens than a pipe holds before either takes one."""
+    here, there = _lines()
+    count = 60_000
+    threads = [threading.Thread(target=_send_many, args=(line, count), daemon=True) for line in (here, there)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def _send_many(line: Line, count: int) -> None:
+    for wire in range(count):
+        line.post(wire, FILLED)
+    line.flush()
+    for wire in range(count):
+        line.wait(wire, FILLED)
 
 
 def test_many_tokens_at_once() -> None:

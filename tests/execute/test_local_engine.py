@@ -193,3 +193,10 @@ def test_a_thousand_requests_take_no_more_memory(model: Path) -> None:
         assert psutil.Process().memory_info().rss - here < 4 * 2**20
     for before, after in zip(first.answers, last.answers, strict=True):
         assert after.rss - before.rss < 4 * 2**20
+
+
+def test_time_between_runs_is_no_hang(model: Path) -> None:
+    """Tests that an engine that nobody asked anything for longer than its timeout is not called dead."""
+    with engine(model, stages(2), timeout=1.0) as running:
+        running._heard -= 100.0
+        assert len(running.run([3], feeds())[0].done_ns) == 3

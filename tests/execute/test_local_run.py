@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from tests.execute.local_samples import RUNTIME, expected, feeds, small_model
 
 from weftline.cluster import Cluster, Device, Link, Rate
-from weftline.errors import ExecutionMismatch, InputError, UsageError
-from weftline.execute import local_run
+from weftline.errors import ExecutionMismatch, InputError, UsageError, WeftlineError
+from weftline.execute import local_start
 from weftline.execute.local_folder import PREFIX, run_folder, sweep
 from weftline.execute.local_placed import misplaced
 from weftline.execute.local_result import LocalResult
@@ -102,7 +104,7 @@ def test_given_inputs(model: Path) -> None:
 )
 def test_wrong_inputs(model: Path, change: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that inputs are refused before any worker starts."""
-    monkeypatch.setattr(local_run, "Engine", None)
+    monkeypatch.setattr(local_start, "Engine", None)
     feed = feeds(1)[0]
     change(feed)
     with pytest.raises(InputError, match=says):
@@ -157,3 +159,44 @@ def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.Mon
         assert (mine / "file").exists()
     assert not mine.exists()
     assert tmp_path.exists()
+
+
+def test_no_silent_fallback(model: Path) -> None:
+    """Tests that a provider that runs no op here is an error, not a run on the CPU under its name."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has no provider that runs nothing")
+    plan = make(model, "throughput", "even-split")
+    with pytest.raises(WeftlineError, match="d1"):
+        run_local(plan, model=model, runtimes={"d1": "ort:AzureExecutionProvider"}, requests=1)
+
+
+def test_many_lengths(tmp_path: Path) -> None:
+    """Tests a long list that ONNX Runtime must read when it makes a session."""
+    count = 200
+    names = [f"part{i}" for i in range(count)]
+    lengths = numpy_helper.from_array(np.ones(count, np.int64), "lengths")
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"], name="tanh"),
+        helper.make_node("Split", ["t", "lengths"], names, name="split", axis=0),
+        helper.make_node("Concat", names[::-1], ["y"], name="concat", axis=0),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [count]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "lengths", values[:1], values[1:], [lengths])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "m.onnx")
+    found = run_local(make(tmp_path / "m.onnx", "throughput", "even-split"), model=tmp_path / "m.onnx", requests=3)
+    found.check(1e-6)
+
+
+def test_a_linked_model_has_its_weights_beside_the_link(model: Path, tmp_path: Path) -> None:
+    """Tests that all parts of a run look for weights in the same folder."""
+    (tmp_path / "real").mkdir()
+    onnx.save(
+        onnx.load(model), tmp_path / "real" / "m.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "m.onnx").symlink_to(tmp_path / "real" / "m.onnx")
+    (tmp_path / "real" / "w").rename(tmp_path / "link" / "w")
+    path = tmp_path / "link" / "m.onnx"
+    run_local(make(path, "throughput", "even-split"), model=path, requests=3).check(1e-5)

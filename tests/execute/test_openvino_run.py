@@ -321,4 +321,5 @@ def test_difference() -> None:
     assert difference([holed], [one]) == math.inf
     assert difference([np.array([True])], [np.array([False])]) == math.inf
     assert difference([np.zeros(3, np.float32)], [np.zeros(3, np.float32)]) == 0
-    assert difference([np.array([3])], [np.array([2])]) == pytest.approx(0.5)
+    assert difference([np.array([50257])], [np.array([50256])]) == math.inf
+    assert difference([np.array([2**60 + 1])], [np.array([2**60])]) == math.inf

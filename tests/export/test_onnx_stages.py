@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from tests.execute.split_samples import check_equal, run_segments, run_whole
 
@@ -70,6 +71,28 @@ def test_the_example_runs_it(model: Path, tmp_path: Path) -> None:
     for name, array in expected.items():
         shown = next(line for line in done.stdout.splitlines() if line.startswith(f"{name}: "))
         assert float(shown.rsplit(" ", 1)[1]) == pytest.approx(float(array.mean()), rel=1e-3, abs=1e-5)
+
+
+def test_a_second_export_leaves_nothing_of_the_first(model: Path, tmp_path: Path) -> None:
+    """Tests that a folder holds one export, not parts of two."""
+    write = plan_exporters()["onnx-stages"].write
+    write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
+    (tmp_path / "segment_99.onnx").write_bytes(b"old")
+    (tmp_path / "mine.txt").write_text("kept", encoding="utf-8")
+    files = write(plan_for(model, "throughput"), tmp_path, ExportOptions(model=model))
+    assert sorted([*files, tmp_path / "mine.txt"]) == sorted(tmp_path.iterdir())
+
+
+def test_own_weights_are_not_overwritten(model: Path, tmp_path: Path) -> None:
+    """Tests a model whose weights have the name that the export would use, in the folder it would use."""
+    out = tmp_path / "out"
+    out.mkdir()
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.load(model), path, save_as_external_data=True, location="out/weights.bin", size_threshold=0)
+    before = (out / "weights.bin").read_bytes()
+    with pytest.raises(InputError, match="would be overwritten"):
+        plan_exporters()["onnx-stages"].write(plan_for(path, "throughput"), out, ExportOptions(model=path))
+    assert (out / "weights.bin").read_bytes() == before
 
 
 def test_what_is_refused(model: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import tempfile
 from array import array
 from collections import Counter
@@ -66,6 +67,7 @@ class Line:
 
     def __init__(self, reading: int, writing: int) -> None:
         self.reading, self._writing = reading, writing
+        os.set_blocking(writing, False)
         self._arrived: Counter[int] = Counter()
         self._post: list[int] = []
 
@@ -77,10 +79,20 @@ class Line:
         """Send what was posted."""
         for start in range(0, len(self._post), AT_ONCE):
             try:
+                self._room()
                 os.write(self._writing, array(TOKEN, self._post[start : start + AT_ONCE]))
             except BrokenPipeError:
                 raise PeerGone("the peer has left") from None
         self._post.clear()
+
+    def _room(self) -> None:
+        """Wait until a write cannot block; what arrives meanwhile is read, so two full pipes do not stop each other."""
+        while True:
+            readable, writable, _ = select.select([self.reading], [self._writing], [])
+            if writable:
+                return
+            if readable:
+                self.pump()
 
     def wait(self, wire: int, kind: int) -> None:
         """Take one token, wait for it if it is not there yet."""

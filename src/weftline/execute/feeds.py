@@ -17,21 +17,26 @@ from weftline.execute.difference import random_values
 from weftline.execute.local_layout import stored_type
 from weftline.execute.manifest import INPUT, Manifest, Wire
 
-__all__ = ["VARIANTS", "as_numbers", "make_feeds"]
+__all__ = ["as_numbers", "make_feeds"]
 
-VARIANTS = 3
-"""Random feeds."""
+PRIMES = (5, 7, 11, 13, 17, 23, 31, 61, 127, 257, 521, 1031)
+"""Numbers of random feeds: no ring has a multiple of it as its number of slots, so a lap too early shows."""
 
 
 def make_feeds(
     manifest: Manifest, given: Mapping[str, NDArray[Any]] | None, seed: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """What is given, or `VARIANTS` of random values."""
+    """What is given, or several of random values, more than there are slots in a ring."""
     wires = [wire for wire in manifest.tensors if wire.source == INPUT]
     if given is not None:
         return [_given(wires, given)]
     dice = np.random.default_rng(seed)
-    return [{wire.name: _random(wire, dice) for wire in wires} for _ in range(VARIANTS)]
+    devices = len({segment.device for segment in manifest.segments})
+    count = next((prime for prime in PRIMES if prime > devices + 1), PRIMES[-1])
+    try:
+        return [{wire.name: _random(wire, dice) for wire in wires} for _ in range(count)]
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"the inputs are too large for this machine: {error}") from error
 
 
 def as_numbers(values: NDArray[Any], dtype: str) -> NDArray[Any]:

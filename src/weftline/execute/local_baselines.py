@@ -41,7 +41,8 @@ class Baselines:
         timeout: float,
         requests: int,
     ) -> None:
-        self._model, self._manifest, self._seats, self._feeds = model.resolve(), manifest, seats, feeds
+        model = model.parent.resolve() / model.name  # weights lie beside this name, even if it is a link
+        self._model, self._manifest, self._seats, self._feeds = model, manifest, seats, feeds
         self._pipelined, self._timeout, self._requests = plan.objective == "throughput", timeout, requests
         self.found: dict[str, int] = {}
 

@@ -88,6 +88,7 @@ class Engine:
     ) -> list[LanePass]:
         """Run `counts[lane]` requests on each lane, all lanes at the same time."""
         self._answers.clear()
+        self._heard = time.monotonic()
         for number, (lane, workers) in enumerate(zip(self._lanes, self._workers, strict=True)):
             lane.begin(counts[number], feeds, keep[number] if keep else frozenset())
             for worker in workers:

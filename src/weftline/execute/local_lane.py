@@ -1,8 +1,8 @@
 """One chain of workers, seen from the process that feeds it: requests go in, outputs come out.
 
 In: a `Layout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked for.
-Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. Simplified: no wire waits
-for another request than its own, so a lane never deadlocks.
+Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire
+waits only for its own or an earlier request, so a lane never deadlocks.
 """
 
 from __future__ import annotations

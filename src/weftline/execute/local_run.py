@@ -107,7 +107,7 @@ def _result(
         compared=counts[1] + min(counts),
         misplaced=ready.wrong,
         baselines=baselines,
-        notes=_notes(seats),
+        notes=_notes(ready),
     )
 
 
@@ -131,7 +131,11 @@ def _device(plan: Plan, layout: Layout, seats: Mapping[str, Seat], timed: LanePa
     )
 
 
-def _notes(seats: Mapping[str, Seat]) -> tuple[str, ...]:
-    cores = [core for seat in seats.values() for core in seat.runtime.cores]
-    shared = len(cores) > len(set(cores))
-    return ("some devices share a core, so they take time from each other",) if shared else ()
+def _notes(ready: Started) -> tuple[str, ...]:
+    cores = [core for seat in ready.seats.values() for core in seat.runtime.cores]
+    notes = []
+    if len(cores) > len(set(cores)):
+        notes.append("some devices share a core, so they take time from each other")
+    if ready.layout.pipelined and any(len(numbers) > 1 for numbers in ready.layout.segments):
+        notes.append("a device runs several segments of the pipeline, request by request: requests overlap less")
+    return tuple(notes)

@@ -88,8 +88,8 @@ def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[Started]:
         asked.tell("splitting the model")
         ids = [device.id for device in problem.devices]
         manifest = split_model(asked.model, problem.graph, parts_of_plan(plan), ids, folder, in_place=True)
-        feeds = make_feeds(manifest, asked.inputs, asked.seed)
         layout = lay_out(manifest, str(folder), pipelined=plan.objective == "throughput")
+        feeds = make_feeds(manifest, asked.inputs, asked.seed)
         wrong = misplaced(plan, problem, manifest, folder)
         asked.tell("starting the workers")
         with Engine([(layout, seats)], timeout=asked.timeout) as engine:

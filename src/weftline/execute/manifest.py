@@ -108,7 +108,12 @@ def _wrong(manifest: Manifest) -> str:
 def _segment_fault(segment: Segment, place: int, wires: Mapping[str, Wire]) -> str:
     if segment.number != place:
         return f"segment {segment.number} stands at place {place}"
-    if not segment.file or segment.file != Path(segment.file).name or set(segment.file) & {"\\", "\0"}:
+    if (
+        not segment.file
+        or segment.file != Path(segment.file).name
+        or set(segment.file) & {"\\", "\0"}
+        or segment.file == ".."
+    ):
         return f"file {segment.file[:80]!r} of segment {place} is not the name of a file beside the manifest"
     for name in segment.inputs:
         if name not in wires or place not in wires[name].targets or wires[name].source >= place:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
 from weftline.execute.manifest import Manifest
-from weftline.execute.ort_devices import OrtDevice
+from weftline.execute.ort_devices import CPU, OrtDevice
 from weftline.execute.segment_session import open_session
 
 __all__ = ["SegmentRun", "bind_cores", "open_segment", "open_segments", "stretch"]
@@ -53,7 +53,10 @@ def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) 
     if how.provider not in there:
         hint = f"it has {', '.join(there)}"
         raise InputError(f"{how.provider} is not part of the installed onnxruntime", hint=hint)
-    session = open_session(folder, manifest, number, _options(how.threads), [(how.provider, how.options)])
+    options = _options(how.threads)
+    if how.provider != CPU:  # an op that the provider cannot run is an error, not one for the CPU
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = open_session(folder, manifest, number, options, [(how.provider, how.options)])
     if session.get_providers()[0] != how.provider:
         raise InputError(f"{how.provider} did not start; ONNX Runtime would use {session.get_providers()[0]}")
     session.disable_fallback()

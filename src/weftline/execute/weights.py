@@ -25,6 +25,9 @@ __all__ = ["WEIGHTS", "WeightStore", "open_weights"]
 WEIGHTS = "weights.bin"
 INLINE_BYTES = 1024
 """Smaller weights stay in the segments: shapes and axes must be there when a session is made."""
+INLINE_LIST_BYTES = 2**20
+"""Lists of whole numbers up to this size stay, too: they may be lengths, sizes or axes."""
+_WHOLE = (6, 7)  # TensorProto.INT32, INT64
 PAGE, ALIGNMENT, CHUNK = 4096, 64, 8 * 2**20
 _TYPED = {"float_data": ("<f4", 1), "int64_data": ("<i8", 7), "double_data": ("<f8", 11), "int32_data": ("<i4", 6)}
 """Field of a TensorProto -> its element, where the field holds nothing else than such elements of type `n`."""
@@ -109,7 +112,7 @@ class WeightStore:
         if tensor.data_location == tensor.EXTERNAL:
             made.CopyFrom(tensor)
             self.relocate(made)
-        elif self.in_place or (data := _bytes_of(tensor)) is None or len(data) < INLINE_BYTES:
+        elif self.in_place or (data := _bytes_of(tensor)) is None or len(data) < _inline(tensor):
             made.CopyFrom(tensor)
         else:
             made.data_type = tensor.data_type
@@ -124,9 +127,14 @@ class WeightStore:
         location, where = entries.get("location", ""), f"tensor {str(tensor.name)[:80]!r}"
         try:
             offset = int(entries.get("offset", "0"))
-            length = int(entries.get("length", tensor_type(str(tensor.name), tensor.data_type, tensor.dims).bytes))
+            length = tensor_type(str(tensor.name), tensor.data_type, tensor.dims).bytes
+            if int(entries.get("length", length)) < length:
+                raise InputError(f"its shape needs {length} bytes, its external data has fewer", where=where)
         except ValueError:
             raise InputError("its external data has an offset or length that is no number", where=where) from None
+        if not self.in_place and (self.source / location).resolve() == (self.target / WEIGHTS).resolve():
+            hint = "name another folder"
+            raise InputError(f"its weights, {location[:200]!r}, would be overwritten", where=where, hint=hint)
         key = (location, offset, length)
         if key not in self._kept:
             with open_weights(self.source, location) as descriptor:
@@ -197,6 +205,11 @@ def _bytes_of(tensor: Any) -> bytes | None:
         if len(getattr(tensor, field)) and tensor.data_type == data_type:
             return np.array(getattr(tensor, field), element).tobytes()
     return None
+
+
+def _inline(tensor: Any) -> int:
+    """Bytes below which a tensor stays in the segments."""
+    return INLINE_LIST_BYTES if len(tensor.dims) <= 1 and tensor.data_type in _WHOLE else INLINE_BYTES
 
 
 def _unwritable(folder: Path, error: OSError) -> InputError:

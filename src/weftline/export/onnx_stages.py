@@ -31,10 +31,21 @@ def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     check_planned_model(plan, options.model)
     problem = plan.load_problem()
     devices = [device.id for device in problem.devices]
+    weights, before = folder / WEIGHTS, {path: path.stat().st_ino for path in _old(folder)}
+    (folder / MANIFEST).unlink(missing_ok=True)  # whatever happens now, nobody takes old and new files for one export
     manifest = split_model(options.model, problem.graph, parts_of_plan(plan), devices, folder)
+    for path in _old(folder):
+        if path.stat().st_ino == before.get(path):
+            path.unlink()
     files = [folder / MANIFEST, *(folder / segment.file for segment in manifest.segments)]
-    weights = folder / WEIGHTS
     return [*files, weights] if weights.exists() else files
+
+
+def _old(folder: Path) -> list[Path]:
+    """Files of an export, if this folder had one."""
+    if not (folder / MANIFEST).is_file():
+        return []
+    return [path for path in (*folder.glob("segment_*.onnx"), folder / WEIGHTS) if path.is_file()]
 
 
 PLAN_EXPORTER = PlanExporter("onnx-stages", "one ONNX file per segment, with a manifest of what goes where", _export)

@@ -20,13 +20,17 @@ __all__ = ["MAX_ELEMENTS", "can_evaluate", "constant_value", "stored_value", "va
 MAX_ELEMENTS = 128
 """No tensor with more elements is evaluated: shapes are short."""
 
+MAX_STORED = 4096
+"""Nor is a longer list of whole numbers read: lengths of a Split may be many."""
+
 _TENSOR_EXTERNAL = 1
 _ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, AttributeError, MemoryError)
 
 
 def stored_value(tensor: Any, kind: TensorType) -> Array | None:
     """The value of a stored tensor if it is small and in the model file itself."""
-    if kind.elements > MAX_ELEMENTS or not hasattr(tensor, "data_location"):
+    most = MAX_STORED if kind.dtype == "int64" and len(kind.shape) == 1 else MAX_ELEMENTS
+    if kind.elements > most or not hasattr(tensor, "data_location"):
         return None
     if tensor.data_location == _TENSOR_EXTERNAL or tensor.external_data:
         return None
