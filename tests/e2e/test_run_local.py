@@ -85,11 +85,17 @@ def test_what_goes_wrong(folder: Path, words: tuple[str, ...], code: int, says: 
     assert "Traceback" not in done.stderr
 
 
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # nohup has it ignored
+    "from weftline.cli import main; main()"
+)
+
+
 def test_interrupted(folder: Path, tmp_path: Path) -> None:
     """Tests that Ctrl-C ends a run and its workers at once, says so, and leaves no file."""
     words = ("run", "plan.json", "--model", "small.onnx", "--requests", "1000000")
     with subprocess.Popen(
-        [sys.executable, "-m", "weftline", *words],
+        [sys.executable, "-c", INTERRUPTIBLE, *words],
         cwd=folder,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
@@ -107,7 +113,11 @@ def test_interrupted(folder: Path, tmp_path: Path) -> None:
         except BaseException:
             process.kill()
             raise
-        _, err = process.communicate(timeout=60)
+        try:
+            _, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,7 @@ def feeds(count: int = 3, width: int = WIDTH) -> list[Feed]:
 
 def forever(path: str) -> None:
     """Print the numbers of the workers, then run until someone ends it: for tests that do."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has it ignored
     with engine(Path(path), stages(2)) as running:
         sys.stdout.write(" ".join(map(str, running.pids)) + "\n")
         sys.stdout.flush()

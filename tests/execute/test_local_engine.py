@@ -148,7 +148,11 @@ def kill_and_look(model: Path, victims: Sequence[str], number: int = signal.SIGK
         assert len(pids) == 2
         for victim in victims:
             os.kill(parent.pid if victim == "parent" else pids[int(victim)], number)
-        code = parent.wait(timeout=60)
+        try:
+            code = parent.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            parent.kill()
+            raise
         deadline = time.monotonic() + 30
         while any(_alive(pid) for pid in pids):
             assert time.monotonic() < deadline, f"{[pid for pid in pids if _alive(pid)]} of {pids} still run"

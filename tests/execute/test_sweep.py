@@ -89,17 +89,22 @@ def test_nothing_is_done_twice(whole: Path) -> None:
 
 def test_stopped_and_killed(whole: Path, tmp_path: Path) -> None:
     """Tests that Ctrl-C and SIGKILL leave no worker, and that the next sweep goes on to the same plans."""
-    command = [sys.executable, "-c", "from weftline.cli import main; main()", "sweep", *WORDS]
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # nohup has it ignored
+    command = [sys.executable, "-c", f"{code}from weftline.cli import main; main()", "sweep", *WORDS]
     folder, kept = tmp_path / "out", 0
-    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while len(lines(folder)) < kept + 2:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
-        out, _ = process.communicate()
-        assert process.returncode == code
+        try:
+            out, _ = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        assert process.returncode == expected
         assert (b"the same call goes on" in out) == (number == signal.SIGINT)
         assert not psutil.wait_procs(children, timeout=60)[1]
         found = [row["key"] for row in lines(folder)]
