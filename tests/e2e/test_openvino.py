@@ -93,7 +93,7 @@ def test_interrupting_a_measured_plan(planned: Path) -> None:
     ("words", "code", "says"),
     [
         (("run", "plan.json", "--model", "resnet50.xml"), 3, "--runtime"),
-        (("run", "plan.json", "--model", "resnet50.xml", "--engine", "torch"), 2, "engine local or engine openvino"),
+        (("run", "plan.json", "--model", "resnet50.xml", "--engine", "weftline"), 2, "local, torch or openvino"),
         (("run", "plan.json", "--model", "none.xml", *HERE), 3, "none.xml"),
         (("export", "plan.json", "--to", "torch-csv", "-o", "out"), 2, "not for a plan"),
         (("export", "plan.json", "--to", "nowhere", "-o", "out"), 2, "unknown target"),

@@ -70,7 +70,7 @@ def test_run(folder: Path) -> None:
     ("words", "code", "says"),
     [
         (("--tolerance", "0", "--seed", "1", "--no-baselines"), 0, ""),
-        (("--engine", "torch"), 2, "engine local or engine openvino"),
+        (("--engine", "weftline"), 2, "local, torch or openvino"),
         (("--runtime", "a=ort:RocketExecutionProvider:0"), 3, "RocketExecutionProvider"),
         (("--runtime", "a=ort:CPUExecutionProvider:4000"), 3, "core 4000"),
         (("--inputs", "plan.json"), 3, "plan.json"),

@@ -22,6 +22,7 @@ from weftline.cost import Profile
 from weftline.cost.profile_file import profile_to_json
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.execute import profile as profiling
+from weftline.execute import profile_cache
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.profile import profile_model
 from weftline.execute.profile_kernels import RunNode, kernel_groups
@@ -74,8 +75,19 @@ def test_every_op_once(name: str, tmp_path: Path) -> None:
     assert len(profile.devices[0].kernels) < len(read_file(model).graph.ops)
 
 
-def test_two_devices_and_the_cache(tmp_path: Path) -> None:
+def test_a_disturbed_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that what other programs spoilt is measured again the next time."""
+    monkeypatch.setattr(profile_cache, "MOST_SPREAD", -1.0)
+    said: list[str] = []
+    profile_model(_model("bert", tmp_path), TWO, repeats=3, tell=said.append)
+    assert "is not kept" in said[-1]
+    assert not list((tmp_path / "cache").rglob("*.json"))
+
+
+def test_two_devices_and_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests alone and busy times, that half the speed is twice the time, and that the cache gives the same bytes."""
+    monkeypatch.setattr(profile_cache, "MOST_SPREAD", 1e9)  # a busy machine measures itself here
+    monkeypatch.setattr(profile_cache, "MOST_STOLEN", 1.0)
     model = _model("bert", tmp_path)
     said: list[str] = []
     first = profile_model(model, TWO, repeats=3, tell=said.append)
