@@ -212,7 +212,7 @@ from test_torch_run import timetable
 from weftline.execute import run_schedule
 from weftline.schedule.shapes import make_shape
 result = run_schedule(timetable(make_shape(sys.argv[2], 2), 2), model=sys.argv[3], steps=1)
-print(result.max_gradient_difference, len(result.ranks))
+sys.stdout.write(f"{result.max_gradient_difference} {len(result.ranks)}\\n")  # at once: others write, too
 """
 
 
