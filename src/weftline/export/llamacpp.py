@@ -1,7 +1,7 @@
 """llamacpp: the arguments of llama.cpp that place layers.
 
-In: a plan that keeps layers whole. Out: `llamacpp.args`. Where CPU layers come first and each GPU has layers in a row:
---n-gpu-layers, --device and --tensor-split, checked by llama.cpp's own rule; the output layer counts as one more layer.
+In: a plan that keeps layers whole. Out: `llamacpp.args`. Where all layers are on GPUs and each has its own in a
+row: --n-gpu-layers, --device and --tensor-split, checked by llama.cpp's rule; the output layer is one more layer.
 Otherwise -ot, a pattern for the weights of every layer. The embedding stays on the CPU unless -ot moves it. Devices are
 called CPU, CUDA0, CUDA1 ... by the number of their runtime or in the order of the cluster, or as --runtime says:
 gpu0=llamacpp:Vulkan1. Simplified: -ot
