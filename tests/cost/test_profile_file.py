@@ -10,8 +10,15 @@ import msgspec
 import pytest
 
 from weftline.cluster import Cluster, Device, Link
-from weftline.cost import Profile, profiled_costs, read_profile, save_profile
-from weftline.cost.profile_file import DeviceProfile, Kernel, LinkProfile, profile_from_json, profile_to_json
+from weftline.cost import ABSENT, Profile, profiled_costs, read_profile, save_profile
+from weftline.cost.profile_file import (
+    DeviceProfile,
+    Kernel,
+    LayoutChange,
+    LinkProfile,
+    profile_from_json,
+    profile_to_json,
+)
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.graph import Graph, Op, Tensor, assemble, graph_to_json
 from weftline.problem import Rules, build_problem, load_problem
@@ -106,6 +113,28 @@ def test_known_links_stay() -> None:
         assert row[1, 0] < 0
 
 
+def test_changes_of_layout_are_part_of_transfers() -> None:
+    """Tests that a tensor's change of layout is paid by both ends, at their speed, and by no other tensor."""
+    fast = msgspec.structs.replace(FAST, layouts=(LayoutChange("t1", 7, 11),))
+    slow = msgspec.structs.replace(SLOW, layouts=(LayoutChange("t1", 300, 500), LayoutChange("gone", 1, 1)))
+    plain, _ = profiled_costs(_graph(), CLUSTER, _profile(FAST, SLOW), busy=False)
+    cost, _ = profiled_costs(_graph(), CLUSTER, _profile(fast, slow), busy=False)
+    extra = cost.transfer[cost.transfer_row] - plain.transfer[plain.transfer_row]
+    names = [tensor.name for tensor in _graph().tensors]
+    assert extra[names.index("t1")].tolist() == [[0, 507], [311, 0]]
+    assert not extra[[name != "t1" for name in names]].any()
+    faster = msgspec.structs.replace(CLUSTER.devices[1], speed=1.0)
+    quick = msgspec.structs.replace(CLUSTER, devices=(CLUSTER.devices[0], faster))
+    cost, _ = profiled_costs(_graph(), quick, _profile(fast, slow), busy=False)
+    assert (cost.transfer[cost.transfer_row] - plain.transfer[plain.transfer_row])[names.index("t1")].tolist() == [
+        [0, 257],
+        [161, 0],
+    ]
+    unlinked = msgspec.structs.replace(CLUSTER, links=CLUSTER.links[:1])
+    cost, _ = profiled_costs(_graph(), unlinked, _profile(fast, slow), busy=False)
+    assert cost.transfer[cost.transfer_row][names.index("t1"), 1, 0] == ABSENT
+
+
 def test_kernels_are_not_cut() -> None:
     """Tests that a problem keeps the kernels together, those of all devices joined, unless that is dropped."""
     problem = build_problem(_graph(), CLUSTER, rules=Rules(), costs=_profile(FAST, SLOW))
@@ -180,6 +209,9 @@ def _broken(**changes: Any) -> bytes:
         {"devices__kernels__alone_ns": 1.5},
         {"devices__kernels__spread": -1},
         {"devices__kernels__ops": []},
+        {"devices__layouts": [{"tensor": "t0", "leave_ns": -1, "enter_ns": 0}]},
+        {"devices__layouts": [{"tensor": "t0", "leave_ns": 0, "enter_ns": 2**61}]},
+        {"devices__layouts": [{"tensor": "t0", "leave_ns": 0, "enter_ns": 0}] * 2},
         {"devices__kernels__ops": ["a", "a"]},
         {"links": [{"source": "p", "target": "p", "latency_ns": 1, "bandwidth": 1}]},
         {"links": [{"source": "p", "target": "z", "latency_ns": 1, "bandwidth": 1}]},

@@ -19,13 +19,14 @@ from weftline import zoo
 from weftline.cluster import Cluster, Device, Link
 from weftline.coarsen.oracle_ask import OracleError
 from weftline.cost import Profile
-from weftline.cost.profile_file import profile_to_json
+from weftline.cost.profile_file import LayoutChange, profile_to_json
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.execute import profile as profiling
 from weftline.execute import profile_cache
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.profile import profile_model
 from weftline.execute.profile_kernels import RunNode, kernel_groups
+from weftline.execute.profile_layouts import layout_changes
 from weftline.execute.profile_processes import Workers
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import read_file
@@ -154,6 +155,24 @@ def test_blocked_kernels_take_ops_along() -> None:
     assert set(found.of_node.tolist()) <= set(found.group.tolist())
     without = [*running[:2], RunNode("Softmax", "n3", ("token_1",), ("t3",))]
     assert len(set(kernel_groups(graph, extended, without).group.tolist()[:3])) == 1
+
+
+def test_cuts_between_blocked_kernels_change_layouts() -> None:
+    """Tests that a tensor is changed back and again where its kernels exchange it blocked, once where it is plain."""
+    graph = _row("Conv", "Conv", "Softmax", "Conv")
+    extended = [RunNode(op.kind, op.name, (f"t{i - 1}" if i else "x",), (f"t{i}",)) for i, op in enumerate(graph.ops)]
+    running = [
+        RunNode("ReorderInput", "ReorderInput", ("x",), ("token_0",)),
+        RunNode("Conv", "t0_nchwc", ("token_0",), ("token_1",)),
+        RunNode("Conv", "t1_nchwc", ("token_1",), ("token_2",)),
+        RunNode("ReorderOutput", "ReorderOutput", ("token_2",), ("t1",)),
+        RunNode("Softmax", "n2", ("t1",), ("t2",)),
+        RunNode("Conv", "n3", ("t2",), ("t3",)),
+    ]
+    groups = kernel_groups(graph, extended, running)
+    ns = [16, 100, 100, 40, 10, 100]  # every tensor has 8 bytes: 2 ns a byte to enter, 5 to leave
+    assert layout_changes(graph, groups, running, ns, 0.5) == (LayoutChange("t0", 80, 32),)
+    assert layout_changes(graph, groups, extended, ns[:4], 1.0) == ()
 
 
 def test_lost_ops_are_an_error() -> None:

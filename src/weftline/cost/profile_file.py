@@ -23,6 +23,7 @@ __all__ = [
     "FORMAT",
     "DeviceProfile",
     "Kernel",
+    "LayoutChange",
     "LinkProfile",
     "Profile",
     "load_profile",
@@ -56,6 +57,16 @@ class Kernel(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Interquartile range of the runs as a share of their median, alone."""
 
 
+class LayoutChange(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A tensor that kernels of one session exchange in a layout of their own."""
+
+    tensor: str
+    leave_ns: int
+    """To change it back, on the device that it leaves."""
+    enter_ns: int
+    """To change it again, on a device that it enters."""
+
+
 class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One device, measured."""
 
@@ -77,6 +88,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str
     """Why that level is another one than `Profile.level`; else empty."""
     kernels: tuple[Kernel, ...]
+    layouts: tuple[LayoutChange, ...] = ()
+    """What a cut adds, alone; tensors that are not here cross as they are."""
 
 
 class LinkProfile(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -161,8 +174,8 @@ def profile_from_json(data: bytes) -> Profile:
 def _check(profile: Profile) -> None:
     if not 1 <= len(profile.devices) <= MAX_DEVICES:
         raise InputError(f"{len(profile.devices)} devices, of 1 to {MAX_DEVICES}", where="devices", hint=HINT)
-    if sum(len(device.kernels) for device in profile.devices) > MAX_KERNELS:
-        raise InputError(f"more than {MAX_KERNELS} kernels", where="devices", hint=HINT)
+    if sum(len(device.kernels) + len(device.layouts) for device in profile.devices) > MAX_KERNELS:
+        raise InputError(f"more than {MAX_KERNELS} kernels and changes of layout", where="devices", hint=HINT)
     seen: set[str] = set()
     for device in profile.devices:
         place = f"device {device.id[:64]!r}"
@@ -191,6 +204,10 @@ def _check_device(device: DeviceProfile, place: str) -> None:
         raise InputError("its speed or number of threads makes no sense", where=place, hint=HINT)
     if any(len(text) > MAX_TEXT for text in (device.runtime, device.kernels_from, device.note)):
         raise InputError(f"a text is longer than {MAX_TEXT} letters", where=place, hint=HINT)
+    if len({change.tensor for change in device.layouts}) < len(device.layouts):
+        raise InputError("a tensor's layout changes twice", where=place, hint=HINT)
+    if any(not 0 <= ns <= MAX_QUANTITY for change in device.layouts for ns in (change.leave_ns, change.enter_ns)):
+        raise InputError("the time of a change of layout lies outside 0..2^60 ns", where=place, hint=HINT)
     known: set[str] = set()
     for kernel in device.kernels:
         if not kernel.ops:

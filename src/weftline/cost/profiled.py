@@ -14,7 +14,7 @@ from weftline.cluster import Cluster, Device, Rate
 from weftline.cost.analytic import op_times, transfers
 from weftline.cost.fused import shares
 from weftline.cost.profile_file import DeviceProfile, Profile
-from weftline.cost.table import CostTable, check_table_size
+from weftline.cost.table import ABSENT, CostTable, check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
@@ -51,7 +51,7 @@ def profiled_costs(graph: Graph, cluster: Cluster, profile: Profile, *, busy: bo
         for members in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
             if len(members) > 1:
                 groups.setdefault(tuple(members.tolist()))
-    transfer, row = transfers(graph, _with_links(cluster, profile))
+    transfer, row = _with_layouts(graph, cluster, profile, *transfers(graph, _with_links(cluster, profile)))
     how = "all devices busy" if busy else "one device at a time"
     guessed = any(link.origin in GUESSES for link in cluster.links)
     links = "links too" if profile.links and guessed else "links: the cluster's"
@@ -104,6 +104,32 @@ def _split(graph: Graph, device: Device, number: Indices, target: Ints) -> Ints:
     place[order] = before - before[np.minimum(first, len(order) - 1)][number[order]]
     most[place >= target[number]] = 0  # a kernel of 2 ns has at most two ops that take time
     return shares(most, number.astype(np.int64), target)
+
+
+def _with_layouts(
+    graph: Graph, cluster: Cluster, profile: Profile, transfer: Ints, row: Indices
+) -> tuple[Ints, Indices]:
+    """A tensor that kernels exchange in a layout of their own is changed where it leaves, and where it enters."""
+    count = len(cluster.devices)
+    changes: dict[str, Ints] = {}
+    for number, device in enumerate(cluster.devices):
+        measured = profile.device(device.id)
+        for change in measured.layouts:
+            extra = changes.setdefault(change.tensor, np.zeros((count, count), np.int64))
+            slower = measured.speed / device.speed
+            extra[number, :] += round(min(change.leave_ns * slower, MAX_QUANTITY // 2))
+            extra[:, number] += round(min(change.enter_ns * slower, MAX_QUANTITY // 2))
+    where = [t for t, tensor in enumerate(graph.tensors) if tensor.name in changes]
+    if not where:
+        return transfer, row
+    check_table_size(len(graph.ops), len(transfer) + len(where), count)
+    before = transfer[row[where]]
+    after = np.where(before == ABSENT, ABSENT, before + np.stack([changes[graph.tensors[t].name] for t in where]))
+    after[:, range(count), range(count)] = 0
+    rows, number_of = distinct_rows(after.reshape(len(where), -1))
+    changed = row.copy()
+    changed[where] = len(transfer) + number_of
+    return np.concatenate([transfer, rows.reshape(-1, count, count)]), changed
 
 
 def _with_links(cluster: Cluster, profile: Profile) -> Cluster:

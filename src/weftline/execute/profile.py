@@ -2,7 +2,8 @@
 
 In: an ONNX file and a cluster whose devices ONNX Runtime can run on this machine. Out: a `Profile` (costs.json). Whole
 runs are timed without a profiler; kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole run.
-`alone`: one device works; `busy`: all run the model at the same time, as the stages of a pipeline do. Kernels are those
+`alone`: one device works; `busy`: all run the model at the same time, as the stages of a pipeline do, and slowed ones
+rest as they will. Kernels are those
 of the level that runs (ALL); where they cannot be found again in the graph, those of EXTENDED or of the plain graph,
 scaled to what ALL takes. Simplified: inputs are random, times do not depend on them.
 """
@@ -27,6 +28,7 @@ from weftline.execute.ort_devices import OrtDevice, ort_devices
 from weftline.execute.profile_cache import cached
 from weftline.execute.profile_job import Answer, Measure, Prepare
 from weftline.execute.profile_kernels import KernelGroups, RunNode, kernel_groups
+from weftline.execute.profile_layouts import layout_changes
 from weftline.execute.profile_links import measure_links
 from weftline.execute.profile_processes import Workers
 from weftline.graph import Graph
@@ -38,6 +40,8 @@ __all__ = ["REPEATS", "profile_model"]
 REPEATS = 30
 LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 """Of one measurement."""
+ROUNDS = 3
+"""Whole runs and kernels take turns: a machine changes its speed over seconds."""
 LADDER = ("ALL", "EXTENDED", "NONE")
 """Levels whose kernels are looked for in the graph, the best first."""
 
@@ -104,6 +108,7 @@ class _Found(NamedTuple):
     level: str
     note: str
     groups: KernelGroups
+    nodes: tuple[RunNode, ...]
 
 
 def _measured(
@@ -116,9 +121,11 @@ def _measured(
     say: Tell,
 ) -> Profile:
     repeats, seed = how
-    ask = Measure(repeats, LEAST_SECONDS, MOST_SECONDS, keep=False)
+    rounds = min(ROUNDS, repeats // 3)
+    ask = Measure(-(-repeats // rounds), LEAST_SECONDS, MOST_SECONDS / rounds, keep=False)
     shapes = _input_shapes(graph)
-    with Workers(model, shapes, devices, seed=seed) as workers:
+    speeds = {device.id: device.speed for device in cluster.devices}
+    with Workers(model, shapes, devices, speeds=speeds, seed=seed) as workers:
         found = _find_kernels(graph, workers, devices, say)
         alone: dict[str, _Times] = {}
         for id in devices:
@@ -127,11 +134,11 @@ def _measured(
                 alone[id] = alone[twin]
                 continue
             say(f"{id}: alone")
-            alone[id] = _times(workers, [id], found, ask)[id]
+            alone[id] = _times(workers, [id], found, ask, rounds)[id]
         busy = alone
         if len(devices) > 1:
             say("all devices at once")
-            busy = _times(workers, list(devices), found, ask)
+            busy = _times(workers, list(devices), found, ask, rounds)
         version = workers.versions[next(iter(devices))]
     say("links")
     links = measure_links(cluster, devices)
@@ -179,17 +186,22 @@ def _climb(graph: Graph, workers: Workers, id: str) -> _Found:
     for level in LADDER:
         plain = nodes["EXTENDED"] if level == "ALL" else nodes[level]
         try:
-            return _Found(level, note, kernel_groups(graph, plain, nodes[level]))
+            return _Found(level, note, kernel_groups(graph, plain, nodes[level]), nodes[level])
         except OracleError as error:
             note = note or f"kernels of ALL were not found again: {error}"[:400]
     raise InputError(f"the ops of {graph.name!r} were not found again in ONNX Runtime: {note}")
 
 
-def _times(workers: Workers, ids: Sequence[str], found: Mapping[str, _Found], ask: Measure) -> dict[str, _Times]:
-    """Whole runs, then kernels; scaled to each other."""
-    whole = _round(workers, ids, {id: Prepare("ALL", kernels=False) for id in ids}, ask)
-    kernels = _round(workers, ids, {id: Prepare(found[id].level, kernels=True) for id in ids}, ask)
-    return {id: _scaled(found[id].groups, whole[id], kernels[id]) for id in ids}
+def _times(
+    workers: Workers, ids: Sequence[str], found: Mapping[str, _Found], ask: Measure, rounds: int
+) -> dict[str, _Times]:
+    """Whole runs and kernels in turns; scaled to each other."""
+    whole: list[dict[str, Answer]] = []
+    kernels: list[dict[str, Answer]] = []
+    for _ in range(rounds):
+        whole.append(_round(workers, ids, {id: Prepare("ALL", kernels=False) for id in ids}, ask))
+        kernels.append(_round(workers, ids, {id: Prepare(found[id].level, kernels=True) for id in ids}, ask))
+    return {id: _scaled([answers[id] for answers in whole], [answers[id] for answers in kernels]) for id in ids}
 
 
 def _round(workers: Workers, ids: Sequence[str], prepare: Mapping[str, Prepare], ask: Measure) -> dict[str, Answer]:
@@ -200,17 +212,21 @@ def _round(workers: Workers, ids: Sequence[str], prepare: Mapping[str, Prepare],
     return workers.measure_together(ids, ask)
 
 
-def _scaled(groups: KernelGroups, whole: Answer, kernels: Answer) -> _Times:
+def _scaled(whole: Sequence[Answer], kernels: Sequence[Answer]) -> _Times:
     """Kernels add up to the median whole run, to the nanosecond."""
-    total = round(median(whole.ns))
-    node = np.array(kernels.kernel_ns, np.float64)
+    runs = [ns for answer in whole for ns in answer.ns]
+    total = round(median(runs))
+    node = np.median([answer.kernel_ns for answer in kernels], axis=0)
     exact = np.cumsum(node * (total / node.sum()))
     edges = np.rint(exact).astype(np.int64)
     edges[-1] = total
-    low, middle, high = np.quantile(np.array(whole.ns, np.float64), (0.25, 0.5, 0.75))
-    spread = float((high - low) / middle)
+    low, middle, high = np.quantile(np.array(runs, np.float64), (0.25, 0.5, 0.75))
     return _Times(
-        total, round(spread, 4), round(whole.stolen, 4), np.diff(edges, prepend=0).tolist(), kernels.kernel_spread
+        total,
+        round(float((high - low) / middle), 4),
+        round(median(answer.stolen for answer in whole), 4),
+        np.diff(edges, prepend=0).tolist(),
+        np.median([answer.kernel_spread for answer in kernels], axis=0).tolist(),
     )
 
 
@@ -244,6 +260,7 @@ def _device_profile(
         kernels_from=found.level,
         note=found.note,
         kernels=kernels,
+        layouts=layout_changes(graph, found.groups, found.nodes, alone.kernel, device.speed),
     )
 
 

@@ -21,6 +21,8 @@ class Setup(msgspec.Struct, frozen=True):
     shapes: dict[str, tuple[int, ...]]
     """Of the inputs."""
     device: OrtDevice
+    speed: float
+    """While others are measured it works for this share of the time, as a worker of that speed does."""
     folder: str
     """For what ONNX Runtime writes; removed at the end, with the folder it stands in."""
     seed: int = 0

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 import msgspec
 
@@ -93,6 +93,7 @@ class Workers:
         shapes: Mapping[str, tuple[int, ...]],
         devices: Mapping[str, OrtDevice],
         *,
+        speeds: Mapping[str, float] = MappingProxyType({}),
         seed: int = 0,
         seconds: float = SECONDS,
     ) -> None:
@@ -103,7 +104,7 @@ class Workers:
             for number, (id, device) in enumerate(devices.items()):
                 folder = Path(self._folder.name) / str(number)
                 self._workers[id] = _Worker(id, folder)
-                setup = Setup(str(Path(model).absolute()), dict(shapes), device, str(folder), seed)
+                setup = Setup(str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed)
                 self._workers[id].send(setup)
             for id in devices:
                 self.versions[id] = self._receive(id).version
@@ -120,7 +121,7 @@ class Workers:
         return self._ask(id, ask)
 
     def measure_together(self, ids: Sequence[str], ask: Measure) -> dict[str, Answer]:
-        """All at the same time; none rests before the last has answered."""
+        """All at the same time; none ends before the last has answered, and each rests as its speed says."""
         busy = msgspec.structs.replace(ask, keep=True)
         for id in ids:
             self._workers[id].send(busy)

@@ -22,7 +22,7 @@ import numpy as np
 
 from weftline.errors import InputError, WeftlineError
 from weftline.execute.ort_devices import CPU
-from weftline.execute.ort_session import bind_cores
+from weftline.execute.ort_session import bind_cores, stretch
 from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Setup
 from weftline.execute.profile_kernels import RunNode
 
@@ -78,16 +78,19 @@ class Bench:
         """Time whole runs, and kernels if the session was made for that."""
         taken: list[int] = []
         most = MAX_EVENTS // len(self._nodes) if self._nodes else 10**6
-        begin, worked = time.monotonic(), time.thread_time_ns()
+        begin, worked = time.monotonic(), 0
         while len(taken) < max(most, 3):
             spent = time.monotonic() - begin
             if len(taken) >= 3 and (spent > ask.most_seconds or (len(taken) >= ask.runs and spent > ask.least_seconds)):
                 break
-            start = time.perf_counter_ns()
+            start, before = time.perf_counter_ns(), time.thread_time_ns()
             self.run()
             taken.append(time.perf_counter_ns() - start)
+            worked += time.thread_time_ns() - before
+            if ask.keep:
+                stretch(start, self._setup.speed)
         if not self._nodes:
-            return Answer(ns=tuple(taken), stolen=self._stolen(sum(taken), time.thread_time_ns() - worked))
+            return Answer(ns=tuple(taken), stolen=self._stolen(sum(taken), worked))
         times = self._kernel_times(WARM_UP, len(taken))
         middle, spread = _middle(times)
         return Answer(ns=tuple(taken), kernel_ns=tuple((middle + HALF).tolist()), kernel_spread=tuple(spread.tolist()))
@@ -216,7 +219,9 @@ def main() -> int:
                 continue
             say(bench.measure(ask))
             while ask.keep and lines.empty():
+                start = time.perf_counter_ns()
                 bench.run()
+                stretch(start, setup.speed)
     except WeftlineError as error:
         say(Answer(str(error), "input"))
     except Exception as error:  # ONNX Runtime has many of its own
