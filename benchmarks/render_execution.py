@@ -14,8 +14,10 @@ __all__ = ["execution_sections"]
 TEXT = (
     "Two worker processes of one machine, one core each (`weftline run`), speeds 1 : 1 (*equal*) and 1 : 0.5 "
     "(*unequal*: the second stretches its computing time). Every model is profiled, planned from the profile, "
-    "split and run with {requests} requests; *error* is measured over predicted, less 1. *one process* has both "
-    "cores and, with unequal workers, their mean speed; *replicas* are whole models on both workers. Outputs differ "
+    "split and run {runs} times with {requests} requests; *measured* is the median of the runs, *error* is measured "
+    "over predicted, less 1. *drift* is the same of whole-model replicas, which have no cut: by how much the machine "
+    "was slower in the runs than in the profile. *one process* has both cores and, with unequal workers, their mean "
+    "speed; *replicas* are whole models on both workers. Outputs differ "
     "from the unsplit model by at most {difference:.1e} (relative)."
 )
 CUTS = (
@@ -29,8 +31,9 @@ def execution_sections(run: Row) -> list[str]:
     """Two tables and what they say."""
     rows = [row for row in run["rows"] if row["part"] == "runs"]
     ran = [row for row in rows if not row["note"]]
+    settings = {name: run["settings"][name] for name in ("requests", "runs")}
     worst = max((row["difference"] for row in ran), default=0.0)
-    found = [TEXT.format(requests=run["settings"]["requests"], difference=worst), _runs(rows), *_reading(ran)]
+    found = [TEXT.format(**settings, difference=worst), _runs(rows), *_reading(ran)]
     cuts = [row for row in run["rows"] if row["part"] == "cuts"]
     if cuts:
         found += [CUTS, _cuts(cuts)]
@@ -46,7 +49,7 @@ def _runs(rows: list[Row]) -> str:
     for row in rows:
         head = (row["model"], row["speeds"], row["objective"], row["solver"])
         if row["note"]:
-            lines.append((*head, row["note"], "-", "-", "-", "-"))
+            lines.append((*head, row["note"], *["-"] * 5))
             continue
         others = {name.split(",")[0].split()[-1]: row["measured_ns"] / ns for name, ns in row["baselines"].items()}
         lines.append(
@@ -55,11 +58,19 @@ def _runs(rows: list[Row]) -> str:
                 format_time(row["measured_ns"]),
                 format_time(row["predicted_ns"]),
                 f"{_error(row):+.1%}",
+                _drift(row),
                 *(f"{others[name]:.2f}" if name in others else "-" for name in ("process", "replicas")),
             )
         )
-    names = ("model", "workers", "objective", "solver", "measured", "predicted", "error")
+    names = ("model", "workers", "objective", "solver", "measured", "predicted", "error", "drift")
     return table((*names, "of one process", "of replicas"), lines)
+
+
+def _drift(row: Row) -> str:
+    """Replicas measured over predicted, less 1."""
+    measured = next((ns for name, ns in row["baselines"].items() if "replicas" in name), None)
+    predicted = row["predicted_replicas_ns"]
+    return f"{measured / predicted - 1:+.1%}" if measured and predicted else "-"
 
 
 def _reading(rows: list[Row]) -> list[str]:
