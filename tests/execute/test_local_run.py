@@ -21,7 +21,7 @@ from weftline.execute.local_folder import PREFIX, run_folder, sweep
 from weftline.execute.local_placed import misplaced
 from weftline.execute.local_result import LocalResult
 from weftline.execute.local_run import run_local
-from weftline.execute.segments import parts_of_plan
+from weftline.execute.plan_segments import parts_of_plan
 from weftline.execute.split import split_model
 from weftline.plan import Plan, make_plan
 from weftline.problem import Problem, Rules, build_problem, read_model

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weftline.cluster import Cluster
+from weftline.cluster.workers import worker_cluster
+from weftline.cost import CostTable
 from weftline.errors import InputError, UsageError
-from weftline.execute.segments import Parts, parts_by_level, parts_by_order, parts_by_stage, parts_of_plan
+from weftline.execute.plan_segments import parts_of_plan
+from weftline.execute.segment_merge import OVERHEAD_NS, merge_segments
+from weftline.execute.segments import Parts, parts_by_level, parts_by_order, parts_by_stage
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.plan import make_plan
-from weftline.problem import Rules, build_problem
+from weftline.problem import Problem, Rules, build_problem
 from weftline.zoo import zoo_graph
 
 
@@ -112,3 +118,57 @@ def test_plans(objective: str, solver: str) -> None:
     check(graph, placement, parts)
     if objective == "throughput":
         assert [problem.devices[device].id for device in parts.device] == [stage.device for stage in plan.stages]
+
+
+def ends(problem: Problem, parts: Parts) -> list[int]:
+    """When every segment ends, one after another in the order of their numbers; each waits for all that it reads."""
+    found: list[int] = []
+    free: dict[int, int] = {}
+    for number, device in enumerate(parts.device):
+        start = free.get(device, 0)
+        for t, tensor in enumerate(problem.graph.tensors):
+            if tensor.producer >= 0 and any(parts.part[op] == number for op in tensor.consumers):
+                maker = int(parts.part[tensor.producer])
+                if maker != number:
+                    transfer = problem.cost.transfer[problem.cost.transfer_row[t], parts.device[maker], device]
+                    start = max(start, found[maker] + int(transfer))
+        own = np.flatnonzero(parts.part == number)
+        free[device] = start + OVERHEAD_NS + int(problem.cost.time[own, device].sum())
+        found.append(free[device])
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(placed_graphs(), st.integers(0, 2**20), st.sampled_from([0, 10_000, 200_000]))
+def test_merged_segments_are_not_slower(sample: tuple[Graph, np.ndarray], seed: int, link: int) -> None:
+    """Tests that merging keeps the rules and the order of each device, and that the last segment ends no later."""
+    graph, placement = sample
+    dice = np.random.default_rng(seed)
+    time = dice.integers(0, 300_000, (len(graph.ops), 3))
+    transfer = link * (1 - np.eye(3, dtype=np.int64))[None]
+    cost = CostTable(time, transfer, np.zeros(len(graph.tensors), np.int32))
+    problem = replace(build_problem(graph, worker_cluster((1.0, 1.0, 1.0))), cost=cost)
+    cut = parts_by_order(graph, placement, range(len(graph.ops)))
+    merged = merge_segments(problem, cut)
+    check(graph, placement, merged)
+    assert max(ends(problem, merged)) <= max(ends(problem, cut))
+    for device in range(3):
+        own = np.flatnonzero(placement == device)
+        assert (np.diff(merged.part[own]) >= 0).all()
+
+
+def test_segments_are_merged_where_nobody_waits() -> None:
+    """Tests a branch that another device computes meanwhile: one segment for it, three where the trunk waits for it."""
+    graph = graph_of((0, 1), (0, 2), (2, 3), (1, 4), (3, 4))
+    placement = np.array([0, 1, 0, 0, 0], np.int32)
+    cut = parts_by_order(graph, placement, range(5))
+    assert cut.device == (0, 1, 0, 0)
+    cost = CostTable(np.full((5, 2), 10**6), np.zeros((1, 2, 2), np.int64), np.zeros(5, np.int32))
+    problem = replace(build_problem(graph, worker_cluster((1.0, 1.0))), cost=cost)
+    assert merge_segments(problem, cut).device == (0, 1, 0, 0)  # op 4 must not hold up ops 2 and 3
+    quick = cost.time.copy()
+    quick[1] = 0
+    problem = replace(problem, cost=CostTable(quick, cost.transfer, cost.transfer_row))
+    merged = merge_segments(problem, cut)
+    check(graph, placement, merged)
+    assert merged.device == (0, 1, 0)  # one that takes no time may wait for ops 2 and 3, or they for it

@@ -21,10 +21,10 @@ from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.execute.local_folder import run_folder
 from weftline.execute.ort_devices import ort_devices
+from weftline.execute.plan_segments import parts_of_plan
 from weftline.execute.profile import LEAST_SECONDS, MOST_SECONDS
 from weftline.execute.profile_job import Measure, Prepare
 from weftline.execute.profile_processes import Workers
-from weftline.execute.segments import parts_of_plan
 from weftline.execute.split import split_model
 from weftline.graph.arrays import Indices
 from weftline.plan.model import Plan, Stage

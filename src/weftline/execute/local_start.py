@@ -23,7 +23,7 @@ from weftline.execute.local_layout import Layout, lay_out
 from weftline.execute.local_placed import misplaced
 from weftline.execute.manifest import Manifest
 from weftline.execute.ort_devices import ort_devices
-from weftline.execute.segments import parts_of_plan
+from weftline.execute.plan_segments import parts_of_plan
 from weftline.execute.split import split_model
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from weftline.execute.feeds import make_feeds
 from weftline.execute.local_folder import run_folder
 from weftline.execute.manifest import Manifest, read_manifest
 from weftline.execute.ort_devices import ort_devices
+from weftline.execute.plan_segments import parts_of_plan
 from weftline.execute.plan_torch_job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
 from weftline.execute.planned_model import check_planned_model
-from weftline.execute.segments import parts_of_plan
 from weftline.execute.split import split_model
 from weftline.execute.torch_launch import run_processes, under_torchrun
 from weftline.importers.registry import file_sha256

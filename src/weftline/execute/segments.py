@@ -1,6 +1,6 @@
 """Which ops run in one go: a placement -> segments, so that every device runs its segments one after another.
 
-In: a graph, the device of every op, for a plan its order. Out: `Parts`. Segment numbers are a topological order of
+In: a graph, the device of every op, perhaps an order. Out: `Parts`. Segment numbers are a topological order of
 the quotient graph, which is acyclic by construction, and each device runs its segments in ascending order.
 """
 
@@ -14,9 +14,8 @@ import numpy as np
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
-from weftline.plan.model import Plan
 
-__all__ = ["Parts", "parts_by_level", "parts_by_order", "parts_by_stage", "parts_of_plan"]
+__all__ = ["Parts", "parts_by_level", "parts_by_order", "parts_by_stage"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,25 +26,6 @@ class Parts:
     """(n,): number of the segment of every op."""
     device: tuple[int, ...]
     """Device of every segment: its index in `problem.devices`."""
-
-
-def parts_of_plan(plan: Plan) -> Parts:
-    """Throughput: one segment per stage. Latency: as the timeline orders the ops."""
-    problem = plan.load_problem()
-    graph = problem.graph
-    try:
-        found = [problem.device_index[plan.placement[op.name]] for op in graph.ops]
-    except KeyError as error:
-        raise InputError(f"the placement does not fit: {error.args[0]!r:.80}", hint="try weftline verify") from None
-    placement = np.array(found, np.int32)
-    if plan.objective == "throughput":
-        stages = [problem.device_index[stage.device] for stage in plan.stages if stage.device in problem.device_index]
-        return parts_by_stage(graph, placement, stages, np.flatnonzero(problem.host).tolist())
-    if plan.timeline is None:
-        return parts_by_level(graph, placement)
-    # Ops of no duration start together with others: then the one that ends first comes first.
-    by_time = sorted((start, end, op) for op, start, end in plan.timeline.ops)
-    return parts_by_order(graph, placement, [op for _, _, op in by_time])
 
 
 def parts_by_level(graph: Graph, placement: Indices) -> Parts:

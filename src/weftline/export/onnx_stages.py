@@ -11,8 +11,8 @@ from pathlib import Path
 
 from weftline.errors import UsageError
 from weftline.execute.manifest import MANIFEST
+from weftline.execute.plan_segments import parts_of_plan
 from weftline.execute.planned_model import check_planned_model
-from weftline.execute.segments import parts_of_plan
 from weftline.execute.split import split_model
 from weftline.execute.weights import WEIGHTS
 from weftline.export.plan_exporter import ExportOptions, PlanExporter
