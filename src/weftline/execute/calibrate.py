@@ -90,7 +90,7 @@ def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int
         raise UsageError("pipelines with a host device cannot be calibrated: its ops are no stage of their own")
     known = {device.id: profile.device(device.id).runtime for device in problem.devices}
     every = ort_devices(problem.devices, known)
-    ask = Measure(repeats or profile.repeats, LEAST_SECONDS, MOST_SECONDS, keep=False)
+    ask = Measure(repeats or profile.repeats, LEAST_SECONDS, MOST_SECONDS)
     with run_folder() as folder:
         ids = [device.id for device in problem.devices]
         manifest = split_model(model, problem.graph, parts_of_plan(plan), ids, folder)

@@ -20,6 +20,10 @@ from weftline.execute.manifest import INPUT, Manifest, Wire
 __all__ = ["ELEMENTS", "Layout", "lay_out", "stored_type"]
 
 ALIGNMENT = 128
+AHEAD = 2
+"""A stage may be so many more requests ahead of its reader; else each waits for the slower one of every moment."""
+AHEAD_BYTES = 2**26
+"""What lies ready of one tensor is no larger."""
 ELEMENTS = {
     "float32": 1,
     "uint8": 2,
@@ -86,7 +90,7 @@ def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> Layout:
         if maker == PARENT and not readers:
             continue
         stride = -(-_size(wire) // ALIGNMENT) * ALIGNMENT
-        slots = _slots(maker, readers, len(devices)) if pipelined else 1
+        slots = _slots(maker, readers, len(devices), stride) if pipelined else 1
         offset = sizes[maker]
         sizes[maker] += stride * slots
         wires.append(
@@ -97,10 +101,11 @@ def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> Layout:
     return Layout(manifest, folder, devices, segments, tuple(wires), sizes, pipelined)
 
 
-def _slots(maker: int, readers: set[int], workers: int) -> int:
-    """One that is being made, and one for each stage on the way to the last reader."""
+def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
+    """One that is being made, one for each stage on the way to the last reader, and some that lie ready."""
     last = max((workers if reader == PARENT else reader for reader in readers), default=maker)
-    return 1 + max(abs(last - maker), 1) if readers else 1
+    ahead = min(AHEAD, AHEAD_BYTES // max(stride, 1))
+    return 1 + max(abs(last - maker), 1) + ahead if readers else 1
 
 
 def _size(wire: Wire) -> int:

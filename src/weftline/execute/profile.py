@@ -40,8 +40,8 @@ __all__ = ["REPEATS", "profile_model"]
 REPEATS = 30
 LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 """Of one measurement."""
-ROUNDS = 3
-"""Whole runs and kernels take turns: a machine changes its speed over seconds."""
+ROUNDS = 5
+"""Devices alone and together take turns: a machine changes its speed over seconds."""
 LADDER = ("ALL", "EXTENDED", "NONE")
 """Levels whose kernels are looked for in the graph, the best first."""
 
@@ -121,24 +121,11 @@ def _measured(
     say: Tell,
 ) -> Profile:
     repeats, seed = how
-    rounds = min(ROUNDS, repeats // 3)
-    ask = Measure(-(-repeats // rounds), LEAST_SECONDS, MOST_SECONDS / rounds, keep=False)
     shapes = _input_shapes(graph)
     speeds = {device.id: device.speed for device in cluster.devices}
     with Workers(model, shapes, devices, speeds=speeds, seed=seed) as workers:
         found = _find_kernels(graph, workers, devices, say)
-        alone: dict[str, _Times] = {}
-        for id in devices:
-            twin = next((other for other in alone if _same(devices[id], devices[other])), None)
-            if twin is not None:
-                alone[id] = alone[twin]
-                continue
-            say(f"{id}: alone")
-            alone[id] = _times(workers, [id], found, ask, rounds)[id]
-        busy = alone
-        if len(devices) > 1:
-            say("all devices at once")
-            busy = _times(workers, list(devices), found, ask, rounds)
+        alone, busy = _times(workers, devices, found, repeats, say)
         version = workers.versions[next(iter(devices))]
     say("links")
     links = measure_links(cluster, devices)
@@ -193,30 +180,37 @@ def _climb(graph: Graph, workers: Workers, id: str) -> _Found:
 
 
 def _times(
-    workers: Workers, ids: Sequence[str], found: Mapping[str, _Found], ask: Measure, rounds: int
-) -> dict[str, _Times]:
-    """Whole runs and kernels in turns; scaled to each other."""
-    whole: list[dict[str, Answer]] = []
-    kernels: list[dict[str, Answer]] = []
-    for _ in range(rounds):
-        whole.append(_round(workers, ids, {id: Prepare("ALL", kernels=False) for id in ids}, ask))
-        kernels.append(_round(workers, ids, {id: Prepare(found[id].level, kernels=True) for id in ids}, ask))
-    return {id: _scaled([answers[id] for answers in whole], [answers[id] for answers in kernels]) for id in ids}
+    workers: Workers, devices: Mapping[str, OrtDevice], found: Mapping[str, _Found], repeats: int, say: Tell
+) -> tuple[dict[str, _Times], dict[str, _Times]]:
+    """Device -> times alone, and while all work; kernels once, whole runs in rounds."""
+    twin = {id: next(other for other in devices if other == id or _same(devices[id], devices[other])) for id in devices}
+    groups = [[id] for id in devices if twin[id] == id] + ([list(devices)] if len(devices) > 1 else [])
+    rounds = min(ROUNDS, repeats // 3)
+    kernels = []
+    for group in groups:
+        say(f"{group[0]}: kernels alone" if len(group) == 1 else "kernels, all devices at once")
+        for id in group:
+            workers.prepare(id, Prepare(found[id].level, kernels=True))
+        kernels.append(workers.measure_together(group, Measure(repeats, LEAST_SECONDS, MOST_SECONDS)))
+    for id in devices:
+        workers.prepare(id, Prepare("ALL", kernels=False))
+    ask = Measure(-(-repeats // rounds), LEAST_SECONDS, MOST_SECONDS / rounds)
+    whole: list[dict[str, list[Answer]]] = [{id: [] for id in group} for group in groups]
+    for number in range(rounds):
+        say(f"whole runs, round {number + 1} of {rounds}")
+        for group, answers in zip(groups, whole, strict=True):
+            for id, answer in workers.measure_together(group, ask).items():
+                answers[id].append(answer)
+    times = [{id: _scaled(a[id], k[id]) for id in group} for group, a, k in zip(groups, whole, kernels, strict=True)]
+    alone = {id: measured for row in times if len(row) == 1 for id, measured in row.items()}
+    return {id: alone[twin[id]] for id in devices}, times[-1] if len(devices) > 1 else alone
 
 
-def _round(workers: Workers, ids: Sequence[str], prepare: Mapping[str, Prepare], ask: Measure) -> dict[str, Answer]:
-    for id in ids:
-        workers.prepare(id, prepare[id])
-    if len(ids) == 1:
-        return {ids[0]: workers.measure(ids[0], ask)}
-    return workers.measure_together(ids, ask)
-
-
-def _scaled(whole: Sequence[Answer], kernels: Sequence[Answer]) -> _Times:
+def _scaled(whole: Sequence[Answer], kernels: Answer) -> _Times:
     """Kernels add up to the median whole run, to the nanosecond."""
     runs = [ns for answer in whole for ns in answer.ns]
     total = round(median(runs))
-    node = np.median([answer.kernel_ns for answer in kernels], axis=0)
+    node = np.array(kernels.kernel_ns, np.float64)
     exact = np.cumsum(node * (total / node.sum()))
     edges = np.rint(exact).astype(np.int64)
     edges[-1] = total
@@ -226,7 +220,7 @@ def _scaled(whole: Sequence[Answer], kernels: Sequence[Answer]) -> _Times:
         round(float((high - low) / middle), 4),
         round(median(answer.stolen for answer in whole), 4),
         np.diff(edges, prepend=0).tolist(),
-        np.median([answer.kernel_spread for answer in kernels], axis=0).tolist(),
+        kernels.kernel_spread,
     )
 
 

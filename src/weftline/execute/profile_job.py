@@ -7,7 +7,7 @@ import msgspec
 from weftline.execute.ort_devices import OrtDevice
 from weftline.execute.profile_kernels import RunNode
 
-__all__ = ["LEVELS", "Answer", "Measure", "Prepare", "Request", "Setup"]
+__all__ = ["LEVELS", "Answer", "Measure", "Prepare", "Request", "Rest", "Setup"]
 
 LEVELS = {"ALL": "ORT_ENABLE_ALL", "EXTENDED": "ORT_ENABLE_EXTENDED", "NONE": "ORT_DISABLE_ALL"}
 """Our word -> the name in ONNX Runtime."""
@@ -45,11 +45,15 @@ class Measure(msgspec.Struct, frozen=True, tag=True):
     """At least so many, unless `most_seconds` are over and there are three."""
     least_seconds: float
     most_seconds: float
-    keep: bool
+    keep: bool = False
     """Go on running after the answer until the next line comes: others are still being measured."""
 
 
-Request = Prepare | Measure
+class Rest(msgspec.Struct, frozen=True, tag=True):
+    """All have been measured."""
+
+
+Request = Prepare | Measure | Rest
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ import msgspec
 
 from weftline.errors import InputError, WeftlineError
 from weftline.execute.ort_devices import OrtDevice
-from weftline.execute.profile_job import Answer, Measure, Prepare, Request, Setup
+from weftline.execute.profile_job import Answer, Measure, Prepare, Request, Rest, Setup
 
 __all__ = ["Workers"]
 
@@ -116,16 +116,17 @@ class Workers:
         """A new session for one device."""
         return self._ask(id, ask)
 
-    def measure(self, id: str, ask: Measure) -> Answer:
-        """One device, while the others wait."""
-        return self._ask(id, ask)
-
     def measure_together(self, ids: Sequence[str], ask: Measure) -> dict[str, Answer]:
         """All at the same time; none ends before the last has answered, and each rests as its speed says."""
+        if len(ids) == 1:
+            return {ids[0]: self._ask(ids[0], ask)}
         busy = msgspec.structs.replace(ask, keep=True)
         for id in ids:
             self._workers[id].send(busy)
-        return {id: self._receive(id) for id in ids}
+        answers = {id: self._receive(id) for id in ids}
+        for id in ids:
+            self._ask(id, Rest())
+        return answers
 
     def _ask(self, id: str, ask: Request) -> Answer:
         self._workers[id].send(ask)

@@ -1,8 +1,8 @@
 """The process in which ONNX Runtime is timed on one device: it may crash or hang without harm to the caller.
 
-In: lines of JSON on standard input: a `Setup`, then `Prepare` and `Measure` in turns. Out: an `Answer` for each. It is
-bound to the cores of its device before ONNX Runtime is loaded, and ends when its input ends. Simplified: random inputs;
-kernels are timed by ONNX Runtime's own profiler in whole microseconds, so half a microsecond is added to each.
+In: lines of JSON on standard input: a `Setup`, then `Prepare`, `Measure` and `Rest` in any order. Out: an `Answer` for
+each. It is bound to the cores of its device before ONNX Runtime is loaded, and ends when its input ends. Simplified:
+random inputs; kernels are timed by ONNX Runtime's own profiler in whole microseconds, so half of one is added to each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from weftline.errors import InputError, WeftlineError
 from weftline.execute.ort_devices import CPU
 from weftline.execute.ort_session import bind_cores, stretch
-from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Setup
+from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Rest, Setup
 from weftline.execute.profile_kernels import RunNode
 
 __all__ = ["Bench", "main"]
@@ -216,6 +216,9 @@ def main() -> int:
             ask: Request = msgspec.json.decode(lines.get(), type=Request)
             if isinstance(ask, Prepare):
                 say(bench.prepare(ask))
+                continue
+            if isinstance(ask, Rest):
+                say(Answer())
                 continue
             say(bench.measure(ask))
             while ask.keep and lines.empty():
