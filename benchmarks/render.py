@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.render_execution import execution_sections
+from benchmarks.render_faults import fault_sections
 from benchmarks.render_fusion import fusion_sections
 from benchmarks.render_learned import learned_sections, policy_sections
 from benchmarks.render_measured import measured_sections
@@ -44,6 +45,7 @@ TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
     "tessel": ("Tessel's evaluation, simulated", lambda run, _: tessel_eval_sections(run)),
     "steps": ("Schedules, trained for real", lambda run, _: steps_sections(run)),
     "execution": ("Plans, run for real", lambda run, _: execution_sections(run)),
+    "faults": ("Runs that are ended from outside", lambda run, _: fault_sections(run)),
     "quality": ("Quality", lambda run, _: quality_sections(run)),
     "speed": ("Speed", lambda run, _: speed_sections(run["speed"])),
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.clock import on_one_core
 from benchmarks.execution import execution_settings, measure_execution
+from benchmarks.faults import fault_settings, measure_faults
 from benchmarks.fusion import fusion_settings, measure_fusion
 from benchmarks.instances import instances
 from benchmarks.learned import learned_settings, measure_learned
@@ -146,6 +147,7 @@ SECTIONS = {
             measure_execution,
             long=True,
         ),
+        Section("faults", lambda size, asked: fault_settings(size), measure_faults, long=True),
         Section("quality", _quality_settings, _quality),
         Section("speed", lambda size, asked: TINY_SPEED if size == "tiny" else SPEED, _speed),
     )

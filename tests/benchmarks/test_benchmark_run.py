@@ -27,6 +27,7 @@ HEADINGS = (
     "## Placement of large graphs",
     "## Schedules for many micro-batches",
     "## Tessel's evaluation, simulated",
+    "## Runs that are ended from outside",
     "## Quality",
     "## Speed",
     "### Simulator",
@@ -60,6 +61,8 @@ def test_tiny_run_writes_results_and_page(tmp_path: Path) -> None:
     asked = {name for name, solver in solvers().items() if not solver.learned}
     assert {row["solver"] for row in sections["placement"]["full"]["rows"]} == asked
     assert {row["way"] for row in sections["fusion"]["full"]["rows"]} == set(WAYS)
+    (fault,) = sections["faults"]["full"]["rows"]
+    assert (fault["rounds"], fault["clear"], fault["late"], fault["alive"], fault["folders"]) == (1, 1, 0, 0, 0)
     page.unlink()
     assert main(["--render"], root=tmp_path) == 0
     assert page.read_text() == text
