@@ -57,7 +57,7 @@ def _model(name: str, folder: Path) -> Path:
     return path
 
 
-def _covers(graph: Graph, profile: Profile) -> None:
+def covers(graph: Graph, profile: Profile) -> None:
     """Every op once, and sums that are sums."""
     for device in profile.devices:
         names = [op for kernel in device.kernels for op in kernel.ops]
@@ -71,7 +71,7 @@ def test_every_op_once(name: str, tmp_path: Path) -> None:
     """Tests that the kernels of the level that runs are found again, and cover every op once."""
     model = _model(name, tmp_path)
     profile = profile_model(model, ONE, repeats=3, cache=False)
-    _covers(read_file(model).graph, profile)
+    covers(read_file(model).graph, profile)
     assert [device.kernels_from for device in profile.devices] == ["ALL"]
     assert len(profile.devices[0].kernels) < len(read_file(model).graph.ops)
 
@@ -92,7 +92,7 @@ def test_two_devices_and_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     model = _model("bert", tmp_path)
     said: list[str] = []
     first = profile_model(model, TWO, repeats=3, tell=said.append)
-    _covers(read_file(model).graph, first)
+    covers(read_file(model).graph, first)
     a, b = first.devices
     assert b.alone_ns == pytest.approx(2 * a.alone_ns, abs=2 * len(a.kernels))
     assert profile_to_json(profile_model(model, TWO, repeats=3, tell=said.append)) == profile_to_json(first)
@@ -121,7 +121,7 @@ def test_fall_back_to_other_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(profiling, "kernel_groups", fails)
     model = _model("resnet50", tmp_path)
     profile = profile_model(model, ONE, repeats=3, cache=False)
-    _covers(read_file(model).graph, profile)
+    covers(read_file(model).graph, profile)
     assert profile.devices[0].kernels_from == "NONE"
     assert "lost" in profile.devices[0].note
 
@@ -199,8 +199,6 @@ def test_devices_that_cannot_be_measured(tmp_path: Path) -> None:
         profile_model(model, Cluster("c", (Device("a", "cpu", None),)), cache=False)
     with pytest.raises(InputError, match="cannot be run by ONNX Runtime"):
         asked("ort:Whatever")
-    with pytest.raises(UsageError, match="OpenVINO, which cannot be profiled"):
-        asked("openvino:CPU")
     with pytest.raises(InputError, match="core 4000 is not there"):
         asked(f"{CPU}:4000")
     with pytest.raises(InputError, match="names no cores"):

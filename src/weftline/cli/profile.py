@@ -19,7 +19,7 @@ __all__ = ["profile"]
 
 
 def profile(
-    model: Annotated[Path, typer.Argument(help="ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="ONNX model, or OpenVINO IR.")],
     cluster: Annotated[str, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the costs here, for plan --costs.")],
     repeats: Annotated[int, typer.Option(min=3, max=100_000, help="Runs that count, for each number.")] = 30,
@@ -28,7 +28,8 @@ def profile(
         typer.Option(
             metavar="DEVICE=RUNTIME",
             help="What stands for a device on this machine: cpu0=ort:CPUExecutionProvider (a core of its own), "
-            "cpu0=ort:CPUExecutionProvider:2-3 (these cores), gpu0=ort:CUDAExecutionProvider:0. May be repeated.",
+            "cpu0=ort:CPUExecutionProvider:2-3 (these cores), gpu0=ort:CUDAExecutionProvider:0; or all of them by "
+            "OpenVINO: gpu0=openvino:GPU.0. May be repeated.",
         ),
     ] = None,
     shape: given.Shape = None,
@@ -40,8 +41,8 @@ def profile(
 ) -> None:
     """Measure every op of a model on every device of a cluster, on this machine.
 
-    ONNX Runtime runs the model as it will run the plan; the times of its kernels are mapped back to ops. Twice: each
-    device alone (for latency), and all at once (for throughput).
+    ONNX Runtime (or OpenVINO) runs the model as it will run the plan; the times of its kernels are mapped back to ops.
+    ONNX Runtime does so twice: each device alone (for latency), and all at once (for throughput).
 
     weftline profile model.onnx --cluster two.toml -o costs.json
 

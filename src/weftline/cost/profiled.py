@@ -21,7 +21,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.graph.ir import INPUT
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["profiled_costs"]
+__all__ = ["profiled_costs", "roofline_shares"]
 
 AGAIN = "profile again with: weftline profile MODEL --cluster FILE -o costs.json"
 
@@ -104,6 +104,11 @@ def _split(graph: Graph, device: Device, number: Indices, target: Ints) -> Ints:
     place[order] = before - before[np.minimum(first, len(order) - 1)][number[order]]
     most[place >= target[number]] = 0  # a kernel of 2 ns has at most two ops that take time
     return shares(most, number.astype(np.int64), target)
+
+
+def roofline_shares(graph: Graph, device: Device, total: int) -> Ints:
+    """(n,): what each op has of one run of the whole model, if all that is known is how long that took."""
+    return _split(graph, device, np.zeros(len(graph.ops), np.int32), np.array([total], np.int64))
 
 
 def _with_layouts(

@@ -1,4 +1,4 @@
-"""What the process that measures placements is told, and what it answers; JSON lines over its pipes."""
+"""What the processes that run OpenVINO are told, and what they answer; JSON lines over their pipes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from weftline.graph import Graph
 
-__all__ = ["Ask", "Setup", "Timing"]
+__all__ = ["Ask", "OpenvinoSetup", "Setup", "Timing"]
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -62,3 +62,19 @@ class Timing(msgspec.Struct, frozen=True):
     rounds: int = 0
     ratios: tuple[float, ...] = ()
     """One for each round."""
+
+
+class OpenvinoSetup(msgspec.Struct, frozen=True):
+    """One device to profile."""
+
+    model: str
+    """Path of an IR or ONNX file."""
+    graph: Graph
+    device: str
+    """As OpenVINO knows it."""
+    properties: dict[str, str]
+    runs: int
+    """At least so many, unless `most_seconds` are over and there are three."""
+    least_seconds: float
+    most_seconds: float
+    seed: int = 0

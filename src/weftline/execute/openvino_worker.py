@@ -7,10 +7,7 @@ input ends. Simplified: one inference at a time, in full precision.
 
 from __future__ import annotations
 
-import os
-import queue
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from itertools import chain
@@ -28,9 +25,10 @@ from weftline.execute.load_affinity import AffinityError, hetero, set_affinity
 from weftline.execute.openvino_devices import OpenvinoDevice, core_for
 from weftline.execute.openvino_job import Ask, Setup, Timing
 from weftline.execute.openvino_names import affinity_of, read_model, resolve
+from weftline.execute.worker_lines import open_lines
 from weftline.importers.openvino_module import last_line, openvino_module
 
-__all__ = ["Bench", "main", "make_inputs"]
+__all__ = ["CONFIG", "Bench", "fix_shapes", "main", "make_inputs"]
 
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 WRONG = 1e300
@@ -52,7 +50,7 @@ class Bench:
         self._core = core_for(wanted.values())
         self._model = read_model(self._core, setup.model)
         self._nodes = resolve(setup.graph, self._model, exact=Path(setup.model).suffix == ".xml")
-        _fix_shapes(self._model, setup.graph)
+        fix_shapes(self._model, setup.graph)
         self._inputs = make_inputs(self._model, setup.seed, _stored(setup))
         self._reference = self._request(setup.reference)
         self._expected = self._outputs(self._reference)
@@ -149,7 +147,7 @@ def _stored(setup: Setup) -> dict[str, NDArray[Any]]:
         return {name: file[f"arr_{number}"] for number, name in enumerate(setup.input_names)}
 
 
-def _fix_shapes(model: Any, graph: Any) -> None:
+def fix_shapes(model: Any, graph: Any) -> None:
     """Give open inputs the shapes that the plan was made for."""
     if not model.is_dynamic():
         return
@@ -165,11 +163,7 @@ def _fix_shapes(model: Any, graph: Any) -> None:
 
 def main() -> int:
     """Answer line by line until the input ends."""
-    # Libraries may print what they like: it goes where errors go, never between the answers.
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)  # not inherited
-    os.dup2(2, 1)
-    lines: queue.Queue[bytes] = queue.Queue()
-    threading.Thread(target=_listen, args=(lines,), daemon=True).start()
+    lines, answers = open_lines()
     try:
         bench = Bench(msgspec.json.decode(lines.get(), type=Setup))
     except WeftlineError as error:
@@ -181,16 +175,6 @@ def main() -> int:
     answers.write(msgspec.json.encode(Timing()) + b"\n")
     while True:
         answers.write(msgspec.json.encode(bench.measure(msgspec.json.decode(lines.get(), type=Ask))) + b"\n")
-
-
-def _listen(lines: queue.Queue[bytes]) -> None:
-    """Read lines without the lock of `sys.stdin`: a library that forks here would wait for it for ever."""
-    pending = b""
-    while part := os.read(0, 2**16):
-        *whole, pending = (pending + part).split(b"\n")
-        for line in whole:
-            lines.put(line)
-    os._exit(0)  # whoever asked is gone
 
 
 if __name__ == "__main__":

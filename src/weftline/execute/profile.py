@@ -1,9 +1,9 @@
 """`profile_model`: how long every kernel of a model takes on every device of a cluster, measured here.
 
-In: an ONNX file and a cluster whose devices ONNX Runtime can run on this machine. Out: a `Profile` (costs.json). Whole
-runs are timed without a profiler; kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole run.
-`alone`: one device works; `busy`: all run the model at the same time, as the stages of a pipeline do, and slowed ones
-rest as they will. Kernels are those
+In: an ONNX file and a cluster whose devices ONNX Runtime can run on this machine (or any file that OpenVINO reads, and
+devices that it runs, see `profile_openvino`). Out: a `Profile` (costs.json). Whole runs are timed without a profiler;
+kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole run. `alone`: one device works; `busy`:
+all run the model at the same time, as the stages of a pipeline do, and slowed ones rest as they will. Kernels are those
 of the level that runs (ALL); where they cannot be found again in the graph, those of EXTENDED or of the plain graph,
 scaled to what ALL takes. Simplified: inputs are random, times do not depend on them.
 """
@@ -13,6 +13,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -22,18 +25,20 @@ import numpy as np
 
 from weftline.cluster import Cluster, Device
 from weftline.coarsen.oracle_ask import OracleError
-from weftline.cost.profile_file import DeviceProfile, Kernel, Profile
-from weftline.errors import InputError, UsageError
+from weftline.cost.profile_file import DeviceProfile, Kernel, LinkProfile, Profile
+from weftline.errors import InputError, MissingExtra, UsageError
+from weftline.execute.openvino_devices import OpenvinoDevice, openvino_devices, run_by_openvino
 from weftline.execute.ort_devices import OrtDevice, ort_devices
 from weftline.execute.profile_cache import cached
 from weftline.execute.profile_job import Answer, Measure, Prepare
 from weftline.execute.profile_kernels import KernelGroups, RunNode, kernel_groups
 from weftline.execute.profile_layouts import layout_changes
 from weftline.execute.profile_links import measure_links
+from weftline.execute.profile_openvino import LEVEL, measure_openvino
 from weftline.execute.profile_processes import Workers
 from weftline.graph import Graph
 from weftline.graph.ir import INPUT
-from weftline.importers import ImportOptions, read_file
+from weftline.importers import Imported, ImportOptions, read_file
 
 __all__ = ["REPEATS", "profile_model"]
 
@@ -62,30 +67,79 @@ def profile_model(
     """Measure; or give back what was measured before, for the same file, devices, versions and settings."""
     if repeats < 3:
         raise UsageError("a profile needs at least 3 repeats")
-    devices = _devices(cluster, runtimes)
     imported = read_file(model, ImportOptions(shapes=shapes))
-    if imported.format != "onnx":
-        raise UsageError(f"{model} is {imported.format}; only ONNX models can be profiled")
-    say = tell or (lambda _: None)
-
-    def measured() -> Profile:
-        return _measured(Path(model), imported.sha256, imported.graph, cluster, devices, (repeats, seed), say)
-
+    say, path = tell or (lambda _: None), Path(model)
+    measured: Callable[[], Profile]
+    devices: Mapping[str, OrtDevice | OpenvinoDevice]
+    if _by_openvino(cluster, runtimes):
+        if imported.format not in ("onnx", "openvino"):
+            raise UsageError(f"{model} is {imported.format}; OpenVINO runs ONNX models and its own IR")
+        known = openvino_devices(cluster.devices, runtimes)
+        devices, backend = known, f"openvino {version('openvino')}"
+        measured = partial(_openvino, path, imported, cluster, known, (repeats, seed), say)
+    else:
+        if imported.format != "onnx":
+            raise UsageError(f"{model} is {imported.format}; ONNX Runtime profiles ONNX models")
+        ours = ort_devices(cluster.devices, runtimes)
+        devices, backend = ours, f"onnxruntime {version('onnxruntime')}"
+        measured = partial(_measured, path, imported, cluster, ours, (repeats, seed), say)
     if not cache:
         return measured()
     inputs = _input_shapes(imported.graph)
-    settings = {"repeats": repeats, "seed": seed, "inputs": sorted(inputs.items())}
+    settings = {"backend": backend, "repeats": repeats, "seed": seed, "inputs": sorted(inputs.items())}
     return cached(imported.sha256, cluster, devices, settings, measured, say)
 
 
-def _devices(cluster: Cluster, runtimes: Mapping[str, str]) -> dict[str, OrtDevice]:
-    for device in cluster.devices:
-        if runtimes.get(device.id, device.runtime).startswith("openvino:"):
-            raise UsageError(
-                f"device {device.id!r} is run by OpenVINO, which cannot be profiled op by op yet; give it a runtime "
-                f"such as --runtime {device.id}=ort:CPUExecutionProvider, or measure plans: plan --reward measured"
-            )
-    return ort_devices(cluster.devices, runtimes)
+def _by_openvino(cluster: Cluster, runtimes: Mapping[str, str]) -> bool:
+    found = {device.id for device in run_by_openvino(cluster.devices, runtimes)}
+    others = [device.id for device in cluster.devices if device.id not in found]
+    if found and others:
+        raise UsageError(
+            f"OpenVINO runs {min(found)!r}, but not {others[0]!r}: a profile is made by one backend for all devices; "
+            f"give them runtimes such as --runtime {others[0]}=openvino:CPU2"
+        )
+    if found and find_spec("openvino") is None:
+        raise MissingExtra("openvino", "openvino")
+    return bool(found)
+
+
+def _openvino(
+    model: Path,
+    imported: Imported,
+    cluster: Cluster,
+    devices: Mapping[str, OpenvinoDevice],
+    how: tuple[int, int],
+    say: Tell,
+) -> Profile:
+    wait = (how[0], LEAST_SECONDS, MOST_SECONDS)
+    number, found = measure_openvino(model, imported.graph, cluster, devices, wait, how[1], say)
+    return _profile(imported, "openvino", number, LEVEL, how[0], found)
+
+
+def _profile(
+    imported: Imported,
+    backend: str,
+    number: str,
+    level: str,
+    repeats: int,
+    devices: tuple[DeviceProfile, ...],
+    links: tuple[LinkProfile, ...] = (),
+) -> Profile:
+    return Profile(
+        format="weftline-costs",
+        version=1,
+        model=imported.graph.name,
+        model_sha256=imported.sha256,
+        inputs=_input_shapes(imported.graph),
+        backend=backend,
+        backend_version=number,
+        level=level,
+        machine=f"{platform.machine()} {platform.system()}, {platform.processor() or platform.node()}"[:200],
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        repeats=repeats,
+        devices=devices,
+        links=links,
+    )
 
 
 def _input_shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
@@ -113,40 +167,24 @@ class _Found(NamedTuple):
 
 def _measured(
     model: Path,
-    sha256: str,
-    graph: Graph,
+    imported: Imported,
     cluster: Cluster,
     devices: Mapping[str, OrtDevice],
     how: tuple[int, int],
     say: Tell,
 ) -> Profile:
-    repeats, seed = how
-    shapes = _input_shapes(graph)
+    graph, (repeats, seed) = imported.graph, how
     speeds = {device.id: device.speed for device in cluster.devices}
-    with Workers(model, shapes, devices, speeds=speeds, seed=seed) as workers:
+    with Workers(model, _input_shapes(graph), devices, speeds=speeds, seed=seed) as workers:
         found = _find_kernels(graph, workers, devices, say)
         alone, busy = _times(workers, devices, found, repeats, say)
-        version = workers.versions[next(iter(devices))]
+        number = workers.versions[next(iter(devices))]
     say("links")
-    links = measure_links(cluster, devices)
-    return Profile(
-        format="weftline-costs",
-        version=1,
-        model=graph.name,
-        model_sha256=sha256,
-        inputs=shapes,
-        backend="onnxruntime",
-        backend_version=version,
-        level="ALL",
-        machine=f"{platform.machine()} {platform.system()}, {platform.processor() or platform.node()}"[:200],
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-        repeats=repeats,
-        devices=tuple(
-            _device_profile(graph, device, devices[device.id], found[device.id], alone[device.id], busy[device.id])
-            for device in cluster.devices
-        ),
-        links=links,
+    profiles = tuple(
+        _device_profile(graph, device, devices[device.id], found[device.id], alone[device.id], busy[device.id])
+        for device in cluster.devices
     )
+    return _profile(imported, "onnxruntime", number, "ALL", repeats, profiles, measure_links(cluster, devices))
 
 
 def _same(a: OrtDevice, b: OrtDevice) -> bool:

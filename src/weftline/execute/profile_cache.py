@@ -21,13 +21,14 @@ from weftline import __version__
 from weftline.cluster import Cluster
 from weftline.cost.profile_file import Profile, load_profile, save_profile
 from weftline.errors import InputError
+from weftline.execute.openvino_devices import OpenvinoDevice
 from weftline.execute.ort_devices import OrtDevice
 
 __all__ = ["cache_folder", "cached"]
 
 MOST_STOLEN, MOST_SPREAD = 0.1, 0.2
 """A profile with more is not kept: it tells of other programs."""
-FORM = 2
+FORM = 3
 """Counts up when what is measured changes."""
 
 
@@ -40,7 +41,7 @@ def cache_folder() -> Path:
 def cached(
     sha256: str,
     cluster: Cluster,
-    devices: Mapping[str, OrtDevice],
+    devices: Mapping[str, OrtDevice | OpenvinoDevice],
     settings: Mapping[str, Any],
     measure: Callable[[], Profile],
     tell: Callable[[str], None],
@@ -66,14 +67,13 @@ def cached(
     return profile
 
 
-def _key(sha256: str, cluster: Cluster, devices: Mapping[str, OrtDevice], settings: Mapping[str, Any]) -> str:
-    import onnxruntime
-
+def _key(
+    sha256: str, cluster: Cluster, devices: Mapping[str, OrtDevice | OpenvinoDevice], settings: Mapping[str, Any]
+) -> str:
     links = sorted((link.source, link.target) for link in cluster.links)
     about = {
         "form": FORM,
         "weftline": __version__,
-        "onnxruntime": onnxruntime.__version__,
         "machine": [platform.node(), platform.machine(), os.cpu_count(), _cpu()],
         "model": sha256,
         "devices": [[d.id, d.speed, msgspec.to_builtins(devices[d.id])] for d in cluster.devices],

@@ -19,32 +19,34 @@ from types import MappingProxyType, TracebackType
 import msgspec
 
 from weftline.errors import InputError, WeftlineError
+from weftline.execute.openvino_job import OpenvinoSetup
 from weftline.execute.ort_devices import OrtDevice
 from weftline.execute.profile_job import Answer, Measure, Prepare, Request, Rest, Setup
 
-__all__ = ["Workers"]
+__all__ = ["SECONDS", "Worker", "Workers"]
 
 SECONDS = 600.0
 """Longest time for one answer."""
 
 
-class _Worker:
+class Worker:
     """One process."""
 
-    def __init__(self, id: str, folder: Path) -> None:
+    def __init__(self, id: str, folder: Path, module: str = "weftline.execute.profile_worker") -> None:
         self.id, self.pending = id, b""
         folder.mkdir()
         self._said = folder.with_suffix(".txt")
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "weftline.execute.profile_worker"],
+                [sys.executable, "-P", "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
                 bufsize=0,
             )
 
-    def send(self, message: Setup | Request) -> None:
+    def send(self, message: Setup | OpenvinoSetup | Request) -> None:
+        """A line."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(msgspec.json.encode(message) + b"\n")
@@ -71,6 +73,7 @@ class _Worker:
         return answer
 
     def close(self) -> None:
+        """End it."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -99,11 +102,11 @@ class Workers:
     ) -> None:
         self._limit, self.versions = seconds, dict.fromkeys(devices, "")
         self._folder = TemporaryDirectory(prefix="weftline-profile-", ignore_cleanup_errors=True)
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, Worker] = {}
         try:
             for number, (id, device) in enumerate(devices.items()):
                 folder = Path(self._folder.name) / str(number)
-                self._workers[id] = _Worker(id, folder)
+                self._workers[id] = Worker(id, folder)
                 setup = Setup(str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed)
                 self._workers[id].send(setup)
             for id in devices:

@@ -8,11 +8,8 @@ random inputs; kernels are timed by ONNX Runtime's own profiler in whole microse
 from __future__ import annotations
 
 import json
-import os
-import queue
 import shutil
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,8 +22,9 @@ from weftline.execute.ort_devices import CPU
 from weftline.execute.ort_session import bind_cores, stretch
 from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Rest, Setup
 from weftline.execute.profile_kernels import RunNode
+from weftline.execute.worker_lines import open_lines
 
-__all__ = ["Bench", "main"]
+__all__ = ["WARM_UP", "Bench", "main", "middle_of"]
 
 WARM_UP = 3
 MAX_EVENTS = 60_000
@@ -92,7 +90,7 @@ class Bench:
         if not self._nodes:
             return Answer(ns=tuple(taken), stolen=self._stolen(sum(taken), worked))
         times = self._kernel_times(WARM_UP, len(taken))
-        middle, spread = _middle(times)
+        middle, spread = middle_of(times)
         return Answer(ns=tuple(taken), kernel_ns=tuple((middle + HALF).tolist()), kernel_spread=tuple(spread.tolist()))
 
     def run(self) -> None:
@@ -176,7 +174,7 @@ def _outermost(events: list[Any]) -> list[Any]:
     return kept
 
 
-def _middle(times: Any) -> tuple[Any, Any]:
+def middle_of(times: Any) -> tuple[Any, Any]:
     """Mean of the middle half of the runs, and their interquartile range as a share of it."""
     ordered = np.sort(times, axis=0)
     runs = len(ordered)
@@ -197,12 +195,8 @@ def _fix_shapes(graph: Any, shapes: dict[str, tuple[int, ...]]) -> None:
 
 def main() -> int:
     """Answer line by line until the input ends."""
-    # Libraries may print what they like: it goes where errors go, never between the answers.
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)  # not inherited
-    os.dup2(2, 1)
-    lines: queue.Queue[bytes] = queue.Queue()
     folder: list[str] = []
-    threading.Thread(target=_listen, args=(lines, folder), daemon=True).start()
+    lines, answers = open_lines(lambda: _remove(folder))
 
     def say(answer: Answer) -> None:
         answers.write(msgspec.json.encode(answer) + b"\n")
@@ -232,16 +226,10 @@ def main() -> int:
     return 1
 
 
-def _listen(lines: queue.Queue[bytes], folder: list[str]) -> None:
-    """Read lines without the lock of `sys.stdin`; when there are no more, whoever asked is gone: leave nothing."""
-    pending = b""
-    while part := os.read(0, 2**16):
-        *whole, pending = (pending + part).split(b"\n")
-        for line in whole:
-            lines.put(line)
+def _remove(folder: list[str]) -> None:
+    """The caller is gone and cannot remove its folders itself."""
     for name in folder:
         shutil.rmtree(Path(name).parent, ignore_errors=True)
-    os._exit(0)
 
 
 if __name__ == "__main__":
