@@ -267,15 +267,26 @@ def profile(
     repeats: int = 30,
     cache: bool = True,
     seed: int = 0,
+    channel: Literal["memory", "gloo"] = "memory",
 ) -> Profile:
-    """Measure every op of an ONNX file on every device of a cluster, by ONNX Runtime on this machine.
+    """Measure every op of a model on every device of a cluster, by ONNX Runtime or OpenVINO on this machine.
 
     `runtimes` says what stands for a device here: {"gpu": "ort:CPUExecutionProvider:2-3"}. With `cache`, what was
-    measured before for the same question is given back.
+    measured before for the same question is given back. `channel` is what links are measured over: shared memory, or
+    gloo for plans that are run over torch.distributed.
     """
     from weftline.execute.profile import profile_model
 
-    return profile_model(model, cluster, shapes=shapes, runtimes=runtimes, repeats=repeats, cache=cache, seed=seed)
+    return profile_model(
+        model,
+        cluster,
+        shapes=shapes,
+        runtimes=runtimes,
+        repeats=repeats,
+        cache=cache,
+        seed=seed,
+        channel=channel,
+    )
 
 
 def sweep_plans(

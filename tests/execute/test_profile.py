@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import onnx
@@ -19,7 +20,7 @@ from weftline import zoo
 from weftline.cluster import Cluster, Device, Link
 from weftline.coarsen.oracle_ask import OracleError
 from weftline.cost import Profile
-from weftline.cost.profile_file import LayoutChange, profile_to_json
+from weftline.cost.profile_file import LayoutChange, LinkProfile, profile_to_json
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.execute import profile as profiling
 from weftline.execute import profile_cache
@@ -27,6 +28,7 @@ from weftline.execute.ort_devices import ort_devices
 from weftline.execute.profile import profile_model
 from weftline.execute.profile_kernels import RunNode, kernel_groups
 from weftline.execute.profile_layouts import layout_changes
+from weftline.execute.profile_links import Channel, measure_links
 from weftline.execute.profile_processes import Workers
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import read_file
@@ -45,7 +47,7 @@ TWO = Cluster(
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Few runs, a cache of the test's own, links as the cluster has them."""
     monkeypatch.setattr(profiling, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(profiling, "measure_links", lambda cluster, devices: ())
+    monkeypatch.setattr(profiling, "measure_links", lambda cluster, devices, channel: ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -264,6 +266,18 @@ def test_by_the_command_line(tmp_path: Path) -> None:
         assert run("verify", "plan.json").returncode == 0
     assert run("plan", "bert.onnx", "-c", "two.toml", "--costs", "two.toml").returncode == 3
     assert run("plan", "bert.onnx", "-c", "two.toml", "--costs", "costs.json", "--coarsen", "gcof").returncode == 2
+
+
+def test_links_over_gloo() -> None:
+    """Tests that links are measured over gloo, and cost more than over memory that both processes map."""
+    devices = ort_devices(TWO.devices)
+    gloo, memory = (measure_links(TWO, devices, channel) for channel in get_args(Channel)[::-1])
+    assert [(link.source, link.target) for link in gloo] == [("a", "b"), ("b", "a")]
+
+    def ns(link: LinkProfile) -> float:
+        return link.latency_ns + 2**20 / link.bandwidth * 1e9
+
+    assert ns(gloo[0]) > ns(memory[0])
 
 
 def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -34,6 +34,10 @@ def profile(
     ] = None,
     shape: given.Shape = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the random inputs.")] = 0,
+    links: Annotated[
+        Literal["memory", "gloo"],
+        typer.Option(help="Measure links over shared memory (run), or over gloo (run --engine torch)."),
+    ] = "memory",
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Give back what was measured before for the same question.")
     ] = True,
@@ -63,6 +67,7 @@ def profile(
             repeats=repeats,
             cache=cache,
             seed=seed,
+            channel=links,
             tell=lambda message: tell(Event(0.0, "", None, None, message)),
         )
     save_profile(found, output)

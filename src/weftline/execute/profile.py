@@ -33,7 +33,7 @@ from weftline.execute.profile_cache import cached
 from weftline.execute.profile_job import Answer, Measure, Prepare
 from weftline.execute.profile_kernels import KernelGroups, RunNode, kernel_groups
 from weftline.execute.profile_layouts import layout_changes
-from weftline.execute.profile_links import measure_links
+from weftline.execute.profile_links import Channel, measure_links
 from weftline.execute.profile_openvino import LEVEL, measure_openvino
 from weftline.execute.profile_processes import Workers
 from weftline.graph import Graph
@@ -62,9 +62,13 @@ def profile_model(
     repeats: int = REPEATS,
     cache: bool = True,
     seed: int = 0,
+    channel: Channel = "memory",
     tell: Tell | None = None,
 ) -> Profile:
-    """Measure; or give back what was measured before, for the same file, devices, versions and settings."""
+    """Measure; or give back what was measured before, for the same file, devices, versions and settings.
+
+    `channel` is what the links are measured over.
+    """
     if repeats < 3:
         raise UsageError("a profile needs at least 3 repeats")
     imported = read_file(model, ImportOptions(shapes=shapes))
@@ -82,11 +86,18 @@ def profile_model(
             raise UsageError(f"{model} is {imported.format}; ONNX Runtime profiles ONNX models")
         ours = ort_devices(cluster.devices, runtimes)
         devices, backend = ours, f"onnxruntime {version('onnxruntime')}"
-        measured = partial(_measured, path, imported, cluster, ours, (repeats, seed), say)
+        links = partial(measure_links, cluster, ours, channel)
+        measured = partial(_measured, path, imported, cluster, ours, (repeats, seed), links, say)
     if not cache:
         return measured()
     inputs = _input_shapes(imported.graph)
-    settings = {"backend": backend, "repeats": repeats, "seed": seed, "inputs": sorted(inputs.items())}
+    settings = {
+        "backend": backend,
+        "channel": channel,
+        "repeats": repeats,
+        "seed": seed,
+        "inputs": sorted(inputs.items()),
+    }
     return cached(imported.sha256, cluster, devices, settings, measured, say)
 
 
@@ -171,6 +182,7 @@ def _measured(
     cluster: Cluster,
     devices: Mapping[str, OrtDevice],
     how: tuple[int, int],
+    links: Callable[[], tuple[LinkProfile, ...]],
     say: Tell,
 ) -> Profile:
     graph, (repeats, seed) = imported.graph, how
@@ -184,7 +196,7 @@ def _measured(
         _device_profile(graph, device, devices[device.id], found[device.id], alone[device.id], busy[device.id])
         for device in cluster.devices
     )
-    return _profile(imported, "onnxruntime", number, "ALL", repeats, profiles, measure_links(cluster, devices))
+    return _profile(imported, "onnxruntime", number, "ALL", repeats, profiles, links())
 
 
 def _same(a: OrtDevice, b: OrtDevice) -> bool:

@@ -1,27 +1,34 @@
-"""Links between devices of this machine, measured over the channel that runs plans.
+"""Links between devices of this machine, measured over the channel that runs plans: memory, or gloo.
 
-In: a cluster and the cores of its devices. Out: latency and bandwidth of every ordered pair that the cluster links (of
-all pairs, where it has no links). Simplified: both directions of a pair are alike, and so are pairs whose runtimes are;
-pairs with another provider than the CPU keep the cluster's numbers.
+In: a cluster, the cores of its devices, the channel. Out: latency and bandwidth of every ordered pair that the cluster
+links (of all pairs, where it has no links). Simplified: both directions of a pair are alike, and so are pairs whose
+runtimes are; pairs with another provider than the CPU keep the cluster's numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import permutations
+from typing import Literal
 
 from weftline.cluster import Cluster
 from weftline.cost.profile_file import LinkProfile
 from weftline.execute.channel import ChannelTimes, measure_channel
+from weftline.execute.gloo_meter import measure_gloo
 from weftline.execute.ort_devices import CPU, OrtDevice
 
-__all__ = ["measure_links"]
+__all__ = ["Channel", "measure_links"]
 
+Channel = Literal["memory", "gloo"]
+"""Shared memory, by which the local engine runs plans; or gloo, by which `run --engine torch` does."""
 Key = tuple[object, ...]
 
 
-def measure_links(cluster: Cluster, devices: Mapping[str, OrtDevice]) -> tuple[LinkProfile, ...]:
+def measure_links(
+    cluster: Cluster, devices: Mapping[str, OrtDevice], channel: Channel = "memory"
+) -> tuple[LinkProfile, ...]:
     """Every linked pair of devices that run on cores."""
+    measure = measure_gloo if channel == "gloo" else measure_channel
     pairs = [(link.source, link.target) for link in cluster.links] or list(permutations(devices, 2))
     known: dict[Key, ChannelTimes] = {}
     found = []
@@ -31,7 +38,7 @@ def measure_links(cluster: Cluster, devices: Mapping[str, OrtDevice]) -> tuple[L
             continue
         key: Key = tuple(sorted((_place(a), _place(b))))
         if key not in known:
-            known[key] = measure_channel(cores=(a.cores, b.cores))
+            known[key] = measure(cores=(a.cores, b.cores))
         found.append(LinkProfile(source, target, known[key].latency, max(known[key].bandwidth, 1)))
     return tuple(found)
 
