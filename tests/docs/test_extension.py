@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "solver.md"
 
 
 def block_of_file(name: str) -> str:
