@@ -13,9 +13,9 @@ from importlib.resources import files
 
 __all__ = ["SCRIPTS", "STYLES", "csp_hash", "scripts", "styles", "text"]
 
-SCRIPTS = ("weft.js", "curve.js")
+SCRIPTS = ("weft.js", "curve.js", "timeline.js", "memory.js", "stages.js", "graph.js", "search.js", "table.js")
 """Each hangs one function on the namespace `weft`; weft.js is first."""
-STYLES = ("style.css",)
+STYLES = ("style.css", "figures.css", "report.css")
 
 
 @cache
