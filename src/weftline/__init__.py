@@ -73,6 +73,7 @@ __all__ = [
     "load_problem",
     "plan",
     "profile",
+    "report",
     "run",
     "schedule",
     "shape",
@@ -466,6 +467,36 @@ def run(
     )
 
 
+def report(
+    answer: Plan | Schedule | Path | str,
+    output: Path | str | None = None,
+    *,
+    run: LocalResult | Mapping[str, Any] | Path | str | None = None,
+    sensitivity: float | None = None,
+    on_event: Callable[[str], None] | None = None,
+) -> bytes:
+    """A plan or schedule as one HTML page that needs no network; written to `output` if that is given.
+
+    `run` is what `wl.run` returned or `weftline run --json` printed: measured stands beside predicted then.
+    `sensitivity` is a number of seconds: with them the plan is solved again with one thing better at a time.
+    """
+    from weftline.files import write_atomically
+    from weftline.plan import Plan
+    from weftline.report.html import load_answer, report_html
+    from weftline.report.html_run import find_run
+    from weftline.report.html_sensitivity import ask
+
+    found = load_answer(answer) if isinstance(answer, Path | str) else answer
+    measured = None if run is None else find_run(run)
+    if sensitivity is not None and (not isinstance(found, Plan) or not sensitivity > 0):
+        raise UsageError("sensitivity is a number of seconds above 0, for plans")
+    helps = ask(found, sensitivity, on_event) if isinstance(found, Plan) and sensitivity else []
+    page = report_html(found, run=measured, helps=helps)
+    if output is not None:
+        write_atomically(output, page)
+    return page
+
+
 def diff(a: Plan, b: Plan) -> Difference:
     """What differs between two plans."""
     from weftline.plan import diff_plans
@@ -501,6 +532,7 @@ class _Facade(ModuleType):
 
 _VERBS: dict[str, Callable[..., object]] = {
     "weftline.plan": plan,
+    "weftline.report": report,
     "weftline.schedule": schedule,
     "weftline.simulate": simulate,
 }

@@ -287,13 +287,15 @@ def _check(plan: dict[str, Any]) -> Verdict:
 
 def _check_form(plan: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
-    forms = [("plan", plan, FIELDS | (plan.keys() & {"measured"})), ("provenance", plan["provenance"], PROVENANCE)]
+    forms = [("plan", plan, FIELDS | (plan.keys() & {"measured", "progress"})), ("provenance", plan["provenance"], PROVENANCE)]
     if "measured" in plan:
         forms.append(("measured", plan["measured"], MEASURED))
     for name, form, fields in forms:
         need(form.keys() == fields, "fields", f"{name}: wrong fields {sorted(form.keys() ^ fields)!s:.200}")
     if "measured" in plan:
         _check_measured(plan["measured"], plan["devices"])
+    if "progress" in plan:
+        _check_progress(plan["progress"])
     for name in ("solver", "stopped_by", "bound_by"):
         need(isinstance(plan[name], str), "fields", f"{name} must be text")
     for name, value in plan["baselines"].items():
@@ -316,6 +318,17 @@ def _check_measured(found: dict[str, Any], devices: dict[str, Any]) -> None:
         value = found[name]
         good = type(value) in (int, float) and 0 <= value < float("inf")
         need(good, "measured", f"measured {name} is no number that was measured")
+
+
+def _check_progress(found: Any) -> None:
+    """How the search went cannot be repeated; but seconds go up, and values and bounds are times."""
+    before = 0.0
+    for seconds, value, bound in rows(found, "progress"):
+        good = type(seconds) in (int, float) and before <= seconds < float("inf")
+        need(good, "progress", "progress: seconds must not go down")
+        for known in (value, bound):
+            need(known is None or whole(known, "progress") >= 0, "progress", "progress: no time")
+        before = seconds
 
 
 def _placement(problem: Problem, given: dict[str, str]) -> list[int]:

@@ -19,6 +19,7 @@ from weftline.cli import (
     export,
     plan,
     profile,
+    report,
     run,
     schedule,
     simulate,
@@ -55,6 +56,7 @@ app.command("run")(run.run)
 app.command("export")(export.export)
 app.command("explain")(explain.explain)
 app.command("diff")(diff.diff)
+app.command("report")(report.report)
 app.add_typer(train.app, name="train")
 app.command("doctor")(doctor.doctor)
 

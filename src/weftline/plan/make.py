@@ -22,6 +22,7 @@ from weftline.plan.baselines import baseline_values
 from weftline.plan.certificate import Clock, searching_time, uninterrupted
 from weftline.plan.measured import best_measured, check_measurable, measured_file
 from weftline.plan.model import BoundEntry, DeviceUse, MeasuredFile, Plan, Provenance, Stage, TimelineFile
+from weftline.plan.progress import Progress, ProgressRow
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, find_solver
@@ -96,13 +97,14 @@ def make_plan(
         _prepare(problem.rules.objective)
         if chosen.prepare is not None:
             chosen.prepare()
+    heard = Progress(on_event)
     search = Search(
         problem,
         time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
         work_limit=work_limit,
         gap=gap,
         seed=seed,
-        on_event=on_event,
+        on_event=heard,
         solver=solver,
         options=settings,
     )
@@ -137,6 +139,9 @@ def make_plan(
         stopped_by = "interrupted"
     if search.bound is not None and search.bound not in bounds:
         bounds.append(search.bound)
+    progress = None
+    if seconds is not None and measured is None:
+        progress = heard.rows(seconds, search.best.value, max((bound.value for bound in bounds), default=0))
     provenance = {
         "version": __version__,
         "inputs": dict(inputs),
@@ -157,6 +162,7 @@ def make_plan(
             baselines=baselines,
             provenance=provenance,
             measured=None if measured is None else measured_file(measured),
+            progress=progress,
         )
 
 
@@ -202,6 +208,7 @@ def _assemble(
     baselines: dict[str, int | None],
     provenance: dict[str, object],
     measured: MeasuredFile | None,
+    progress: tuple[ProgressRow, ...] | None,
 ) -> Plan:
     file = problem_to_file(problem)
     entries = checked_bounds(file, bounds)
@@ -230,6 +237,7 @@ def _assemble(
         provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
         problem=file,
         measured=msgspec.UNSET if measured is None else measured,
+        progress=msgspec.UNSET if progress is None else progress,
     )
     if len(problem.graph.ops) > SELF_CHECKED:
         return plan

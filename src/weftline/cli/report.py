@@ -1,0 +1,52 @@
+"""`weftline report`: a plan or schedule as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weftline.cli.options import read_seconds
+from weftline.cli.output import JsonFlag, print_json, show, telling
+
+__all__ = ["report"]
+
+
+def report(
+    answer: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    run: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What `weftline run --json` printed: measured times.")
+    ] = None,
+    sensitivity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Plans: solve again with faster links, more memory, one more device, for 10s in all."
+        ),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write a page that shows a plan or schedule.
+
+    One file that needs no network: how good the plan is, its timeline or stages, memory, what crosses between devices,
+    how the search went, and where it comes from.
+
+    weftline report plan.json -o report.html --sensitivity 10s
+
+    weftline run plan.json --model model.onnx --json > run.json; weftline report plan.json --run run.json
+    """
+    import weftline
+
+    with telling("asking what would help") as tell:
+        page = weftline.report(
+            answer,
+            output,
+            run=run,
+            sensitivity=None if sensitivity is None else read_seconds(sensitivity),
+            on_event=tell,
+        )
+    if json:
+        print_json({"report": str(output), "bytes": len(page)})
+        return
+    show(f"written to {output} ({len(page) / 1000:,.0f} kB): open it in a browser")
