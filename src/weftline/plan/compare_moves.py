@@ -40,7 +40,7 @@ class Traffic:
     time_ns: int
 
     def __str__(self) -> str:
-        return f"{self.count} of {format_bytes(self.bytes)} in {format_time(self.time_ns)}"
+        return f"{self.count} ({format_bytes(self.bytes)}, {format_time(self.time_ns)})" if self.count else "none"
 
 
 def traffic(plan: Plan) -> Traffic:

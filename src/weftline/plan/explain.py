@@ -33,7 +33,7 @@ class Reason:
     waits_for: str = ""
     """The busy device, port or bus, where that is what it waits for."""
     op: str = ""
-    """Its name, where it is an op."""
+    """Its name; of a transfer, the op that made the tensor."""
 
     def __str__(self) -> str:
         span = f"{format_time(self.start_ns):>12} .. {format_time(self.end_ns):<12}"
@@ -99,7 +99,18 @@ def _activities(problem: Problem, timeline: Timeline) -> list[Activity]:
             lanes.add(f"bus {format_name(buses[source, target])}")
         made = {f"op{graph.tensors[tensor].producer}"}
         what = f"send {format_name(graph.tensors[tensor].name)} ({format_bytes(graph.tensors[tensor].bytes)})"
-        rows.append((start, end, what, f"{ids[source]}->{ids[target]}", lanes, {fact}, made, ""))
+        rows.append(
+            (
+                start,
+                end,
+                what,
+                f"{ids[source]}->{ids[target]}",
+                lanes,
+                {fact},
+                made,
+                graph.ops[graph.tensors[tensor].producer].name,
+            )
+        )
     needs: list[set[str]] = [set() for _ in graph.ops]
     for t, info in enumerate(graph.tensors):
         for op in info.consumers if info.producer >= 0 else ():

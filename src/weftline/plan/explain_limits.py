@@ -29,6 +29,8 @@ WORK = 400_000
 NEAR = 0.01
 """Stages whose load is within this share of the period count as full."""
 
+MOST = 5
+"""Devices and links that are named, and busy ones."""
 LEAST = 0.01
 """Parts of the value that are smaller are not named."""
 
@@ -53,7 +55,7 @@ def binding_limits(plan: Plan) -> tuple[Binding, ...]:
     if isinstance(result, Timeline):
         chain = explain_result(problem, result)
         parts = _parts_of_chain(chain, value)
-        ops, where = [problem.graph.index[reason.op] for reason in chain if reason.op], "of the chain"
+        ops, where = sorted({problem.graph.index[reason.op] for reason in chain if reason.op}), "of the chain"
     else:
         parts = _parts_of_stage(problem, result)
         worst = int(result.load.argmax())
@@ -67,14 +69,14 @@ def _parts_of_chain(chain: list[Reason], value: int) -> list[Binding]:
     for reason in chain:
         spent[reason.where] += reason.end_ns - reason.start_ns
     found = []
-    for where, time in spent.most_common():
+    for where, time in spent.most_common(MOST):
         share, kind = time / value if value else 0.0, "transfer" if "->" in where else "compute"
         if share < LEAST:
             continue
         doing = "is sending over it" if kind == "transfer" else "is work on it, one op after another"
         found.append(Binding(kind, where, share, f"{where}: {share:.0%} of the value {doing}"))
     waits = Counter(reason.waits_for for reason in chain if reason.waits_for)
-    for lane, count in waits.most_common():
+    for lane, count in waits.most_common(MOST):
         share = count / len(chain)
         says = f"{lane} is busy: {count} of {len(chain)} links of the chain wait for it, not for their inputs"
         found.append(Binding("wait", lane, share, says))
