@@ -79,6 +79,15 @@ def test_every_page_is_in_the_site(site: Path) -> None:
         assert (site / "schemas" / schema.name).read_bytes() == schema.read_bytes()
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_every_block_is_a_block(site: Path, page: Path) -> None:
+    """Tests that each fenced block of a document is one block of its page, words behind its language or not."""
+    fences = len(re.findall(r"^```", page.read_text(encoding="utf-8"), re.MULTILINE))
+    html = (site / page.relative_to(DOCS)).with_suffix(".html").read_text(encoding="utf-8")
+    assert "```" not in html
+    assert html.count("<pre>") >= fences // 2
+
+
 def test_the_reference_is_up_to_date() -> None:
     """Tests that schemas, command line and API pages are what the code gives today."""
     pages = runpy.run_path(str(DOCS / "make_reference.py"))["pages"]()
