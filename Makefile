@@ -6,14 +6,15 @@ STAMP := $(VENV)/.installed
 TESTS ?= tests
 WORKERS ?= 2
 
-.PHONY: help install demo test lint bench docs clean
+.PHONY: help install demo test lint bench docs package clean
 
 help:
 	@echo "make demo     plan zoo models, compare, verify, run one on this machine; plans and traces go to demo/"
 	@echo "make test     run all tests"
 	@echo "make lint     ruff and mypy --strict"
 	@echo "make bench    measure, and write docs/benchmarks.md"
-	@echo "make docs     check that every command and link in the docs works"
+	@echo "make docs     build the docs site into build/site, and check that every command and link in it works"
+	@echo "make package  build wheel and sdist, install them where nothing else is, and try them"
 	@echo "make install  only create .venv with weftline and all extras"
 
 install: $(STAMP)
@@ -22,7 +23,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weftline needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,docs,dev]'
 	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; from weftline.schedule.prepare import prepare as schedules; from weftline.place.learned.policy import prepare as policy; pipelines(); placements(); schedules(); policy()'
 	touch $(STAMP)
 
@@ -41,7 +42,12 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP)
+	$(BIN)/python docs/make_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -q tests/docs
+
+package: $(STAMP)
+	$(BIN)/python -m pytest -q tests/package
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """A placement solver of your own: move one op at a time to another device, keep what is not worse.
 
-Here it is registered for this process; a package registers it by the entry point `weftline.place` (see docs/guide/solver.md).
+Here it is registered for this process; a package registers it by the entry point `weftline.place`
+(see docs/guide/solver.md).
 """
 
 from __future__ import annotations

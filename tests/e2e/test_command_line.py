@@ -88,7 +88,12 @@ def test_explain_and_diff(work) -> None:
     chain = json.loads(run("explain", "latency.json", "--json", cwd=work).stdout)
     assert chain["chain"][-1]["end_ns"] == chain["value_ns"]
     op = next(iter(json.loads((work / "latency.json").read_text())["placement"]))
-    assert op in run("explain", "latency.json", "--op", op, cwd=work).stdout
+    assert {limit["kind"] for limit in chain["binding"]} & {"compute", "transfer"}
+    text = run("explain", "latency.json", "--op", op, cwd=work).stdout
+    assert op in text
+    assert "If it stood elsewhere" in text
+    story = json.loads(run("explain", "latency.json", "--op", op, "--json", cwd=work).stdout)
+    assert [move["value_ns"] for move in story["moves"] if move["here"]] == [chain["value_ns"]]
     assert "no op" in run("explain", "latency.json", "--op", "nowhere", cwd=work, code=3).stderr
     assert json.loads(run("diff", "latency.json", "latency.json", "--json", cwd=work).stdout)["identical"]
     assert "different problems" in run("diff", "latency.json", "pipeline.json", cwd=work).stdout
@@ -144,6 +149,7 @@ def test_explain_a_pipeline_and_a_placement(work) -> None:
     assert told["slowest_stage"]["load_ns"] == told["value_ns"]
     text = run("explain", "pipeline.json", cwd=work).stdout
     assert "The slowest stage is" in text
+    assert "What binds:" in text
     assert told["slowest_stage"]["ops"][0]["op"] in text
     for name in ("latency.json", "pipeline.json"):
         plan = json.loads((work / name).read_text())

@@ -82,7 +82,7 @@ def test_waiting_for_a_bus() -> None:
     assert [reason.because for reason in explain_plan(plan)] == [
         "first",
         "waits for its input",
-        "waits for the device, port or bus",
+        "waits for bus pcie",
         "waits for its input",
     ]
 
@@ -131,22 +131,31 @@ def test_overlapped_parts_begin_together() -> None:
 
 def test_one_op() -> None:
     """Tests that an op's story has its device, its times elsewhere, its inputs and what moving it would change."""
-    lines = explain_op(_plan(latency_plan()), "c")
+    story = explain_op(_plan(latency_plan()), "c")
+    lines = story.lines()
     text = "\n".join(lines)
     assert lines[0].startswith("c (op, 0 FLOP, weights 10 B) on d1")
-    assert "on d1           11 ns <- here" in text
     assert "runs 40 ns .. 51 ns" in text
     assert "reads tb3 (8 B) of b3: from d2, 4 ns" in text
-    assert "alone on d2 the plan's work and transfers would shrink by 3 ns" in text
-    first = "\n".join(explain_op(_plan(latency_plan()), "a"))
-    assert "cannot run" in first
-    assert "reads in: input of the model, present everywhere" in first
-    assert "alone on d2" not in first
+    assert [(move.device, move.here, move.time_ns) for move in story.moves] == [
+        ("d0", False, 10),
+        ("d1", True, 11),
+        ("d2", False, 12),
+    ]
+    assert story.together == ()
+    first = explain_op(_plan(latency_plan()), "a")
+    assert first.moves[2].time_ns is None
+    assert "reads in: input of the model, present everywhere" in "\n".join(first.lines())
+    both = explain_op(_plan(latency_plan()), "b1")
+    assert both.together == ("b2",)
+    assert "shares its device with 1 more: 'b2'" in "\n".join(both.lines())
 
 
 def test_one_op_of_a_pipeline() -> None:
     """Tests that a pipeline's op has no times of day."""
-    text = "\n".join(explain_op(_plan(throughput_plan()), "d"))
+    story = explain_op(_plan(throughput_plan()), "d")
+    text = "\n".join(story.lines())
+    assert story.span_ns is None
     assert "runs" not in text
     assert "reads t2 (8 B) of c: on the same device" in text
 

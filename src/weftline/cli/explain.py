@@ -22,14 +22,16 @@ def explain(
 ) -> None:
     """Show what decides the value of a plan.
 
-    The chain of ops and transfers that ends last, or the slowest stage with its dearest ops and tensors; with --op the
-    story of one op, with --placement the whole placement.
+    The limits that bind, and the chain of ops and transfers that ends last, or the slowest stage with its dearest ops
+    and tensors. With --op why one op stands where it does, and what the plan would cost with it on each other device
+    (simulated again). With --placement the whole placement.
     """
     from dataclasses import asdict
 
-    from weftline.plan import explain_op, explain_plan, explain_stage, load_plan, placed_ops
+    from weftline.plan import binding_limits, explain_op, explain_plan, explain_stage, load_plan, placed_ops
     from weftline.plan.summary import guarantee, measured_words
     from weftline.report import placement_table
+    from weftline.report.moves import moves_table
 
     if op is not None and placement:
         raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
@@ -41,18 +43,25 @@ def explain(
             show(placement_table(answer))
         return
     if op is not None:
-        lines = explain_op(answer, op)
-        print_json({"op": op, "lines": lines}) if json else show(*lines)
+        story = explain_op(answer, op)
+        if json:
+            print_json(asdict(story))
+        else:
+            show(*story.lines(), "", moves_table(story, answer.objective))
         return
-    reasons, slowest = explain_plan(answer), explain_stage(answer)
+    reasons, slowest, limits = explain_plan(answer), explain_stage(answer), binding_limits(answer)
+    binds = ["What binds:", *(f"  {limit.says}" for limit in limits)]
     if json:
-        told = {"value_ns": answer.value_ns, "chain": [asdict(reason) for reason in reasons]}
+        told = {"value_ns": answer.value_ns, "binding": [asdict(limit) for limit in limits]}
+        told["chain"] = [asdict(reason) for reason in reasons]
         print_json(told if slowest is None else {**told, "slowest_stage": asdict(slowest)})
         return
     if slowest is not None:
-        show(guarantee(answer), *slowest.lines())
+        show(guarantee(answer), *slowest.lines(), *binds)
         return
-    show(*filter(None, (guarantee(answer), measured_words(answer))), "What decides the value, in order of time:")
+    show(
+        *filter(None, (guarantee(answer), measured_words(answer))), *binds, "What decides the value, in order of time:"
+    )
     shown = reasons if len(reasons) <= most else reasons[: most // 2] + reasons[-(most - most // 2) :]
     for number, reason in enumerate(shown):
         if number == most // 2 and len(reasons) > most:

@@ -38,7 +38,6 @@ app = typer.Typer(
     epilog="Start with: weftline demo. Exit codes: 0 done, 2 usage, 3 bad input, 4 infeasible, "
     "5 stopped before the asked gap, 6 verification failed, 7 execution differs from the plan.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

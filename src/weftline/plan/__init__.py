@@ -6,7 +6,10 @@ the same simulator, without a search of their own.
 """
 
 from weftline.plan.compare import Difference, diff_plans
-from weftline.plan.explain import explain_op, explain_plan
+from weftline.plan.explain import explain_plan
+from weftline.plan.explain_limits import Binding, binding_limits
+from weftline.plan.explain_moves import Move
+from weftline.plan.explain_op import OpStory, explain_op
 from weftline.plan.explain_stage import SlowestStage, explain_stage
 from weftline.plan.files import load_plan, save_plan
 from weftline.plan.make import make_plan
@@ -17,13 +20,17 @@ from weftline.plan.stage_counts import StageProblems, stage_problems
 from weftline.plan.sweep import Sweep, SweepRow, sweep_stages
 
 __all__ = [
+    "Binding",
     "Difference",
+    "Move",
+    "OpStory",
     "PlacedOp",
     "Plan",
     "SlowestStage",
     "StageProblems",
     "Sweep",
     "SweepRow",
+    "binding_limits",
     "diff_plans",
     "explain_op",
     "explain_plan",

@@ -1,4 +1,4 @@
-"""Why a plan takes as long as it does: the chain of waits up to the last op, or the fullest stage; and one op's story.
+"""Why a plan takes as long as it does: the chain of waits up to the last op, or the parts of the fullest stage.
 
 In: a Plan. Out: rows of text-like records; nothing is re-optimised.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from weftline.errors import InputError
 from weftline.plan.model import Plan
 from weftline.plan.result import plan_result
 from weftline.problem import Problem
-from weftline.simulate import Timeline
-from weftline.units import format_bytes, format_name, format_names, format_time
+from weftline.simulate import Loads, Timeline
+from weftline.units import format_bytes, format_name, format_time
 
-__all__ = ["Reason", "explain_op", "explain_plan"]
+__all__ = ["Reason", "explain_plan", "explain_result"]
+
+CLOCK = "what runs before it"
+"""The one resource of the sequential runtime."""
+
+Activity = tuple[int, int, str, str, set[str], set[str], set[str], str]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class Reason:
     start_ns: int
     end_ns: int
     because: str
+    waits_for: str = ""
+    """The busy device, port or bus, where that is what it waits for."""
+    op: str = ""
+    """Its name; of a transfer, the op that made the tensor."""
 
     def __str__(self) -> str:
         span = f"{format_time(self.start_ns):>12} .. {format_time(self.end_ns):<12}"
@@ -36,7 +42,11 @@ class Reason:
 
 def explain_plan(plan: Plan) -> list[Reason]:
     """Latency: the critical chain from time 0 to the end. Throughput: the parts of the slowest stage."""
-    problem, result = plan_result(plan)
+    return explain_result(*plan_result(plan))
+
+
+def explain_result(problem: Problem, result: Timeline | Loads) -> list[Reason]:
+    """The same for a plan that was simulated already."""
     if isinstance(result, Timeline):
         return _critical_chain(problem, result)
     worst = int(result.load.argmax())
@@ -61,27 +71,21 @@ def _critical_chain(problem: Problem, timeline: Timeline) -> list[Reason]:
     for r, row in enumerate(rows):
         by_end.setdefault(row[1], []).append(r)
     while True:
-        start, end, what, where, lanes, _, needs = rows[current]
+        start, end, what, where, lanes, _, needs, name = rows[current]
         before = [r for r in by_end.get(start, ()) if r != current]
         data = next((r for r in before if rows[r][5] & needs), None)
         lane = next((r for r in before if rows[r][4] & lanes and rows[r][0] < rows[r][1]), None)
-        because = (
-            "waits for its input"
-            if data is not None
-            else "waits for the device, port or bus"
-            if lane is not None
-            else "first"
-        )
-        because = "first" if start == 0 else because
-        chain.append(Reason(what, where, start, end, because))
+        busy = min(rows[lane][4] & lanes) if data is None and lane is not None and start else ""
+        because = f"waits for {busy}" if busy else "first" if start == 0 or data is None else "waits for its input"
+        chain.append(Reason(what, where, start, end, because, busy, name))
         following = data if data is not None else lane
         if following is None or start == 0:
             return chain[::-1]
         current = following
 
 
-def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, str, str, set[str], set[str], set[str]]]:
-    """Everything that takes place: start, end, what, where, resources held, facts made, facts needed."""
+def _activities(problem: Problem, timeline: Timeline) -> list[Activity]:
+    """Everything that takes place: start, end, what, where, resources held, facts made, facts needed, op."""
     graph, ids = problem.graph, [device.id for device in problem.devices]
     sequential = problem.rules.runtime == "sequential"
     buses = {(a, b): name for a, b, name in problem.buses}
@@ -90,12 +94,23 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
     for tensor, source, target, consumer, start, end in timeline.transfers.tolist():
         fact = f"t{tensor}@{target}/{consumer}"
         arrivals[tensor, consumer if consumer >= 0 else ~target] = fact
-        lanes = {"clock"} if sequential else {f"send {source}", f"receive {target}"}
+        lanes = {CLOCK} if sequential else {f"the send port of {ids[source]}", f"the receive port of {ids[target]}"}
         if not sequential and (source, target) in buses:
-            lanes.add(f"bus {buses[source, target]}")
+            lanes.add(f"bus {format_name(buses[source, target])}")
         made = {f"op{graph.tensors[tensor].producer}"}
         what = f"send {format_name(graph.tensors[tensor].name)} ({format_bytes(graph.tensors[tensor].bytes)})"
-        rows.append((start, end, what, f"{ids[source]}->{ids[target]}", lanes, {fact}, made))
+        rows.append(
+            (
+                start,
+                end,
+                what,
+                f"{ids[source]}->{ids[target]}",
+                lanes,
+                {fact},
+                made,
+                graph.ops[graph.tensors[tensor].producer].name,
+            )
+        )
     needs: list[set[str]] = [set() for _ in graph.ops]
     for t, info in enumerate(graph.tensors):
         for op in info.consumers if info.producer >= 0 else ():
@@ -104,7 +119,7 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
             needs[op].add(key if key and int(timeline.placement[info.producer]) != target else f"op{info.producer}")
     for i, form in enumerate(graph.ops):
         device = int(timeline.placement[i])
-        lanes = {"clock"} if sequential else {f"device {device}"}
+        lanes = {CLOCK} if sequential else {f"device {ids[device]}"}
         rows.append(
             (
                 int(timeline.start[i]),
@@ -114,73 +129,7 @@ def _activities(problem: Problem, timeline: Timeline) -> list[tuple[int, int, st
                 lanes,
                 {f"op{i}"},
                 needs[i],
+                form.name,
             )
         )
     return rows
-
-
-def explain_op(plan: Plan, name: str) -> list[str]:
-    """One op: its device, its times elsewhere, when it runs, and what its inputs cost to bring."""
-    problem, result = plan_result(plan)
-    if name not in problem.graph.index:
-        near = [op for op in problem.graph.index if name.lower() in op.lower()][:5]
-        raise InputError(
-            f"there is no op {name!r} in this plan",
-            hint=f"did you mean {format_names(near)}?" if near else "see plan.json",
-        )
-    i = problem.graph.index[name]
-    op, device = problem.graph.ops[i], int(result.placement[i])
-    story = f"{op.kind or 'op'}, {op.flops:,} FLOP, weights {format_bytes(op.weight_bytes)}"
-    lines = [f"{name} ({story}) on {problem.devices[device].id}"]
-    for d, other in enumerate(problem.devices):
-        time = int(problem.cost.time[i, d])
-        lines.append(
-            f"  on {other.id:<12} "
-            + ("cannot run" if time < 0 else format_time(time))
-            + (" <- here" if d == device else "")
-        )
-    if isinstance(result, Timeline):
-        lines.append(f"  runs {format_time(int(result.start[i]))} .. {format_time(int(result.end[i]))}")
-    arrays = problem.graph.arrays
-    for t in arrays.input_of[arrays.input_ptr[i] : arrays.input_ptr[i + 1]].tolist():
-        tensor = problem.graph.tensors[t]
-        if tensor.producer < 0:
-            lines.append(f"  reads {format_name(tensor.name)}: input of the model, present everywhere")
-            continue
-        home = int(result.placement[tensor.producer])
-        cost = int(problem.cost.transfer[problem.cost.transfer_row[t], home, device])
-        way = "on the same device" if home == device else f"from {problem.devices[home].id}, {format_time(cost)}"
-        lines.append(
-            f"  reads {format_name(tensor.name)} ({format_bytes(tensor.bytes)}) "
-            f"of {format_name(problem.graph.ops[tensor.producer].name)}: {way}"
-        )
-    moved = _if_moved(problem, result.placement, i)
-    lines += [
-        f"  alone on {problem.devices[d].id} the plan's work and transfers would {_change(delta)}" for d, delta in moved
-    ]
-    return lines
-
-
-def _change(delta: int) -> str:
-    return "not change" if delta == 0 else f"{'grow' if delta > 0 else 'shrink'} by {format_time(abs(delta))}"
-
-
-def _if_moved(problem: Problem, placement: np.ndarray[tuple[int], np.dtype[np.int32]], i: int) -> list[tuple[int, int]]:
-    """Change of op time + transfer time of its edges if the op alone moved; contention is not counted."""
-    home = int(placement[i])
-    source, target, tensor = problem.graph.arrays.edges()
-    touching = np.flatnonzero((source == i) | (target == i))
-
-    def total(device: int) -> int | None:
-        time = int(problem.cost.time[i, device])
-        for e in touching.tolist():
-            a = device if source[e] == i else int(placement[source[e]])
-            b = device if target[e] == i else int(placement[target[e]])
-            length = int(problem.cost.transfer[problem.cost.transfer_row[tensor[e]], a, b])
-            if length < 0:
-                return None
-            time += length
-        return time if problem.cost.time[i, device] >= 0 else None
-
-    here = total(home) or 0
-    return [(d, there - here) for d in range(len(problem.devices)) if d != home and (there := total(d)) is not None]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
-from importlib.metadata import PackageNotFoundError, version
+import tempfile
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import NamedTuple
 
 from weftline import __version__
@@ -13,21 +15,16 @@ from weftline.plugins import broken_plugins
 
 __all__ = ["Finding", "checkup"]
 
-_NEEDED = (
-    "numpy",
-    "onnx",
-    "onnxruntime",
-    "ortools",
-    "numba",
-    "rustworkx",
-    "msgspec",
-    "typer",
-    "rich",
-    "jinja2",
-    "psutil",
-    "xlrd",
-)
-_EXTRAS = {"torch": "torch", "safetensors": "torch", "openvino": "openvino", "ray": "ray"}
+_FOR = {
+    "torch": "to run schedules, plans on several machines, and to train learned solvers",
+    "openvino": "to read live OpenVINO models, and to run and measure plans by its HETERO",
+    "ray": "for `sweep --engine ray`",
+    "ui": "for the page in the browser",
+    "docs": "to build the docs site",
+    "dev": "for tests and checks of weftline itself",
+}
+"""What each extra is good for."""
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 class Finding(NamedTuple):
@@ -44,23 +41,71 @@ def checkup() -> list[Finding]:
     findings = [
         Finding("weftline", True, True, f"{__version__} on Python {platform.python_version()}, {platform.platform()}")
     ]
-    findings += [_package(name, True, "reinstall weftline") for name in _NEEDED]
-    findings += [_package(name, False, f"pip install 'weftline[{extra}]'") for name, extra in _EXTRAS.items()]
-    findings += [_kernels(), _machine()]
+    wanted = _requirements()
+    findings += [_package(name, "reinstall weftline: pip install --force-reinstall weftline") for name in wanted[""]]
+    if not wanted[""]:
+        told = "runs from its sources, so nobody knows what it needs: pip install -e ."
+        findings.append(Finding("installation", False, False, told))
+    findings += [_extra(name, packages) for name, packages in wanted.items() if name]
+    findings += [_kernels(), _machine(), _rights(), _browser()]
     broken = broken_plugins()
-    findings += [Finding("plugin", False, True, f"{name}: {reason}") for name, reason in broken.items()]
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    findings.append(
-        Finding("chromium", chromium is not None, False, chromium or "only the tests of the report need it")
-    )
-    return findings
+    return findings + [Finding("plugin", False, True, f"{name}: {reason}") for name, reason in broken.items()]
 
 
-def _package(name: str, needed: bool, remedy: str) -> Finding:
+def _requirements() -> dict[str, list[str]]:
+    """Extra (empty for the base install) -> packages, as the installed weftline names them."""
+    found: dict[str, list[str]] = {"": []}
     try:
-        return Finding(name, True, needed, version(name))
+        lines = requires("weftline") or []
+    except PackageNotFoundError:  # run from its sources, without an installation
+        lines = []
+    for line in lines:
+        name, extra = re.match(r"[A-Za-z0-9._-]+", line), re.search(r"extra\s*==\s*[\'\"]([\w-]+)", line)
+        if name:
+            found.setdefault(extra[1] if extra else "", []).append(name[0])
+    return found
+
+
+def _package(name: str, remedy: str) -> Finding:
+    found = _version(name)
+    return Finding(name, bool(found), True, found or remedy)
+
+
+def _extra(extra: str, packages: list[str]) -> Finding:
+    """All packages of an extra; what is missing, what for, and how to get it."""
+    purpose = _FOR.get(extra, "")
+    found = {name: _version(name) for name in packages}
+    missing = [name for name, there in found.items() if not there]
+    if not missing:
+        return Finding(extra, True, False, ", ".join(f"{name} {there}" for name, there in found.items()))
+    told = f"without {', '.join(missing)}" if len(missing) < len(packages) else "not installed"
+    return Finding(extra, False, False, f"{told}; {purpose}: pip install 'weftline[{extra}]'".replace("; :", ":"))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
     except PackageNotFoundError:
-        return Finding(name, False, needed, remedy)
+        return ""
+
+
+def _rights() -> Finding:
+    """Nothing here needs an administrator; what a container may have taken away is named."""
+    lacks = []
+    if not hasattr(os, "sched_setaffinity"):
+        lacks.append("processes cannot be bound to cores on this system: measured times spread more")
+    if os.name == "posix" and not os.access(tempfile.gettempdir(), os.W_OK):
+        lacks.append(f"{tempfile.gettempdir()} cannot be written: set TMPDIR")
+    who = "as administrator; that is not needed" if hasattr(os, "geteuid") and os.geteuid() == 0 else "as a plain user"
+    return Finding(
+        "rights", not lacks, False, "; ".join(lacks) or f"{who}, cores can be bound, temporary files written"
+    )
+
+
+def _browser() -> Finding:
+    path = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    remedy = "only tests of pages need a browser: install chromium, or `playwright install chromium`"
+    return Finding("chromium", path is not None, False, path or remedy)
 
 
 def _kernels() -> Finding:
