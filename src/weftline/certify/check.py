@@ -287,7 +287,10 @@ def _check(plan: dict[str, Any]) -> Verdict:
 
 def _check_form(plan: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
-    forms = [("plan", plan, FIELDS | (plan.keys() & {"measured", "progress"})), ("provenance", plan["provenance"], PROVENANCE)]
+    forms = [
+        ("plan", plan, FIELDS | (plan.keys() & {"measured", "progress"})),
+        ("provenance", plan["provenance"], PROVENANCE),
+    ]
     if "measured" in plan:
         forms.append(("measured", plan["measured"], MEASURED))
     for name, form, fields in forms:

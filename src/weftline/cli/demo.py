@@ -17,7 +17,7 @@ QUESTIONS = (("flava", "four-unequal", "latency"), ("bert", "two-gpus", "through
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder to write plans, traces and summaries to.")
+        Path, typer.Option("--output", "-o", help="Folder to write plans, traces and reports to.")
     ] = Path("demo"),
     run: Annotated[
         bool, typer.Option("--run/--no-run", help="End with a real run on two workers of this machine.")
@@ -26,7 +26,7 @@ def demo(
 ) -> None:
     """Plan zoo models on presets, run one on this machine, and write it all down.
 
-    Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and summaries. Then a
+    Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and reports. Then a
     model is measured, planned and run for real on two workers of this machine, one at half its speed.
     """
     from weftline.certify import verify_file
@@ -36,6 +36,7 @@ def demo(
     from weftline.plan import make_plan
     from weftline.problem import asked_rules, build_problem
     from weftline.report import comparison_table, plan_markdown, trace_json
+    from weftline.report.html import report_html
     from weftline.zoo import zoo_graph
 
     try:
@@ -52,11 +53,13 @@ def demo(
         answer.save(folder / "plan.json")
         write_atomically(folder / "trace.json", trace_json(answer))
         write_atomically(folder / "summary.md", plan_markdown(answer).encode())
+        write_atomically(folder / "report.html", report_html(answer))
         verdict = verify_file(folder / "plan.json")
         written.append({"folder": str(folder), **verdict._asdict()})
         if not json:
             show(f"{model} on {cluster}: {objective}", comparison_table(answer), "")
-            show(answer.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}", "")
+            show(answer.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}")
+            show(f"look at it: {folder / 'report.html'}", "")
     done = _run(output / "run", json) if run else None
     if json:
         print_json({"plans": written, "run": done})
@@ -73,8 +76,11 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     from weftline.cost import save_profile
     from weftline.execute.local_run import run_local
     from weftline.execute.profile import profile_model
+    from weftline.files import write_atomically
     from weftline.plan import make_plan
     from weftline.problem import load_problem
+    from weftline.report.html import report_html
+    from weftline.report.html_run import find_run
     from weftline.zoo import build, save
 
     folder.mkdir(exist_ok=True)
@@ -88,7 +94,9 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
         plan.save(folder / "plan.json")
         result = run_local(plan, model=model, requests=REQUESTS, on_event=tell)
     result.check()
+    write_atomically(folder / "report.html", report_html(plan, run=find_run(result)))
     if not quiet:
         show(f"{MODEL} on two workers of this machine, speeds 1 and 0.5: run for real", result.summary())
-        show(f"plan, costs and model are in {folder}", "")
+        show(f"plan, costs and model are in {folder}")
+        show(f"look at it, measured beside predicted: {folder / 'report.html'}", "")
     return asdict(result)

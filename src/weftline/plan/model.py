@@ -122,7 +122,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     measured: MeasuredFile | msgspec.UnsetType = msgspec.UNSET
     """If placements were measured: then the plan is the best by measurement, not by value."""
     progress: tuple[tuple[float, int | None, int | None], ...] | msgspec.UnsetType = msgspec.UNSET
-    """(seconds, value_ns, bound_ns) each time the search knew better; absent under a work limit, so that bytes repeat."""
+    """(seconds, value_ns, bound_ns) each time the search knew better; absent under a work limit: bytes repeat."""
 
     @property
     def proved_bound_ns(self) -> int:

@@ -7,6 +7,7 @@ better. Simplified: above `MOST_ROWS` only a selection is kept, the first, the l
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from weftline.search import Event
 
@@ -42,9 +43,8 @@ def thinned(rows: list[ProgressRow], most: int = MOST_ROWS) -> tuple[ProgressRow
     """At most so many rows: the first, the last, and those that change most."""
     if len(rows) <= most:
         return tuple(rows)
-    steps = [
-        (-_step(a[1], b[1]) - _step(a[2], b[2]), number) for number, (a, b) in enumerate(zip(rows, rows[1:]), 1)
-    ]
+    inner = enumerate(pairwise(rows[:-1]), 1)
+    steps = [(-_step(a[1], b[1]) - _step(a[2], b[2]), number) for number, (a, b) in inner]
     kept = {0, len(rows) - 1, *(number for _, number in sorted(steps)[: most - 2])}
     return tuple(rows[number] for number in sorted(kept))
 

@@ -1,8 +1,9 @@
 """`report_html`: a plan or schedule as one HTML page that needs nothing else.
 
-In: a Plan or Schedule, perhaps what a run measured and what would help. Out: the bytes of the page: text and tables made
-here (jinja2, everything escaped), pictures drawn by its own scripts from embedded data. A Content-Security-Policy allows
-exactly these scripts and this style, and no network. Simplified: above five megabytes names are cut and spans joined.
+In: a Plan or Schedule, perhaps what a run measured and what would help. Out: the bytes of the page: text and tables
+made here (jinja2, everything escaped), pictures drawn by its own scripts from embedded data. A Content-Security-Policy
+allows exactly these scripts and this style, and no network. Simplified: above five megabytes names are cut and spans
+joined.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from weftline.certify.run import is_schedule
 from weftline.plan import Plan, load_plan
 from weftline.plan.schedule_file import Schedule, load_schedule
 from weftline.report import assets
-from weftline.report.html_page import plan_page
 from weftline.report.html_pack import Room, script_json
+from weftline.report.html_page import plan_page
 from weftline.report.html_plan import plan_data
 from weftline.report.html_run import RunTable
 from weftline.report.html_schedule import schedule_data
@@ -65,9 +66,9 @@ def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help]
         page=page,
         version=__version__,
         policy=policy(script, style),
-        style=Markup(style),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        data=Markup(script_json(data)),  # noqa: S704
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(script_json(data)),
     )
     return text.encode("utf-8", "replace")
 

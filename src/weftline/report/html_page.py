@@ -16,7 +16,7 @@ from weftline.report.html_sensitivity import Help
 from weftline.report.rows import stage_rows
 from weftline.units import format_bytes, format_time
 
-__all__ = ["contents", "input_rows", "key", "plan_page", "run_rows"]
+__all__ = ["bound_words", "contents", "input_rows", "key", "plan_page", "run_rows"]
 
 CAP = 3.0
 """Bars of the comparison end at so many times the plan."""
@@ -55,7 +55,7 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
         "chips": _chips(plan),
         "gauge": _share(plan.bound_ns, plan.value_ns) if plan.value_ns else None,
         "bound": format_time(plan.bound_ns),
-        "bound_by": short_name(plan.bound_by, 80),
+        "bound_words": bound_words(format_time(plan.bound_ns), plan.proof, plan.bound_by),
         "gap": f"{plan.gap:.2%}",
         "warnings": _warnings(plan),
         "facts": _facts(plan),
@@ -70,6 +70,7 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
             key("receive", "receives"),
             key("send", "sends"),
             key("idle", "idle"),
+            key("line chain", "chain that decides the latency"),
         ],
         "stages_words": _stages_words(plan, data) if not latency else "",
         "stage_table": _stage_table(plan),
@@ -86,6 +87,14 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
         "inputs": input_rows(plan, plan.problem.cost_source),
     }
     return page | {"contents": contents(page)}
+
+
+def bound_words(bound: str, proof: str, by: str) -> str:
+    """Proved and claimed have different words."""
+    if proof == "none":
+        return "nothing is known about what is possible"
+    who = f"{proof} by {short_name(by, 80)}"
+    return f"no plan can be below {bound} ({who})" if proof == "proved" else f"lower bound {bound} ({who})"
 
 
 def key(tone: str, text: str) -> dict[str, str]:
@@ -161,6 +170,7 @@ def _comparison(plan: Plan) -> list[dict[str, Any]]:
             "sort": value if value >= 0 else 2**62,
             "value": "breaks a limit" if value < 0 else format_time(value),
             "ratio": "" if value < 0 or not plan.value_ns else f"{value / plan.value_ns:.2f}x",
+            "longer": value > most,
         }
         for name, value, tone in rows
     ]
@@ -172,7 +182,8 @@ def _stages_words(plan: Plan, data: dict[str, Any]) -> str:
         return ""
     number = plan.stages.index(worst)
     how = "the longest of its three parts counts" if data["overlapped"] else "its three parts add up"
-    return f"What each stage costs for one input; {how}. Stage {number} on {worst.device} is the slowest and sets the period."
+    slowest = f"Stage {number} on {worst.device} is the slowest and sets the period."
+    return f"What each stage costs for one input; {how}. {slowest}"
 
 
 def _stage_table(plan: Plan) -> tuple[tuple[str, ...], list[list[dict[str, Any]]]]:
@@ -233,8 +244,8 @@ def _help_rows(plan: Plan, helps: Sequence[Help]) -> list[dict[str, Any]]:
 def _helps_words(helps: Sequence[Help]) -> str:
     total = sum(found.seconds for found in helps)
     return (
-        f"One thing better at a time, solved again, {total:.0f} s in all. Each value is the simulator's, of the best plan "
-        "found in that time; a longer search may find more. A gain in the first row comes from searching longer alone."
+        f"One thing better at a time, solved again, {total:.0f} s in all. Each value is the simulator's, of the best "
+        "plan found in that time; a longer search may find more. A gain in the first row comes from more time alone."
     )
 
 

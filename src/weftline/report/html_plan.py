@@ -89,6 +89,7 @@ def _timeline(problem: Problem, timeline: Timeline, room: Room) -> dict[str, Any
     lanes = []
     for d, device in enumerate(problem.devices):
         mine = np.flatnonzero(timeline.placement == d)
+        rows: list[tuple[str, Ints, Ints, Ints, list[int]]]
         rows = [("compute", timeline.start[mine], timeline.end[mine], mine.astype(np.int64), [])]
         for role, column, other in (("receive", 2, 1), ("send", 1, 2)):
             here = np.flatnonzero(timeline.transfers[:, column] == d)
@@ -172,7 +173,9 @@ def _layers(problem: Problem, loads: Loads, used: list[int]) -> list[int]:
     rank = {device: number for number, device in enumerate(used)}
     layer = [0] * len(used)
     source, target, _ = problem.graph.arrays.edges()
-    pairs = {(rank[int(loads.placement[a])], rank[int(loads.placement[b])]) for a, b in zip(source, target, strict=True)}
+    pairs = {
+        (rank[int(loads.placement[a])], rank[int(loads.placement[b])]) for a, b in zip(source, target, strict=True)
+    }
     for a, b in sorted(pairs):
         if a < b:
             layer[b] = max(layer[b], layer[a] + 1)

@@ -1,7 +1,7 @@
 """The pictures of a schedule as data: what each device does when, which part of it repeats, memory over time.
 
-In: a Schedule. Out: plain values that the page's scripts draw. The repetend is marked where the timetable really repeats:
-from one repetition to the next every block starts exactly one length later.
+In: a Schedule. Out: plain values that the page's scripts draw. The repetend is marked where the timetable really
+repeats: from one repetition to the next every block starts exactly one length later.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def schedule_data(schedule: Schedule, room: Room) -> dict[str, Any]:
         "timeline": {
             "end": found.makespan,
             "lanes": lanes,
-            "blocks": short_names([block.name or f"block {i}" for i, block in enumerate(blocks.blocks)], room.characters),
+            "blocks": short_names(
+                [block.name or f"block {i}" for i, block in enumerate(blocks.blocks)], room.characters
+            ),
             "kinds": [KINDS.index(block.kind) for block in blocks.blocks],
             "stages": [block.stage for block in blocks.blocks],
             "marks": [] if where is None else _marks(*where, found.makespan),
@@ -63,8 +65,9 @@ def repeats(schedule: Schedule, found: Timetable) -> tuple[int, int, int] | None
     length, shift = pattern.scaled_length // pattern.scale, pattern.micro_batches * found.blocks.n
     good = np.zeros(len(found.start), np.bool_)
     good[:-shift] = found.start[shift:] - found.start[:-shift] == length
-    order = np.lexsort((good, found.start))
-    start, same = found.start[order], good[order]
+    order = np.argsort(found.start, kind="stable")
+    start, first = np.unique(found.start[order], return_index=True)
+    same = np.logical_and.reduceat(good[order], first)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
     stretches = [(int(start[a]), int(start[b - 1])) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     best = max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=None)

@@ -7,13 +7,18 @@ from typing import Any
 from weftline.plan.schedule_file import Schedule
 from weftline.report.gantt import schedule_words
 from weftline.report.html_pack import short_name
-from weftline.report.html_page import contents, input_rows, key, run_rows
+from weftline.report.html_page import bound_words, contents, input_rows, key, run_rows
 from weftline.report.html_run import RunTable
 from weftline.units import format_bytes, format_time
 
 __all__ = ["schedule_page"]
 
-KINDS = {"F": ("forward", "forward"), "B": ("backward", "backward"), "W": ("weight", "weights"), "C": ("other", "sends")}
+KINDS = {
+    "F": ("forward", "forward"),
+    "B": ("backward", "backward"),
+    "W": ("weight", "weights"),
+    "C": ("other", "sends"),
+}
 
 
 def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None
         "chips": _chips(schedule),
         "gauge": round(100 * min(1.0, schedule.bound / schedule.value), 2) if schedule.value else None,
         "bound": time(schedule.bound),
-        "bound_by": short_name(schedule.bound_by, 80),
+        "bound_words": bound_words(time(schedule.bound), schedule.proof, schedule.bound_by).replace("plan", "schedule"),
         "gap": f"{schedule.gap:.2%}",
         "warnings": [],
         "facts": _facts(schedule, data),
@@ -100,6 +105,7 @@ def _comparison(schedule: Schedule, time: Any) -> list[dict[str, Any]]:
             "sort": value if value >= 0 else 2**62,
             "value": "nothing within memory" if value < 0 else time(value),
             "ratio": "" if value < 0 or not schedule.value else f"{value / schedule.value:.2f}x",
+            "longer": value > most,
         }
         for name, value, tone in rows
     ]

@@ -1,10 +1,10 @@
 """What would help: the same problem with one thing better, solved again for a few seconds.
 
-In: a plan and a number of seconds for all questions together. Out: `Help` for each: what the simulator says of the best
-plan found. Asked are the busiest links at twice the speed (all their transfer times halved), a quarter more memory where
-a device is nearly full, and one more device like the one that does most. Simplified: a link between the new device and
-its twin is as fast as the twin's best link; the twin's pins to a bus hold for both. Every search starts from the plan,
-and a search of the unchanged problem tells what more time alone would bring.
+In: a plan and a number of seconds for all questions together. Out: `Help` for each: what the simulator says of the
+best plan found. Asked are the busiest links at twice the speed (all their transfer times halved), a quarter more memory
+where a device is nearly full, and one more device like the one that does most. Every search starts from the plan, and
+a search of the unchanged problem tells what more time alone would bring. Simplified: a link between the new device and
+its twin is as fast as the twin's best link; the new device shares the buses of its twin.
 """
 
 from __future__ import annotations

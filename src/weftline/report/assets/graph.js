@@ -16,19 +16,23 @@
     const layers = [];
     data.nodes.forEach((node, i) => (layers[node.layer] = layers[node.layer] || []).push(i));
     const most = Math.max(...data.edges.map((e) => e.bytes), 1);
+    const leaps = data.edges.filter((e) => Math.abs(data.nodes[e.to].layer - data.nodes[e.from].layer) !== 1).length;
+    const arc = (jump) => Math.min(90, 14 + 9 * jump);
 
     function places() {
       const count = layers.length, deepest = Math.max(...layers.map((l) => l.length));
-      const across = width / count >= 118;
-      const wide = across ? Math.min(180, width / count - 40) : Math.min(230, (width - 90) / deepest - 12);
+      const across = count === 1 || width / count >= 122;
+      const wide = across ? Math.min(180, width / count - 58) : Math.min(230, (width - 90) / deepest - 12);
+      const leap = (sign) => Math.max(0, ...data.edges.map((e) => sign * (data.nodes[e.to].layer - data.nodes[e.from].layer)).filter((j) => j > 1 || sign < 0));
+      const top = leap(1) > 1 ? 34 + arc(leap(1)) : 12, foot = leap(-1) > 0 ? 26 + arc(leap(-1)) : 12;
       const at = [];
       layers.forEach((nodes, layer) => nodes.forEach((node, i) => {
         const gap = 34;
         at[node] = across
-          ? { x: (layer + 0.5) * (width / count) - wide / 2, y: 64 + (i + (deepest - nodes.length) / 2) * (TALL + gap) }
+          ? { x: (layer + 0.5) * (width / count) - wide / 2, y: top + (i + (deepest - nodes.length) / 2) * (TALL + gap) }
           : { x: 46 + (i + 0.5 + (deepest - nodes.length) / 2) * (wide + 12) - wide / 2, y: 12 + layer * (TALL + 44) };
       }));
-      const height = across ? 64 + deepest * (TALL + 34) + 52 : 12 + count * (TALL + 44) + 12;
+      const height = across ? top + deepest * (TALL + 34) - 34 + foot : 12 + count * (TALL + 44) + 12;
       return { at, across, wide, height };
     }
 
@@ -40,8 +44,8 @@
           return { d: `M${x1} ${y1}C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 9 };
         }
         const up = jump > 0, x1 = a.x + p.wide * (up ? 0.65 : 0.35), x2 = b.x + p.wide * (up ? 0.35 : 0.65);
-        const y = up ? Math.min(a.y, b.y) : Math.max(a.y, b.y) + TALL, far = (up ? -1 : 1) * Math.min(52, 20 + 9 * Math.abs(jump));
-        return { d: `M${x1} ${up ? a.y : a.y + TALL}C${x1} ${y + far * 1.3} ${x2} ${y + far * 1.3} ${x2} ${up ? b.y : b.y + TALL}`, x: (x1 + x2) / 2, y: y + far + (up ? -4 : 12) };
+        const y = up ? Math.min(a.y, b.y) : Math.max(a.y, b.y) + TALL, far = (up ? -1 : 1) * arc(Math.abs(jump));
+        return { d: `M${x1} ${up ? a.y : a.y + TALL}C${x1} ${y + far * 1.3} ${x2} ${y + far * 1.3} ${x2} ${up ? b.y : b.y + TALL}`, x: (x1 + x2) / 2, y: y + far * 0.98 + (up ? -5 : 14), quiet: leaps > 4 && marked < 0 };
       }
       if (jump === 1) {
         const x1 = a.x + p.wide / 2, x2 = b.x + p.wide / 2, y1 = a.y + TALL, y2 = b.y;
@@ -67,7 +71,7 @@
         touch.addEventListener("pointerleave", () => weft.note(null));
         touch.addEventListener("click", () => explain(edge));
         svg.append(touch);
-        if (labels && !w.quiet && on) svg.append(weft.draw("text", { x: w.x, y: w.y, class: "weft-tick weft-halo", "text-anchor": w.start ? "start" : "middle" }, weft.bytes(edge.bytes)));
+        if (labels && !w.quiet && on) svg.append(weft.draw("text", { x: w.x, y: w.y, class: "weft-tick weft-halo", "text-anchor": w.start ? "start" : "middle" }, weft.bytes(edge.bytes, 3)));
       }
       data.nodes.forEach((node, i) => svg.append(box(node, i, p)));
       picture.replaceChildren(svg);

@@ -49,7 +49,7 @@
       const x = (time) => +(left + ((time - from) / (to - from)) * (width - left - 2)).toFixed(2);
       lanes.forEach((lane, number) => {
         const base = number * (TALL + SPACE) + SPACE + TALL - 6;
-        const most = Math.max(lane.peak, lane.limit !== null && lane.limit < 3 * lane.peak ? lane.limit : 0, 1) * 1.05;
+        const most = Math.max(lane.peak, lane.limit !== null && lane.limit < 8 * lane.peak ? lane.limit : 0, 1) * 1.05;
         const y = (level) => base - (level / most) * TALL;
         const full = lane.limit === null ? "" : `, ${weft.percent(lane.peak / Math.max(lane.limit, 1))} of ${o.size(lane.limit)}`;
         svg.append(weft.draw("text", { x: left, y: base - TALL - 8, class: "weft-name" }, lane.name));

@@ -77,7 +77,7 @@
     const timeAt = (pixel) => state.from + ((pixel - left) / (width - left - 1)) * (state.to - state.from);
 
     function layout() {
-      left = width < 560 ? 8 : Math.min(150, 24 + 7 * Math.max(...lanes.map((lane) => lane.name.length), 4));
+      left = width < 560 ? 8 : Math.min(160, 22 + 8.3 * Math.max(...lanes.map((lane) => lane.name.length), 4));
       let y = TOP + (data.marks && data.marks.length ? 22 : 0), before = null;
       for (const lane of lanes) {
         if (before !== null && before !== lane.device) y += GROUP;
@@ -102,13 +102,20 @@
         const w = Math.max(b - a, 0.7);
         found[name] = (found[name] || "") + `M${a.toFixed(1)} ${lane.y}h${w.toFixed(1)}v${lane.tall}h${(-w).toFixed(1)}z`;
       };
-      let runFrom = null, runTo = 0, runTone = "";
+      let runFrom = null, runTo = 0, runTone = "", inkFrom = null, inkTo = 0;
       const flush = () => {
         if (runFrom !== null) add(runTone, runFrom, runTo);
         runFrom = null;
       };
+      /* The chain that decides is a line at the foot of its ops. */
+      const ink = (a, b) => {
+        if (inkFrom !== null && a !== null && a - inkTo < 1) return (inkTo = Math.max(inkTo, b));
+        if (inkFrom !== null) found.chain = (found.chain || "") + `M${inkFrom.toFixed(1)} ${lane.y + lane.tall - 3}h${Math.max(inkTo - inkFrom, 0.7).toFixed(1)}v3H${inkFrom.toFixed(1)}z`;
+        [inkFrom, inkTo] = [a, b];
+      };
       for (let i = firstAfter(lane, state.from); i < lane.size && lane.from[i] < state.to; i++) {
         const a = Math.max(x(lane.from[i]), left), b = Math.min(x(lane.to[i]), width - 1), name = tone(lane, i);
+        if (lane.role === "compute" && chain.has(lane.item[i])) ink(a, b);
         if (b - a < 2.5) {
           if (runFrom !== null && runTone === name && a - runTo < 1) runTo = Math.max(runTo, b);
           else {
@@ -119,12 +126,10 @@
         }
         flush();
         add(name, a + 0.35, b - 0.35);
-        if (lane.role === "compute" && chain.has(lane.item[i])) {
-          found.chain = (found.chain || "") + `M${a.toFixed(1)} ${lane.y + lane.tall - 3}h${(b - a).toFixed(1)}v3h${(a - b).toFixed(1)}z`;
-        }
         if (b - a > 16 && lane.tall >= 20 && texts.length < 400) texts.push([a, b, lane, label(lane, i, b - a)]);
       }
       flush();
+      ink(null, 0);
       return found;
     }
 

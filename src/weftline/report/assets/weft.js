@@ -5,12 +5,12 @@
   const weft = (window.weft = window.weft || {});
   const SVG = "http://www.w3.org/2000/svg";
 
-  function scaled(value, steps) {
+  function scaled(value, steps, significant) {
     const size = Math.abs(value);
     for (const [factor, unit] of steps) {
       if (size >= factor) {
         const number = value / factor;
-        const digits = Math.abs(number) >= 9999 ? Math.round(number).toLocaleString("en") : String(+number.toPrecision(4));
+        const digits = Math.abs(number) >= 9999 ? Math.round(number).toLocaleString("en") : String(+number.toPrecision(significant || 4));
         return digits + " " + unit;
       }
     }
@@ -19,7 +19,7 @@
 
   /* 1278110000 -> "1.278 s" */
   weft.time = (ns) => scaled(ns, [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]);
-  weft.bytes = (n) => scaled(n, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
+  weft.bytes = (n, significant) => scaled(n, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]], significant);
   weft.seconds = (s) => (s >= 100 ? Math.round(s) : +s.toPrecision(3)) + " s";
   weft.percent = (share) => (100 * share).toFixed(Math.abs(share) < 0.1 ? 2 : 1) + " %";
   weft.plain = (n) => (Number.isInteger(n) ? String(n) : String(+n.toPrecision(5)));
