@@ -15,6 +15,7 @@ import sys
 import tarfile
 import venv
 import zipfile
+from contextlib import suppress
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -108,7 +109,8 @@ def keep_machine_code(package: Path) -> None:
     for file in SOURCE.rglob("*.nb[ic]"):
         copy = package / file.relative_to(SOURCE)
         copy.parent.mkdir(exist_ok=True)
-        shutil.copy2(file, copy)
+        with suppress(FileNotFoundError):  # another process compiles at this moment
+            shutil.copy2(file, copy)
 
 
 def plain() -> dict[str, str]:
