@@ -77,7 +77,8 @@ def hostile_plan(objective: str) -> Plan:
     dirty = replace(clean, graph=graph, cost=replace(clean.cost, source=HOSTILE))
     solver = "round-robin" if objective == "latency" else "even-split"
     plan = make_plan(dirty, solver=solver, work_limit=3, argv=(HOSTILE,), inputs={HOSTILE: HOSTILE})
-    return msgspec.structs.replace(plan, bound_by=HOSTILE, solver=HOSTILE, stopped_by=HOSTILE)
+    bounds = tuple(msgspec.structs.replace(bound, by=HOSTILE) for bound in plan.bounds)
+    return msgspec.structs.replace(plan, bounds=bounds, bound_by=HOSTILE, solver=HOSTILE, stopped_by=HOSTILE)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import typer
 
 from weftline.cli.options import read_seconds
 from weftline.cli.output import JsonFlag, print_json, show, telling
+from weftline.errors import UsageError
 
 __all__ = ["report"]
 
@@ -30,7 +31,7 @@ def report(
     """Write a page that shows a plan or schedule.
 
     One file that needs no network: how good the plan is, its timeline or stages, memory, what crosses between devices,
-    how the search went, and where it comes from.
+    how the search went, and where it comes from. Exit code 6 if the plan does not hold.
 
     weftline report plan.json -o report.html --sensitivity 10s
 
@@ -43,10 +44,17 @@ def report(
             answer,
             output,
             run=run,
-            sensitivity=None if sensitivity is None else read_seconds(sensitivity),
+            sensitivity=_seconds(sensitivity),
             on_event=tell,
         )
     if json:
         print_json({"report": str(output), "bytes": len(page)})
         return
     show(f"written to {output} ({len(page) / 1000:,.0f} kB): open it in a browser")
+
+
+def _seconds(word: str | None) -> float | None:
+    try:
+        return read_seconds(word)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--time", "--sensitivity", 1)) from error

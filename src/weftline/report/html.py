@@ -19,6 +19,7 @@ from weftline.certify.run import is_schedule
 from weftline.plan import Plan, load_plan
 from weftline.plan.schedule_file import Schedule, load_schedule
 from weftline.report import assets
+from weftline.report.html_check import holds
 from weftline.report.html_pack import Room, script_json
 from weftline.report.html_page import plan_page
 from weftline.report.html_plan import plan_data
@@ -42,17 +43,17 @@ def load_answer(path: Path | str) -> Plan | Schedule:
 
 
 def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: Sequence[Help] = ()) -> bytes:
-    """The page."""
-    room = Room()
+    """The page; `VerificationError` for an answer that does not hold."""
+    room, checked = Room(), holds(answer)
     for _ in range(TRIES):
-        page = _render(answer, run, helps, room)
+        page = _render(answer, run, helps, room, checked)
         if len(page) < MOST_BYTES:
             break
         room = room.half()
     return page
 
 
-def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help], room: Room) -> bytes:
+def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help], room: Room, checked: bool) -> bytes:
     from markupsafe import Markup
 
     if isinstance(answer, Plan):
@@ -61,6 +62,8 @@ def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help]
     else:
         data = schedule_data(answer, room)
         page = schedule_page(answer, data, run)
+    if checked:
+        page["chips"].append({"tone": "good", "text": "verified"})
     script, style = assets.scripts() + assets.text("report.js"), assets.styles()
     text = _template().render(
         page=page,
