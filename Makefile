@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weftline needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,dev]'
 	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; from weftline.schedule.prepare import prepare as schedules; from weftline.place.learned.policy import prepare as policy; pipelines(); placements(); schedules(); policy()'
 	touch $(STAMP)
 

@@ -35,6 +35,7 @@ FLOW = [
     "execute",
     "export",
     "report",
+    "ui",
     "cli",
 ]
 TOP = {"__init__", "__main__"}

@@ -25,6 +25,7 @@ from weftline.cli import (
     simulate,
     sweep,
     train,
+    ui,
     verify,
     zoo,
 )
@@ -58,6 +59,7 @@ app.command("explain")(explain.explain)
 app.command("diff")(diff.diff)
 app.command("report")(report.report)
 app.add_typer(train.app, name="train")
+app.command("ui")(ui.ui)
 app.command("doctor")(doctor.doctor)
 
 

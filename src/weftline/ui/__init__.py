@@ -1,0 +1,27 @@
+"""A local page in the browser: drop a model, edit the cluster, plan, watch value and bound converge, compare, download.
+
+In: requests of one user's browser over the loopback device, each with the token of this start. Out: a page, events,
+plans, reports, traces and exports. Whatever a user gives is read in a process of its own, never in the server.
+Simplified: one user, one machine; what is not downloaded is gone when the server ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weftline.errors import MissingExtra
+from weftline.ui.limits import Limits
+
+__all__ = ["Limits", "serve"]
+
+
+def serve(*, port: int = 0, limits: Limits | None = None, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serve until Ctrl-C or SIGTERM; `on_ready` hears the address, token and all, once it can be opened."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(error.name or "starlette", "ui") from error
+    from weftline.ui.server import run_server
+
+    run_server(port, limits or Limits(), on_ready or (lambda address: None))
