@@ -27,7 +27,14 @@ _NEEDED = (
     "psutil",
     "xlrd",
 )
-_EXTRAS = {"torch": "torch", "safetensors": "torch", "openvino": "openvino", "ray": "ray", "starlette": "ui", "uvicorn": "ui"}
+_EXTRAS = {
+    "torch": "torch",
+    "safetensors": "torch",
+    "openvino": "openvino",
+    "ray": "ray",
+    "starlette": "ui",
+    "uvicorn": "ui",
+}
 
 
 class Finding(NamedTuple):
