@@ -111,4 +111,5 @@ def _token_in_address(scope: Scope) -> str:
     """Of the page itself, and nowhere else."""
     if scope["path"] != "/" or scope["method"] not in _SAFE:
         return ""
-    return parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1")).get("token", [""])[0]

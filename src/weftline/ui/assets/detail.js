@@ -73,10 +73,13 @@
       weft.save(found.href);
     }
 
+    let leaving = new AbortController();
     function exports() {
+      leaving.abort();
+      leaving = new AbortController();
       const buttons = choices.exports.map(([name, text]) => {
         const without = name === "onnx-stages" && !plan.weights;
-        const button = act(name, () => download("export", name));
+        const button = act(name, () => download("export", name).finally(() => (menu.open = false)));
         button.append(weft.make("small", {}, without ? `${text}; this model was built without weights` : text));
         button.disabled = without;
         return button;
@@ -88,6 +91,7 @@
         menu.querySelector("summary").focus();
       });
       menu.addEventListener("focusout", (event) => menu.contains(event.relatedTarget) || !event.relatedTarget || (menu.open = false));
+      document.addEventListener("pointerdown", (event) => menu.contains(event.target) || (menu.open = false), { signal: leaving.signal });
       return menu;
     }
 

@@ -1,0 +1,31 @@
+"""The files of the page: all there, nothing from elsewhere, no text that becomes markup."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from weftline.ui.page import ASSETS, SHARED, asset
+
+
+def test_the_page_names_exactly_its_files() -> None:
+    """Tests that every script and style of the page is served, and every one that is served is used."""
+    named = set(re.findall(r'(?:src|href)="/assets/([^"]+)"', asset("index.html")[0]))
+    assert named == {*ASSETS, *SHARED} - {"index.html"}
+
+
+@pytest.mark.parametrize("name", ["../app.py", "index.htm", "", "page.css/..", "report.js"])
+def test_nothing_else_is_served(name: str) -> None:
+    """Tests that only names in the list are files."""
+    with pytest.raises(KeyError):
+        asset(name)
+
+
+@pytest.mark.parametrize("name", [*ASSETS, *SHARED])
+def test_no_markup_from_text_and_no_network(name: str) -> None:
+    """Tests that no asset turns text into markup, evaluates text, or names another host."""
+    text = asset(name)[0]
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "onclick="):
+        assert word not in text, word
+    assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
