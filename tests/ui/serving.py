@@ -119,7 +119,9 @@ def until(happens: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def plan_when(events: Iterator[tuple[str, Any]], number: int, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def plan_when(
+    events: Iterator[tuple[str, Any]], number: int, is_so: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
     """The first news of a plan for which something holds."""
     for kind, data in events:
         if kind == "plan" and data["id"] == number and is_so(data):

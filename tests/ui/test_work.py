@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-
 from tests.ui.serving import until
+
 from weftline.cluster import preset_text
 from weftline.ui.task import CheckTask, ModelFile, PlanTask, Said, Task
 from weftline.zoo import build, save

@@ -49,7 +49,5 @@ def ui(
 
             webbrowser.open(address)
 
-    try:
-        serve(port=port, limits=Limits(running=jobs, away=seconds), on_ready=ready)
-    except KeyboardInterrupt:
-        typer.echo("ended", err=True)
+    serve(port=port, limits=Limits(running=jobs, away=seconds), on_ready=ready)
+    typer.echo("ended", err=True)

@@ -7,8 +7,10 @@ end by themselves, and the next start removes the folder.
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -23,6 +25,7 @@ __all__ = ["run_server"]
 
 HOST = "127.0.0.1"
 CONNECTIONS = 256
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_server(port: int, limits: Limits, on_ready: Callable[[str], None]) -> None:
@@ -61,6 +64,16 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         if self.started:
             self._on_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server in order. Uvicorn would raise them once more afterwards, before files are removed."""
+        before = {number: signal.signal(number, self.handle_exit) for number in ENDS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: streams of events would keep the server alive."""

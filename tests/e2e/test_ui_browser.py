@@ -1,0 +1,237 @@
+"""The local page in a real browser: upload, plan, converge, compare, report, export; refusals; a killed browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from tests.ui.serving import PATIENCE, Served, chromium, served, until
+
+from weftline.zoo import build, save
+
+NAME = "<img src=x onerror=alert(1)>.onnx"
+"""The file's name is hostile: it must stay text."""
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as found:
+        yield found
+
+
+def launch(playwright: Playwright) -> Browser:
+    return playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    found = launch(playwright)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page on which nothing may go wrong: no error of a script, no request to anybody else."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE * 1000)
+    found, wrong = context.new_page(), list[str]()
+    found.on("pageerror", lambda error: wrong.append(str(error)))
+    found.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    found.on("request", lambda request: None if "//127.0.0.1:" in request.url else wrong.append(request.url))
+    found.on("dialog", lambda dialog: wrong.append(dialog.message))
+    yield found
+    context.close()
+    assert [text for text in wrong if not text.startswith("data:")] == []
+
+
+def open_page(page: Page, server: Served) -> None:
+    page.goto(server.url)
+    page.wait_for_selector("html[data-ready]")
+
+
+def start(page: Page) -> int:
+    """Press the button -> the number of the plan, which is shown now."""
+    with page.expect_response("**/api/plans") as answer:
+        page.click("#go")
+    number = int(answer.value.json()["id"])
+    expect(page.locator("#detail-title")).to_contain_text(f"{number}. ", timeout=PATIENCE * 1000)
+    return number
+
+
+def finished(page: Page) -> None:
+    expect(page.locator("#detail .acts button", has_text="plan.json")).to_be_visible(timeout=PATIENCE * 1000)
+
+
+def test_from_upload_to_export(page: Page, server: Served, tmp_path: Path) -> None:
+    """Tests the whole way that a user goes, with a model whose file name is an attack."""
+    model = tmp_path / NAME
+    save(build("bert", size="small"), model)
+    open_page(page, server)
+    assert server.token not in page.url
+    page.set_input_files("#file", model)
+    expect(page.locator("#model")).to_have_value(re.compile(r"\d+"), timeout=PATIENCE * 1000)
+    page.select_option("#preset", "four-unequal")
+    page.locator("input[value=throughput]").check(force=True)
+    page.fill("#seconds", "3")
+    first = start(page)
+    assert NAME in page.inner_text("#detail-title")
+
+    line = page.locator("#detail .weft-value-line")
+    expect(line).to_have_count(1, timeout=PATIENCE * 1000)
+    before = line.get_attribute("d")
+    page.wait_for_function(
+        "d => document.querySelector('#detail .weft-value-line').getAttribute('d') !== d", arg=before
+    )
+    finished(page)
+    figures = page.locator("#detail .figures dd").all_inner_texts()
+    assert figures[0].endswith(" us")
+    assert figures[2].endswith(" %")
+    assert "slower than the best possible pipeline" in page.inner_text("#detail .verdict")
+
+    page.fill("#stages", "2")
+    second = start(page)
+    finished(page)
+    page.locator(".tick input").nth(0).check()
+    page.locator(".tick input").nth(1).check()
+    expect(page.locator("#compare tbody tr").first).to_contain_text("value", timeout=PATIENCE * 1000)
+    assert page.inner_text("#compare-title") == f"Plan {first} and plan {second}"
+    assert "times as fast" in page.inner_text("#compare .verdict")
+
+    page.click("#detail .menu summary")
+    with page.expect_download() as waiting:
+        page.click("#detail .menu button:has-text('onnx-stages')")
+    waiting.value.save_as(tmp_path / "stages.zip")
+    assert {"manifest.json", "segment_0.onnx", "segment_1.onnx"} <= set(
+        zipfile.ZipFile(tmp_path / "stages.zip").namelist()
+    )
+
+    page.click("#detail .acts button.primary")
+    inside = page.frame_locator("#report-frame")
+    expect(inside.locator("h1").first).to_be_visible(timeout=PATIENCE * 1000)
+    page.keyboard.press("Escape")
+    expect(page.locator("#report")).not_to_be_visible()
+
+
+def test_by_keyboard_on_a_phone_in_the_dark(browser: Browser, server: Served) -> None:
+    """Tests that a narrow dark page has nothing beside its edge, and that a plan can be started without a pointer."""
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    context.set_default_timeout(PATIENCE * 1000)
+    page = context.new_page()
+    open_page(page, server)
+    page.select_option("#size", "small")
+    page.focus("#seconds")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("1")
+    count = page.locator("#list li").count()
+    page.keyboard.press("Enter")
+    expect(page.locator("#list li")).to_have_count(count + 1)
+    finished(page)
+    page.focus("#detail .menu summary")
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail .menu button").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.keyboard.press("Escape")
+    expect(page.locator("#detail .menu button").first).not_to_be_visible()
+    context.close()
+
+
+def test_a_wrong_cluster_is_told_while_one_writes(page: Page, server: Served) -> None:
+    """Tests that the text of a cluster is checked, and that a plan with a wrong one fails with the same sentence."""
+    open_page(page, server)
+    page.click("#edit summary")
+    page.fill("#toml", "version = 1\n[[device]]\nid = 3\n")
+    expect(page.locator("#cluster-note.wrong")).to_contain_text("device[0].id: is a number", timeout=PATIENCE * 1000)
+    page.click("#go")
+    expect(page.locator("#detail .wrong")).to_contain_text("device[0].id: is a number", timeout=PATIENCE * 1000)
+    page.click("#detail .acts button:has-text('Remove')")
+    expect(page.locator("#detail .wrong")).to_have_count(0)
+
+
+@contextmanager
+def elsewhere() -> Iterator[int]:
+    """A server of somebody else on this machine, who serves a page -> its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><p>elsewhere")
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=other.serve_forever, daemon=True).start()
+    yield other.server_port
+    other.shutdown()
+    other.server_close()
+
+
+def test_refused(browser: Browser, server: Served) -> None:
+    """Tests that without the token there is nothing to see, and that a page elsewhere gets nothing and does nothing."""
+    context = browser.new_context()
+    stranger = context.new_page()
+    answer = stranger.goto(server.origin)
+    assert answer is not None
+    assert answer.status == 403
+    mine = context.new_page()
+    open_page(mine, server)  # from now on the browser has the cookie
+    before = mine.locator("#list li").count()
+    tries = """async ([home, method]) => {
+        try { return (await fetch(home + '/api/plans/1', {method, mode: 'no-cors', credentials: 'include'})).type; }
+        catch (error) { return 'refused'; }
+    }"""
+    with elsewhere() as address:
+        other = context.new_page()
+        for host in ("127.0.0.1", "localhost"):
+            other.goto(f"http://{host}:{address}/")
+            for method in ("GET", "POST"):
+                assert other.evaluate(tries, [server.origin, method]) == "refused"
+            form = f"<form method=post action='{server.origin}/api/plans/1/stop'></form>"
+            with other.expect_navigation() as gone:
+                other.evaluate("form => { document.body.innerHTML = form; document.forms[0].submit(); }", form)
+            assert gone.value is not None
+            assert gone.value.status == 403
+    assert mine.locator("#list li").count() == before
+    context.close()
+
+
+def test_a_killed_browser_leaves_nothing_running(playwright: Playwright) -> None:
+    """Tests that when a browser is killed in the middle of a search, the search is stopped and no process is left."""
+    with served("--away", "1s") as server:
+        mine = psutil.Process()
+        before = set(mine.children(recursive=True))
+        browser = launch(playwright)
+        started = set(mine.children(recursive=True)) - before
+        page = browser.new_page()
+        open_page(page, server)
+        page.select_option("#size", "small")
+        page.select_option("#preset", "four-unequal")
+        page.locator("input[value=throughput]").check(force=True)
+        page.fill("#seconds", "600")
+        page.click("#go")
+        page.wait_for_selector("#detail .weft-value-line", state="attached", timeout=PATIENCE * 1000)
+        assert server.workers()
+        for process in started:
+            if process.is_running():
+                os.kill(process.pid, signal.SIGKILL)
+        until(lambda: not server.workers())
+        assert server.process.poll() is None
