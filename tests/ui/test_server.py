@@ -33,6 +33,11 @@ def is_over(plan: dict[str, Any]) -> bool:
     return plan["state"] not in ("queued", "running")
 
 
+def has_plan(plan: dict[str, Any]) -> bool:
+    """Some row has a value, not only a bound."""
+    return any(value is not None for _, value, _ in plan["rows"])
+
+
 def test_a_plan_from_upload_to_export(server: Served, tmp_path: Path) -> None:
     """Tests the whole way: upload, plan, queue, verify, compare, report, trace, export, remove."""
     number = server.upload(build("bert", size="small").SerializeToString(), "my%20model.onnx")
@@ -50,27 +55,28 @@ def test_a_plan_from_upload_to_export(server: Served, tmp_path: Path) -> None:
     assert Plan.load(tmp_path / "plan.json").value_ns == done[0]["answer"]["value_ns"]
     assert verify(tmp_path / "plan.json").value_ns == done[0]["answer"]["value_ns"]
 
-    _, found = server.ask("POST", "/api/compare", {"first": first["id"], "second": second["id"]})
+    wanted: list[tuple[str, object]] = [
+        ("/api/compare", {"first": first["id"], "second": second["id"]}),
+        (f"{home}/files", {"what": "report"}),
+        (f"{home}/files", {"what": "trace"}),
+        (f"{home}/files", {"what": "export", "target": "onnx-stages"}),
+        (f"{home}/files", {"what": "export", "target": "openvino"}),
+    ]
+    with ThreadPoolExecutor(5) as pool:
+        found, report, trace, stages, refused = pool.map(lambda asked: server.ask("POST", *asked)[1], wanted)
     assert found["same_problem"]
     assert found["value_ns"] == [plan["answer"]["value_ns"] for plan in done]
-
-    status, made = server.ask("POST", f"{home}/files", {"what": "report"})
-    assert status == 200, made
     allowed = {"Authorization": f"Bearer {server.token}"}
-    _, page, headers = server.raw("GET", made["href"] + "?view", allowed)
+    _, page, headers = server.raw("GET", report["href"] + "?view", allowed)
     assert page[:15].lower() == b"<!doctype html>"
     assert "sandbox allow-scripts" in headers["content-security-policy"]
     assert "content-disposition" not in headers
-    _, _, headers = server.raw("GET", made["href"], allowed)
+    _, _, headers = server.raw("GET", report["href"], allowed)
     assert headers["content-disposition"].startswith("attachment")
-    _, made = server.ask("POST", f"{home}/files", {"what": "trace"})
-    assert "traceEvents" in server.ask("GET", made["href"])[1]
-    _, made = server.ask("POST", f"{home}/files", {"what": "export", "target": "onnx-stages"})
-    archive = zipfile.ZipFile(io.BytesIO(server.ask("GET", made["href"])[1]))
+    assert "traceEvents" in server.ask("GET", trace["href"])[1]
+    archive = zipfile.ZipFile(io.BytesIO(server.ask("GET", stages["href"])[1]))
     assert {"manifest.json", "segment_0.onnx"} <= set(archive.namelist())
-
-    status, refused = server.ask("POST", f"{home}/files", {"what": "export", "target": "openvino"})
-    assert (status, "cannot be run by OpenVINO" in refused["error"]) == (422, True)
+    assert "cannot be run by OpenVINO" in refused["error"]
     assert server.ask("DELETE", home)[0] == 204
     assert server.ask("GET", f"{home}/files/plan")[0] == 404
 
@@ -145,7 +151,7 @@ def test_stop_and_remove(server: Served) -> None:
     """Tests that stop keeps the best plan, and that removing a running search ends its processes."""
     with server.watching() as events:
         _, first = server.ask("POST", "/api/plans", LONG)
-        plan_when(events, first["id"], lambda plan: bool(plan["rows"]))
+        plan_when(events, first["id"], has_plan)
         assert server.ask("POST", f"/api/plans/{first['id']}/stop")[0] == 204
         stopped = plan_when(events, first["id"], is_over)
         assert stopped["answer"]["stopped_by"] == "interrupted"
@@ -162,7 +168,7 @@ def test_nobody_watches() -> None:
     with served("--away", "1s") as server:
         with server.watching() as events:
             _, started = server.ask("POST", "/api/plans", LONG)
-            plan_when(events, started["id"], lambda plan: bool(plan["rows"]))
+            plan_when(events, started["id"], has_plan)
         until(lambda: not server.workers())
         with server.watching() as events:
             found = plan_when(events, started["id"], is_over)
