@@ -15,7 +15,7 @@ from threading import Thread
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
-from tests.ui.serving import PATIENCE, Served, chromium, served, until
+from tests.ui.serving import PATIENCE, Served, chromium, plan_when, served, until
 
 from weftline.zoo import build, save
 
@@ -215,7 +215,7 @@ def test_refused(browser: Browser, server: Served) -> None:
 
 
 def test_a_killed_browser_leaves_nothing_running(playwright: Playwright) -> None:
-    """Tests that when a browser is killed in the middle of a search, the search is stopped and no process is left."""
+    """Tests that a search is stopped when its browser is killed; no process is left, and its best plan is kept."""
     with served("--away", "1s") as server:
         mine = psutil.Process()
         before = set(mine.children(recursive=True))
@@ -234,4 +234,6 @@ def test_a_killed_browser_leaves_nothing_running(playwright: Playwright) -> None
             if process.is_running():
                 os.kill(process.pid, signal.SIGKILL)
         until(lambda: not server.workers())
-        assert server.process.poll() is None
+        with server.watching() as events:  # the next page finds the best plan
+            found = plan_when(events, 1, lambda plan: plan["state"] == "done")
+        assert found["answer"]["stopped_by"] == "interrupted"

@@ -91,7 +91,7 @@ class Served:
         """All processes that the server has started."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+    def end(self, how: signal.Signals = signal.SIGINT) -> int:
         """End it -> its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
@@ -107,8 +107,11 @@ def served(*options: str, folder: str | None = None) -> Iterator[Served]:
     server = Served(*options, folder=folder)
     try:
         yield server
-    finally:
+    except BaseException:
         server.end()
+        raise
+    was_alive = server.process.poll() is None
+    assert server.end() == 0 or not was_alive
 
 
 def until(happens: Callable[[], bool]) -> None:

@@ -163,19 +163,7 @@ def test_stop_and_remove(server: Served) -> None:
     until(lambda: not server.workers())
 
 
-def test_nobody_watches() -> None:
-    """Tests that searches are stopped when the last page was closed a while ago; the plan is there when it is back."""
-    with served("--away", "1s") as server:
-        with server.watching() as events:
-            _, started = server.ask("POST", "/api/plans", LONG)
-            plan_when(events, started["id"], has_plan)
-        until(lambda: not server.workers())
-        with server.watching() as events:
-            found = plan_when(events, started["id"], is_over)
-        assert (found["state"], found["answer"]["stopped_by"]) == ("done", "interrupted")
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_the_end_of_the_server_is_the_end_of_everything(how: signal.Signals, tmp_path: Path) -> None:
     """Tests that no process outlives the server, and no file; after kill -9 the next start removes them."""
     with served(folder=str(tmp_path)) as server:

@@ -1,11 +1,12 @@
-"""The files that the page consists of: our own, and the components it shares with the report."""
+"""The files that the page consists of: our own, and the components it shares with the report.
+
+They are read as files: importing the room of the report would load the solvers into the server.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-
-from weftline.report.assets import text as shared
 
 __all__ = ["ASSETS", "asset"]
 
@@ -28,10 +29,8 @@ ASSETS = (
 @cache
 def asset(name: str) -> tuple[str, str]:
     """Text and kind; `KeyError` for anything that is not in the lists."""
-    if name in SHARED:
-        text = shared(name)
-    elif name in ASSETS:
-        text = files("weftline.ui").joinpath("assets", name).read_text(encoding="utf-8")
-    else:
+    if name not in SHARED and name not in ASSETS:
         raise KeyError(name)
+    room = "report" if name in SHARED else "ui"
+    text = files("weftline").joinpath(room, "assets", name).read_text(encoding="utf-8")
     return text, _KINDS[name.rpartition(".")[2]]

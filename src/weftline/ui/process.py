@@ -20,6 +20,8 @@ __all__ = ["Process"]
 MOST_LINE = 8 * 2**20
 LAST_WORDS = 2000
 LOOK = 0.5
+ENDING = 5.0
+"""Seconds for the pipes of a process that is being killed."""
 
 
 class Process:
@@ -60,7 +62,7 @@ class Process:
     async def listen(self) -> AsyncGenerator[Said, None]:
         """What it says until it has ended; the last is an answer or an error, whatever happened."""
         assert self._process.stdout is not None
-        others = [asyncio.create_task(self._hear_errors()), asyncio.create_task(self._watch_memory())]
+        hearing, watching = asyncio.create_task(self._hear_errors()), asyncio.create_task(self._watch_memory())
         last = Said()
         try:
             async for line in self._process.stdout:
@@ -73,8 +75,13 @@ class Process:
             yield Said(error=f"the worker spoke nonsense: {error}"[:LAST_WORDS], kind="Defect")
         finally:
             self.kill()
-            for other in others:
-                other.cancel()
+            watching.cancel()
+            with suppress(TimeoutError):  # pipes are read to their ends, so that nothing stays open
+                async with asyncio.timeout(ENDING):
+                    await hearing
+                    while await self._process.stdout.read(2**16):
+                        pass
+            hearing.cancel()
             await self._process.wait()
 
     def stop(self) -> None:
