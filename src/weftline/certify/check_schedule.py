@@ -287,8 +287,8 @@ def main(arguments: list[str]) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise Unreadable("size", "more than 1 GiB is not a schedule")
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            raise Unreadable("size", "no file, or more than 1 GiB, is not a schedule")
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise Unreadable("file", f"cannot be read: {error}") from error
