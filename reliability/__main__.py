@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m reliability", description="Measure, and write docs/reliability.md.")
+    parser = argparse.ArgumentParser(
+        prog="python -m reliability", description="Measure, and write docs/reliability.md."
+    )
     parser.add_argument("--only", choices=SECTIONS, help="one section; the others stay as they were measured before")
     parser.add_argument("--quick", action="store_true", help="a small sample of every section")
     parser.add_argument("--inputs", type=int, help="fuzz: how many inputs over all readers")

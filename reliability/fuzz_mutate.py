@@ -21,8 +21,38 @@ NUMBERS = (0, -1, 1, 2, 3, 7, 64, 127, 128, 255, 256, 1024, 4096, 65535, 2**20, 
 NUMBERS += (2**60, 2**62, 2**63 - 1, 2**63, 2**64, 2**64 - 1, -(2**31), -(2**63), -(2**63) - 1, 10**30, 10**400)
 REALS = ("0.5", "-0.0", "1e-320", "1e308", "1e309", "-1e309", "NaN", "Infinity", "-Infinity", "1.0000000000000002")
 WORDS = ("", " ", "\0", "a\0b", "..", "../../etc/passwd", "/etc/passwd", "a" * 300, "a" * 70_000, "\n", '"', "'", "\\")
-WORDS += ("<script>alert(1)</script>", "=1+1", "\ud7ff\ue000", "é", "\U0001f600", "‮", "%s%n", "${x}", "null", "true")
-WORDS += ("d0", "0", "-1", "1e9999", "NaN", "*", "**", "[", "{", "]", "}}", "((((", "#", "//", ",", ":", "24 GiB", "9" * 5000)
+WORDS += (
+    "<script>alert(1)</script>",
+    "=1+1",
+    "\ud7ff\ue000",
+    "é",
+    "\U0001f600",
+    "\u202e",
+    "%s%n",
+    "${x}",
+    "null",
+    "true",
+)
+WORDS += (
+    "d0",
+    "0",
+    "-1",
+    "1e9999",
+    "NaN",
+    "*",
+    "**",
+    "[",
+    "{",
+    "]",
+    "}}",
+    "((((",
+    "#",
+    "//",
+    ",",
+    ":",
+    "24 GiB",
+    "9" * 5000,
+)
 TOKENS = re.compile(rb"[0-9]+\.[0-9]+|[0-9]+|[A-Za-z_][A-Za-z0-9_]*|\s+|.", re.DOTALL)
 MOST = 400_000
 """Bytes of an input: repeated mutations must not make them grow without end."""
@@ -180,7 +210,9 @@ def _dump(tree: Any) -> str:
         elif isinstance(item, dict):
             left.append(("}",))
             for number, (name, value) in enumerate(reversed(item.items())):
-                left += [value, (f"{json.dumps(name)}:",)] if number == 0 else [(",",), value, (f"{json.dumps(name)}:",)]
+                left += (
+                    [value, (f"{json.dumps(name)}:",)] if number == 0 else [(",",), value, (f"{json.dumps(name)}:",)]
+                )
             left.append(("{",))
         elif isinstance(item, list):
             left.append(("]",))

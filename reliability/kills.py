@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
@@ -93,7 +93,7 @@ def kill_rounds(folder: Path, rounds: int) -> Row:
     _plan(0).save(folder / "plan.json")
     msgspec.structs.replace(_answers()[1], name="0", solver="0").save(folder / "sched.json")
     for number in range(rounds):
-        child = _fork(lambda: _write_for_ever(folder, 1 + number * 100_000))
+        child = _fork(partial(_write_for_ever, folder, 1 + number * 100_000))
         sleep(0.02 + dice.random() * 0.1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -131,7 +131,12 @@ def _refused(path: Path, data: bytes) -> int:
 def _untouched(folder: Path, path: Path, answers: list[int]) -> Row:
     kept = path.read_bytes() == b"old"
     left = len(list(folder.iterdir())) - 1
-    return {"told why": answers.count(0), "kept": int(kept), "left": left, "failed": int(any(answers)) + (not kept) + left}
+    return {
+        "told why": answers.count(0),
+        "kept": int(kept),
+        "left": left,
+        "failed": int(any(answers)) + (not kept) + left,
+    }
 
 
 def _together(work: Callable[[], int], count: int = PROCESSES) -> list[int]:

@@ -76,25 +76,25 @@ class _Walk(ast.NodeTransformer):
         self.found.append(Mutant(len(self.found), getattr(node, "lineno", 0), what, name, kernel))
         return len(self.found) - 1 == self.target
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         names = {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
         self._inside.append((node.name, bool(names & KERNELS)))
         node.body = [kept for child in node.body if (kept := self.visit(child)) is not None] or [ast.Pass()]
         self._inside.pop()
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:  # noqa: N802
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         return node
 
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:  # noqa: N802
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
         return node
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         for i, op in enumerate(node.ops):
             other = SWAPS.get(type(op))
@@ -102,34 +102,34 @@ class _Walk(ast.NodeTransformer):
                 node.ops[i] = other()  # type: ignore[call-overload]
         return node
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         other = SWAPS.get(type(node.op))
         if other is not None and self._hit(node, f"{type(node.op).__name__} -> {other.__name__}"):
             node.op = other()  # type: ignore[assignment]
         return node
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         self.generic_visit(node)
         other = SWAPS.get(type(node.op))
         if other is not None and self._hit(node, f"{type(node.op).__name__}= -> {other.__name__}="):
             node.op = other()  # type: ignore[assignment]
         return node
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         other = SWAPS[type(node.op)]
         if self._hit(node, f"{type(node.op).__name__} -> {other.__name__}"):
             node.op = other()  # type: ignore[assignment]
         return node
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.op, ast.Not) and self._hit(node, "not dropped"):
             return node.operand
         return node
 
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if type(node.value) is int:
             for step in (1, -1):
                 if self._hit(node, f"{node.value} -> {node.value + step}"):
@@ -138,7 +138,7 @@ class _Walk(ast.NodeTransformer):
             return ast.copy_location(ast.Constant(not node.value), node)
         return node
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in NAMES:
             other = NAMES[node.func.id]
@@ -146,7 +146,7 @@ class _Walk(ast.NodeTransformer):
                 node.func = ast.copy_location(ast.Name(other, ast.Load()), node.func)
         return node
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
         if isinstance(node.value, ast.Constant):
             return node  # a docstring
         self.generic_visit(node)
@@ -154,7 +154,7 @@ class _Walk(ast.NodeTransformer):
             return ast.copy_location(ast.Pass(), node)
         return node
 
-    def visit_Return(self, node: ast.Return) -> ast.AST:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
         if node.value is not None and not isinstance(node.value, ast.Constant) and self._hit(node, "return None"):
             node.value = ast.copy_location(ast.Constant(None), node)

@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reliability.agreement import agreement
+from reliability.determinism import determinism
 from reliability.fuzz import fuzz
+from reliability.kills import kills
+from reliability.mutation import ROOMS, mutation, score
 from reliability.results_file import Results, Row
 
 __all__ = ["SECTIONS", "Section"]
+
+
+LEAST_SCORE = 0.85
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,10 @@ class Section:
     failures: Callable[[dict[str, Row]], int]
 
 
+def _failed(rows: dict[str, Row]) -> int:
+    return sum(row["failed"] for row in rows.values())
+
+
 SECTIONS = {
     section.name: section
     for section in (
@@ -32,7 +43,31 @@ SECTIONS = {
             "fuzz",
             {"full": {"inputs": 200_000}, "quick": {"inputs": 5_000}},
             lambda results, settings, until: fuzz(results, inputs=settings["inputs"], until=until),
-            lambda rows: sum(row["failed"] for row in rows.values()),
+            _failed,
+        ),
+        Section(
+            "determinism",
+            {"full": {"runs": 20}, "quick": {"runs": 2, "cases": 4}},
+            lambda results, settings, until: determinism(results, **settings, until=until),
+            _failed,
+        ),
+        Section(
+            "agreement",
+            {"full": {"count": 500}, "quick": {"count": 4}},
+            lambda results, settings, until: agreement(results, **settings, until=until),
+            _failed,
+        ),
+        Section(
+            "kills",
+            {"full": {"rounds": 200}, "quick": {"rounds": 5}},
+            lambda results, settings, until: kills(results, **settings, until=until),
+            _failed,
+        ),
+        Section(
+            "mutation",
+            {"full": {"count": 40}, "quick": {"count": 1}},
+            lambda results, settings, until: mutation(results, **settings, until=until),
+            lambda rows: sum(score(rows, room.name)["score"] < LEAST_SCORE for room in ROOMS),
         ),
     )
 }

@@ -75,7 +75,7 @@ def _is_ours(descriptor: int, place: Path) -> bool:
     """Locked, a plain file with one name, of this user, and still there (not renamed while we waited for it)."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        there = os.stat(place, follow_symlinks=False)
+        there = place.lstat()
     except OSError:
         return False  # in use, or just renamed
     mine = os.fstat(descriptor)
