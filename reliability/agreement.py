@@ -110,7 +110,8 @@ def _generated(number: int, objective: str) -> Problem:
         chooser = SeededChooser(number * 1000 + attempt)
         problem = make_problem(chooser, objective, max_ops=60, max_devices=4, limits=attempt < 100)  # type: ignore[arg-type]
         if len(problem.graph.ops) >= 20 and len(problem.devices) > 1:
-            found = _answers(problem, ("greedy",), number)
+            found = Answers()
+            _ask(problem, "greedy", "greedy", number, found)
             if found.values:
                 return problem
     raise AssertionError(f"no problem for {number}")

@@ -9,6 +9,8 @@ change nothing that can be observed are named in `EQUIVALENT` with the reason.
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ from reliability.results_file import ROOT, Results, Row
 __all__ = ["ROOMS", "draw", "is_equivalent", "mutation", "score"]
 
 SEED = 20261116
-TIMEOUT = 420.0
+PATIENCE, LEAST_PATIENCE = 4, 60
+"""A mutant hangs if its tests need so many times (and seconds) of processor time more than those of the real code."""
 
 
 @dataclass(frozen=True)
@@ -76,34 +79,54 @@ def mutation(results: Results, *, count: int, until: float | None = None) -> boo
                 continue
             if until is not None and monotonic() > until:
                 return False
-            results.add(name, {"room": room.name, "kernel": mutant.kernel, **_try(room, module, mutant)})
+            patience = _patience(results, room, module, mutant.kernel)
+            found = _try(room, module, mutant.number, mutant.kernel, patience)
+            results.add(name, {"room": room.name, "kernel": mutant.kernel, **found})
             print(f"mutation: {results.rows[name]['outcome']}: {name}", file=sys.stderr, flush=True)
     return True
 
 
-def _try(room: Room, module: str, mutant: Mutant) -> Row:
-    environment = {**os.environ, "WEFTLINE_MUTANT": f"{module}:{mutant.number}", "PYTHONDONTWRITEBYTECODE": "1"}
+def _patience(results: Results, room: Room, module: str, kernel: bool) -> int:
+    """Seconds of processor time, by the tests of the module without any change, which must pass."""
+    name = f"{room.name}, {'without' if kernel else 'with'} the compiler"
+    if name not in results.baselines:
+        found = _try(room, module, -1, kernel, 3600)
+        if found["outcome"] != "survived":
+            raise RuntimeError(f"the tests of {room.name} fail without any mutant: {found['by']}")
+        results.baselines[name] = found["seconds"]
+        results.save()
+    return max(LEAST_PATIENCE, round(PATIENCE * results.baselines[name]))
+
+
+def _try(room: Room, module: str, number: int, kernel: bool, patience: int) -> Row:
+    environment = {**os.environ, "WEFTLINE_MUTANT": f"{module}:{number}", "PYTHONDONTWRITEBYTECODE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    if mutant.kernel:
+    if kernel:
         environment["NUMBA_DISABLE_JIT"] = "1"
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "reliability.mutant_plugin", "-p", "no:cacheprovider"]
-    begun = monotonic()
-    try:
-        done = subprocess.run(
-            [*command, *dict.fromkeys(room.tests)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=TIMEOUT,
-        )
-    except subprocess.TimeoutExpired:
-        return {"outcome": "timed out", "by": "", "seconds": round(monotonic() - begun, 1)}
+    before = _processor_time()
+    done = subprocess.run(
+        [*command, *dict.fromkeys(room.tests)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (patience, patience + 5)),
+    )
+    seconds = round(_processor_time() - before, 1)
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"outcome": "timed out", "by": "", "seconds": seconds}
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     outcome = "survived" if done.returncode == 0 else "killed"
-    return {"outcome": outcome, "by": failed[0][:160] if failed else "", "seconds": round(monotonic() - begun, 1)}
+    return {"outcome": outcome, "by": failed[0][:160] if failed else "", "seconds": seconds}
+
+
+def _processor_time() -> float:
+    """Of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def is_equivalent(name: str) -> str:

@@ -78,9 +78,9 @@ def _fuzz(rows: dict[str, Row]) -> str:
     return (
         f"## Fuzzing\n\n{total:,} inputs over {len(rows)} readers, {failed} failures. An input is a valid file with "
         "one to nine mutations of its bytes, tokens, JSON tree, protobuf fields or packed header; what is accepted is "
-        "used as well (simulated, explained, costed). A failure is an exception that is not `InputError` (or another one "
-        "that the reader documents), more than 10 s, more than 1 GiB above the empty process, a crash, or an endless "
-        "message.\n\n"
+        "used as well (simulated, explained, costed). A failure is an exception that is not `InputError` (or another "
+        "one that the reader documents), more than 10 s, more than 1 GiB above the empty process, a crash, or an "
+        "endless message.\n\n"
         + _table(("reader", "inputs", "accepted", "refused", "failures", "slowest, s", "memory, MiB"), table)
         + found
     )

@@ -32,6 +32,8 @@ class Results:
         same = stored.get("settings") == json.loads(json.dumps(settings)) and not stored.get("complete") and not fresh
         self.rows: dict[str, Row] = stored.get("rows", {}) if same else {}
         self.seconds: float = stored.get("seconds", 0.0) if same else 0.0
+        self.baselines: dict[str, float] = stored.get("baselines", {}) if same else {}
+        """Mutation: seconds that the tests take without any change."""
         self.settings, self._begun, self.complete = settings, perf_counter(), False
 
     def add(self, name: str, row: Row) -> None:
@@ -49,7 +51,8 @@ class Results:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         about = {"settings": self.settings, "complete": self.complete, "environment": environment()}
         seconds = round(self.seconds + perf_counter() - self._begun, 1)
-        text = json.dumps({**about, "seconds": seconds, "rows": self.rows}, indent=1)
+        more = {"baselines": self.baselines} if self.baselines else {}
+        text = json.dumps({**about, "seconds": seconds, **more, "rows": self.rows}, indent=1)
         write_atomically(self.path, f"{text}\n".encode())
 
 

@@ -65,7 +65,7 @@ SECTIONS = {
         ),
         Section(
             "mutation",
-            {"full": {"count": 40}, "quick": {"count": 1}},
+            {"full": {"count": 20}, "quick": {"count": 1}},
             lambda results, settings, until: mutation(results, **settings, until=until),
             lambda rows: sum(score(rows, room.name)["score"] < LEAST_SCORE for room in ROOMS),
         ),
