@@ -5,14 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTS ?= tests
 WORKERS ?= 2
+INPUTS ?= 200000
 
-.PHONY: help install demo test lint bench docs package clean
+.PHONY: help install demo test lint bench fuzz reliability docs package clean
 
 help:
 	@echo "make demo     plan zoo models, compare, verify, run one on this machine; plans and traces go to demo/"
 	@echo "make test     run all tests"
 	@echo "make lint     ruff and mypy --strict"
 	@echo "make bench    measure, and write docs/benchmarks.md"
+	@echo "make fuzz     damaged files into every reader (INPUTS=200000)"
+	@echo "make reliability  fuzz, determinism, agreement, kills, mutants: hours; writes docs/reliability.md"
 	@echo "make docs     build the docs site into build/site, and check that every command and link in it works"
 	@echo "make package  build wheel and sdist, install them where nothing else is, and try them"
 	@echo "make install  only create .venv with weftline and all extras"
@@ -40,6 +43,12 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+fuzz: $(STAMP)
+	$(BIN)/python -m reliability --only fuzz --inputs $(INPUTS)
+
+reliability: $(STAMP)
+	$(BIN)/python -m reliability
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_reference.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -38,6 +39,66 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         write_atomically(path, chunks())
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_killed_writer_leaves_no_more_than_one_file(tmp_path: Path) -> None:
+    """Tests that what killed writers leave is taken over by the next one, and that a writer who waits has his own."""
+    path = tmp_path / "file"
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:  # dies in the middle of a write, as by kill -9
+            write_atomically(path, (bytes(3) if part == 0 else os._exit(9) for part in range(2)))  # type: ignore[misc]
+        os.waitpid(child, 0)
+        assert [entry.name for entry in tmp_path.iterdir()] == [".file.0.tmp"]
+
+    def chunks():
+        yield b"outer"
+        write_atomically(path, b"inner")
+        assert path.read_bytes() == b"inner"
+
+    write_atomically(path, chunks())
+    assert path.read_bytes() == b"outer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "folder"])
+def test_what_lies_in_the_way_is_not_touched(kind: str, tmp_path: Path) -> None:
+    """Tests that a temporary file that somebody else put there is neither followed nor overwritten."""
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    folder.mkdir()
+    other.write_bytes(b"precious")
+    place = folder / ".file.0.tmp"
+    if kind == "symlink":
+        place.symlink_to(other)
+    elif kind == "hard link":
+        place.hardlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    write_atomically(folder / "file", b"new")
+    assert (folder / "file").read_bytes() == b"new"
+    assert other.read_bytes() == b"precious"
+    assert sorted(entry.name for entry in folder.iterdir()) == [".file.0.tmp", "file"]
+
+
+def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
+    """Tests that no room in the middle of a write is an input error, and that nothing is lost or left."""
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+            write_atomically(path, b"new" * 1000)
+        except InputError as error:
+            code = 0 if "cannot be written: File too large" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

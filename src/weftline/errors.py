@@ -43,8 +43,11 @@ class InputError(WeftlineError):
     """
 
     exit_code = 3
+    most_letters = 2000
+    """Of each part of the message: what is quoted from a file may be as long as the file."""
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        what, where, hint = (_cut(text, self.most_letters) for text in (what, where, hint))
         self.what, self.where, self.hint = what, where, hint
         message = f"{where}: {what}" if where else what
         super().__init__(f"{message} ({hint})" if hint else message)
@@ -90,3 +93,7 @@ class MissingExtra(WeftlineError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed. Try: pip install 'weftline[{extra}]'")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."

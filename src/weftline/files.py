@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -13,33 +15,85 @@ from weftline.errors import InputError
 
 __all__ = ["read_limited", "write_atomically"]
 
+_LOCKS = sys.platform != "win32"
+if sys.platform != "win32":
+    import fcntl
+_SLOTS = 64
+"""Names for temporary files of one file: so many can write it at once, and no more are ever left by killed ones."""
+
 
 def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
-    """Write a file that is never seen half-written; if anything fails, what was there before stays."""
+    """Write a file that is never seen half-written; if anything fails, what was there before stays.
+
+    A process that is killed leaves its temporary file, which the next writer of the same file takes over.
+    """
     path = Path(path)
-    temporary = path.with_name(f".{path.name[:80]}.{token_hex(8)}.tmp")
     try:
-        try:
-            with temporary.open("xb") as file:
+        temporary, descriptor = _temporary(path)
+        with os.fdopen(descriptor, "wb") as file:
+            try:
                 file.writelines([data] if isinstance(data, bytes) else data)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+                if not _LOCKS:
+                    file.close()  # elsewhere an open file cannot be renamed
+                temporary.replace(path)
+            except BaseException:  # removed while it is locked: afterwards it may be another writer's
+                with suppress(OSError):
+                    if not _LOCKS:
+                        file.close()
+                    temporary.unlink(missing_ok=True)
+                raise
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise InputError(f"cannot be written: {getattr(error, 'strerror', '') or error}", where=str(path)) from error
+
+
+def _temporary(path: Path) -> tuple[Path, int]:
+    """A temporary file beside a path, empty, and open for writing; whoever holds its lock may use it."""
+    stem = f".{path.name[:80]}"
+    for slot in range(_SLOTS if _LOCKS else 0):
+        place = path.with_name(f"{stem}.{slot}.tmp")
+        try:
+            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES) and os.path.lexists(place):
+                continue  # something that is none of ours
+            raise
+        try:
+            if _is_ours(descriptor, place):
+                os.ftruncate(descriptor, 0)
+                return place, descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    place = path.with_name(f"{stem}.{token_hex(8)}.tmp")
+    return place, os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+
+
+def _is_ours(descriptor: int, place: Path) -> bool:
+    """Locked, a plain file with one name, of this user, and still there (not renamed while we waited for it)."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        there = place.lstat()
+    except OSError:
+        return False  # in use, or just renamed
+    mine = os.fstat(descriptor)
+    plain = stat.S_ISREG(mine.st_mode) and mine.st_nlink == 1 and mine.st_uid == os.geteuid()
+    return plain and (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
 def read_limited(path: Path | str, most: int) -> bytes:
     """Read a regular file of at most `most` bytes; everything else, a pipe or a device too, is an `InputError`."""
     path = Path(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise InputError("is not a regular file", where=str(path))
         with path.open("rb") as file:
-            data = file.read(most + 1)
+            data = file.read(min(most, status.st_size) + 1)  # memory for the file, not for the limit
+            if status.st_size < len(data) <= most:  # it grew meanwhile, or is one of those that have no size
+                data += file.read(most + 1 - len(data))
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise InputError(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(path)) from error
     if len(data) > most:

@@ -72,7 +72,7 @@ class Refusal(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
-        super().__init__(f"{code}: {message}")
+        super().__init__(f"{code}: {message:.2000}")
 
 
 class Unreadable(Refusal):

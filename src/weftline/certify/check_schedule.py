@@ -30,7 +30,7 @@ class Refusal(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
-        super().__init__(f"{code}: {message}")
+        super().__init__(f"{code}: {message:.2000}")
 
 
 class Unreadable(Refusal):
@@ -287,8 +287,8 @@ def main(arguments: list[str]) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise Unreadable("size", "more than 1 GiB is not a schedule")
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            raise Unreadable("size", "no file, or more than 1 GiB, is not a schedule")
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise Unreadable("file", f"cannot be read: {error}") from error

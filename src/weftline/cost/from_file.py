@@ -29,6 +29,6 @@ def expand_file_costs(costs: FileCosts) -> CostTable:
     """Repeat the columns of each class for each of its devices."""
     check_table_size(len(costs.time), len(costs.transfer), sum(group.count for group in costs.classes))
     column = np.repeat(np.arange(len(costs.classes)), [group.count for group in costs.classes])
-    transfer = costs.transfer[:, column][:, :, column].copy()
+    transfer = costs.transfer[:, column[:, None], column]
     transfer[:, range(len(column)), range(len(column))] = 0
-    return CostTable(costs.time[:, column].copy(), transfer, costs.transfer_row, source=costs.source)
+    return CostTable(costs.time[:, column], transfer, costs.transfer_row, source=costs.source)

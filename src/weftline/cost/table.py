@@ -16,13 +16,13 @@ ABSENT = -1
 """Time of an op that a device cannot run, or of a transfer between devices that have no link."""
 
 
-MAX_ENTRIES = 2**27
-"""No table of times or of transfers has more entries (1 GiB)."""
+MAX_ENTRIES = 2**26
+"""The tables of times and of transfers have no more entries in all (512 MiB)."""
 
 
 def check_table_size(ops: int, transfer_rows: int, devices: int) -> None:
     """Raise before a table is made that no memory would hold."""
-    entries = max(ops * devices, transfer_rows * devices * devices)
+    entries = ops * devices + transfer_rows * devices * devices
     if entries > MAX_ENTRIES:
         raise InputError(
             f"{devices} devices with {ops} ops and {transfer_rows} sizes of tensors need a table of {entries} times",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weftline.errors import InputError
 from weftline.export.exporter import Exporter
-from weftline.files import write_atomically
+from weftline.files import read_limited, write_atomically
 from weftline.schedule.lower_torch import torch_rows, torch_stages
 from weftline.schedule.lower_torch_rules import TorchRows, check_torch_rows
 from weftline.simulate import Timetable
@@ -37,11 +37,7 @@ def read_torch_csv(path: Path | str, *, form: str = "compute_only", ranks: int |
     """Read a file from elsewhere, or say in which row and cell it is wrong."""
     path = Path(path)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"larger than {MOST_BYTES >> 20} MiB", where=str(path))
-        text = path.read_bytes().decode("ascii")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        text = read_limited(path, MOST_BYTES).decode("ascii")
     except UnicodeDecodeError as error:
         raise InputError("is not plain ASCII text", where=str(path)) from error
     try:

@@ -12,6 +12,7 @@ import numpy as np
 from weftline.errors import InputError, UsageError
 from weftline.files import write_atomically
 from weftline.problem.blocks_json import BlocksFile, blocks_of_file
+from weftline.units import MAX_QUANTITY
 
 if TYPE_CHECKING:
     from weftline.problem import Blocks
@@ -134,8 +135,8 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
             for action in row:
                 if not (0 <= action.block < blocks.n and 0 <= action.micro_batch < self.micro_batches):
                     raise InputError("an action names a block or micro-batch that does not exist")
-                if action.start < 0:
-                    raise InputError("an action starts before time 0")
+                if not 0 <= action.start <= action.end <= MAX_QUANTITY:
+                    raise InputError("an action starts before time 0, or ends before it starts or after 2^60")
         orders = [np.array([a.micro_batch * blocks.n + a.block for a in row], np.int64) for row in self.actions]
         try:
             return simulate_schedule(blocks, self.micro_batches, orders)

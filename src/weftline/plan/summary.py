@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weftline.errors import InputError
 from weftline.plan.model import Plan
 from weftline.units import format_name, format_time
 
@@ -62,7 +63,11 @@ def measured_words(plan: Plan) -> str:
 def scattered_hosts(plan: Plan) -> str:
     """A sentence if a host device holds ops that are not contiguous (which only host devices may), else nothing."""
     graph = plan.problem.graph
-    place = [plan.placement[op.name] for op in graph.ops]
+    place = [plan.placement.get(op.name) for op in graph.ops]
+    if None in place or not all(-1 <= t.producer < len(place) for t in graph.tensors):
+        raise InputError("the placement does not fit the graph", hint="weftline verify says more")
+    if any(not 0 <= op < len(place) for tensor in graph.tensors for op in tensor.consumers):
+        raise InputError("a tensor has a reader that does not exist", hint="weftline verify says more")
     made = [tensor for tensor in graph.tensors if tensor.producer >= 0 and not graph.ops[tensor.producer].backward]
     forward = sorted(made, key=lambda tensor: tensor.producer)
     found = []
@@ -99,7 +104,7 @@ def summary(plan: Plan) -> str:
 
 
 def _versus(plan: Plan, value: int) -> str:
-    if plan.value_ns == 0:
+    if plan.value_ns == 0 or value == 0:
         return ""
     ratio = value / plan.value_ns
     if value == plan.value_ns:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from weftline.errors import InputError
+from weftline.files import read_limited
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.problem.model import UNLIMITED
 
@@ -50,13 +51,7 @@ class BlocksFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 def read_blocks(path: Path | str) -> Blocks:
     """Read blocks.json, or say what is wrong with it and where."""
-    path = Path(path)
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"larger than {MOST_BYTES >> 20} MiB", where=str(path))
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    data = read_limited(path, MOST_BYTES)
     try:
         return blocks_from_json(data)
     except InputError as error:
@@ -67,7 +62,7 @@ def blocks_from_json(data: bytes | str) -> Blocks:
     """Decode and check."""
     try:
         return blocks_of_file(msgspec.json.decode(data, type=BlocksFile))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"is not blocks.json: {error}", hint="see docs/formats.md") from error
 
 

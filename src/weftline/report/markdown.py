@@ -18,7 +18,7 @@ def plan_markdown(plan: Plan) -> str:
     parts = [
         f"# {_text(plan.problem.graph.name)}: {plan.objective} plan",
         f"{what} **{format_time(plan.value_ns)}**, lower bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. "
-        + " ".join(filter(None, (guarantee(plan), measured_words(plan)))),
+        + " ".join(_text(sentence) for sentence in (guarantee(plan), measured_words(plan)) if sentence),
         "## Comparison\n\n" + _table(*comparison_rows(plan)),
         "## Devices\n\n" + _table(*device_rows(plan)),
     ]
@@ -26,8 +26,9 @@ def plan_markdown(plan: Plan) -> str:
         parts.append("## Stages\n\n" + _table(*stage_rows(plan)))
     source = plan.provenance
     parts.append(
-        f"Solver {plan.solver}, stopped by {plan.stopped_by}, seed {source.seed}; weftline {source.version}; "
-        f"costs: {_text(plan.problem.cost_source)}; problem sha256 `{source.problem_sha256}`."
+        f"Solver {_text(plan.solver)}, stopped by {_text(plan.stopped_by)}, seed {source.seed}; "
+        f"weftline {_text(source.version)}; costs: {_text(plan.problem.cost_source)}; "
+        f"problem sha256 `{source.problem_sha256[:64].translate({96: None, 10: None})}`."
     )
     return "\n\n".join(parts) + "\n"
 
