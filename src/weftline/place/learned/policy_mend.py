@@ -1,7 +1,7 @@
 """Plans of the policy, each planned again a few times with the last plan at hand (see `place.look_back`).
 
-In: Timelines of decodes, and how the decoder leaned. Out: the best Timeline of all. Every other look keeps the lean of
-the decode; after the first looks there is a little noise in it. Simplified: activations are not looked at.
+In: Timelines of decodes, and how the decoder leaned. Out: the best Timeline of all. In half of the
+chains every other look keeps the lean of the decode; after the first looks there is a little noise. Simplified: activations are not looked at.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from weftline.place.cpeft_random import PER_DEVICE, PER_OP
 from weftline.place.decoder import Decoder, Floats
 from weftline.place.learned.policy_features import Seen
 from weftline.place.learned.policy_network import Lean
+from weftline.place.learned.policy_samples import untold
 from weftline.place.look_back import booked_again, look_back
 from weftline.problem import Problem
 from weftline.simulate import Timeline
@@ -27,8 +28,8 @@ CHAINS = 4
 """Decodes that are mended, where there are many."""
 NOISE = 0.4
 """The largest scale of the noise, see `policy_samples`."""
-RATES = (1.0, 0.5, 2.0, 4.0)
-"""Prices of busy links, chain by chain."""
+RATES, LEANS = (1.0, 0.5, 2.0, 4.0), (True, False, True, False)
+"""Prices of busy links, and whether the lean of the decode is kept, chain by chain: for variety."""
 
 
 class Mender:
@@ -60,7 +61,7 @@ class Mender:
         others = sorted(others, key=lambda entry: entry[0].value)[: CHAINS - 1]
         for number, (start, lean) in enumerate([first, *others]):
             share = max(LOOKS, (looks + number) // CHAINS)
-            self._chain(start, lean, share, RATES[number], random, over)
+            self._chain(start, lean if LEANS[number] else untold(self._seen), share, RATES[number], random, over)
 
     def _chain(
         self,
