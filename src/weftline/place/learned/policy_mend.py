@@ -1,7 +1,8 @@
 """Plans of the policy, each planned again a few times with the last plan at hand (see `place.look_back`).
 
-In: Timelines of decodes, and how the decoder leaned. Out: the best Timeline of all. In half of the
-chains every other look keeps the lean of the decode; after the first looks there is a little noise. Simplified: activations are not looked at.
+In: Timelines of decodes, and how the decoder leaned. Out: the best Timeline of all. In half of the chains every other
+look keeps the lean of the decode; after the first looks there is a little noise. Simplified: activations are not looked
+at.
 """
 
 from __future__ import annotations
