@@ -58,9 +58,9 @@ class Mender:
         over: Callable[[], bool] = lambda: False,
     ) -> None:
         """The first start and the best others, with so many looks together."""
-        first, *others = [(booked_again(self._problem, start), lean) for start, lean in starts]
-        others = sorted(others, key=lambda entry: entry[0].value)[: CHAINS - 1]
-        for number, (start, lean) in enumerate([first, *others]):
+        booked = [(booked_again(self._problem, start), lean) for start, lean in starts]
+        others = sorted(booked[1:], key=lambda entry: entry[0].value)[: CHAINS - 1]
+        for number, (start, lean) in enumerate([*booked[:1], *others]):
             share = max(LOOKS, (looks + number) // CHAINS)
             self._chain(start, lean if LEANS[number] else untold(self._seen), share, RATES[number], random, over)
 
