@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -25,10 +26,11 @@ from weftline.place.anneal import anneal_starts
 from weftline.place.annealer import Annealer
 from weftline.place.backfill import backfill
 from weftline.place.learned.policy import DECODES, Policy, asked_weights, offer_plans
-from weftline.place.learned.policy_network import Said
+from weftline.place.learned.policy_network import Said, Weights
 from weftline.place.learned.policy_polish import polish
 from weftline.place.learned.policy_samples import untold
 from weftline.place.learned.train_policy_instances import draw_cluster, draw_graph
+from weftline.place.look_back import booked_again
 from weftline.place.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
@@ -50,7 +52,9 @@ METHODS = (
     "best heuristic",
     "policy, argmax",
     "policy, one decode",
-    "policy, one decode or a single device",
+    "policy, one decode booked again, or a single device",
+    "policy, one decode and two looks back, or a single device",
+    "control: cPEFT and two looks back, or a single device",
     "policy, best of 64",
     "control 1: as many random decodes",
     "control 2: annealing for the same time",
@@ -141,12 +145,12 @@ def _row(make: Callable[[], Problem], steps: int) -> Row:
 
 
 def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, float]:
-    """Fill the values of the policy and of random decodes -> seconds of one decode and of the best of 64."""
+    """Fill the values of the policy and of random decodes -> seconds of one decode, one mended, the best of 64."""
     weights = asked_weights({})
     begun = perf_counter()
     policy = Policy.of(problem, weights)
     if policy is None:
-        return {"one": 0.0, "policy": 0.01}
+        return {"one": 0.0, "mended": 0.0, "policy": 0.01}
     plan = policy.decode(policy.said.one)
     one = perf_counter() - begun
     assert plan.timeline is not None
@@ -154,29 +158,39 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     argmax = Search(problem)
     argmax.offer(policy.argmax())
     values["policy, argmax"] = _value(argmax)
-    either = Search(problem)
-    offer_plans(either, policy, 1)
-    values["policy, one decode or a single device"] = _value(either)
+    again = booked_again(problem, plan.timeline).value
+    values["policy, one decode booked again, or a single device"] = min(
+        again, values.get("best single device") or again
+    )
+    plain = untold(policy.seen)
+    unlearnt = Policy(problem, policy.seen, Said(plain, plain, plain.bias))
+    for asked, name in ((unlearnt, "control: cPEFT"), (None, "policy, one decode")):
+        begun, either = perf_counter(), Search(problem)
+        offer_plans(either, asked or _policy(problem, weights), 1)
+        values[f"{name} and two looks back, or a single device"] = _value(either)
+    mended = perf_counter() - begun
     begun = perf_counter()
     search = Search(problem)
-    policy = Policy.of(problem, weights)
-    assert policy is not None
-    offer_plans(search, policy, DECODES)
+    others = offer_plans(search, _policy(problem, weights), DECODES)
     many = perf_counter() - begun
     values["policy, best of 64"] = _value(search)
-    polish(search, 2_000)
+    longer = replace(search)
+    polish(search, 2_000, others)
     values["policy + 2k steps"] = _value(search)
-    again = Search(problem)
-    offer_plans(again, policy, DECODES)
-    polish(again, 20_000)
-    values["policy + 20k steps"] = _value(again)
+    polish(longer, 20_000, others)
+    values["policy + 20k steps"] = _value(longer)
     control = Search(problem)
-    plain = untold(policy.seen)
-    offer_plans(control, Policy(problem, policy.seen, Said(plain, plain, plain.bias)), DECODES)
+    others = offer_plans(control, unlearnt, DECODES)
     values["control 1: as many random decodes"] = _value(control)
-    polish(control, 2_000)
+    polish(control, 2_000, others)
     values["control 1 + 2k steps"] = _value(control)
-    return {"one": round(one, 5), "policy": round(many, 5)}
+    return {"one": round(one, 5), "mended": round(mended, 5), "policy": round(many, 5)}
+
+
+def _policy(problem: Problem, weights: Weights) -> Policy:
+    found = Policy.of(problem, weights)
+    assert found is not None
+    return found
 
 
 def _solved(problem: Problem, name: str) -> Search:

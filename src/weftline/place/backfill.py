@@ -15,7 +15,7 @@ from weftline.simulate.jit import kernel, part
 from weftline.simulate.sorting import sort_rows
 from weftline.simulate.tables import Tables
 
-__all__ = ["backfill"]
+__all__ = ["backfill", "gap", "spaces", "take"]
 
 
 def backfill(table: Tables, placement: Indices, order: Indices) -> Timeline | None:
@@ -32,7 +32,7 @@ def backfill(table: Tables, placement: Indices, order: Indices) -> Timeline | No
 
 
 @part
-def _gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
+def gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
     """Earliest start >= ready among `count` sorted busy intervals that stand from row `begin`."""
     low, high = begin, begin + count
     while low < high:  # first interval that ends after `ready`
@@ -48,7 +48,7 @@ def _gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
 
 
 @part
-def _take(busy: Ints, begin: int, count: int, start: int, length: int) -> None:
+def take(busy: Ints, begin: int, count: int, start: int, length: int) -> None:
     """Insert an interval that is free."""
     i = begin + count
     while i > begin and busy[i - 1, 0] > start:
@@ -58,7 +58,7 @@ def _take(busy: Ints, begin: int, count: int, start: int, length: int) -> None:
 
 
 @part
-def _spaces(table: Tables, placement: Indices) -> Ints:
+def spaces(table: Tables, placement: Indices) -> Ints:
     """Where the intervals of each device, send port, receive port and bus begin: as many rows as they can need."""
     devices = table.time.shape[1]
     buses = 0
@@ -83,7 +83,7 @@ def _spaces(table: Tables, placement: Indices) -> Ints:
 def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: Ints, sent: Ints, pending: Ints) -> int:
     """Fill `start`, `end` and `sent` -> number of transfers, -1 if something cannot be done."""
     devices, total = table.time.shape[1], 0
-    begin = _spaces(table, placement)
+    begin = spaces(table, placement)
     number = np.zeros(len(begin), np.int64)
     busy = np.zeros((begin[-1] + 1, 2), np.int64)
     arrival = np.full(1 if table.per_edge else len(table.producer) * devices, -1, np.int64)
@@ -114,19 +114,19 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
             if length > 0:
                 out, into, lane = devices + origin, 2 * devices + here, 3 * devices + table.bus[origin, here]
                 while True:
-                    fits = _gap(busy, begin[out], number[out], at, length)
-                    fits = _gap(busy, begin[into], number[into], fits, length)
+                    fits = gap(busy, begin[out], number[out], at, length)
+                    fits = gap(busy, begin[into], number[into], fits, length)
                     if table.bus[origin, here] >= 0:
-                        fits = _gap(busy, begin[lane], number[lane], fits, length)
+                        fits = gap(busy, begin[lane], number[lane], fits, length)
                     if fits == at:
                         break
                     at = fits
-                _take(busy, begin[out], number[out], at, length)
-                _take(busy, begin[into], number[into], at, length)
+                take(busy, begin[out], number[out], at, length)
+                take(busy, begin[into], number[into], at, length)
                 number[out] += 1
                 number[into] += 1
                 if table.bus[origin, here] >= 0:
-                    _take(busy, begin[lane], number[lane], at, length)
+                    take(busy, begin[lane], number[lane], at, length)
                     number[lane] += 1
                 sent[total, 0], sent[total, 1], sent[total, 2] = tensor, origin, here
                 sent[total, 3] = op if table.per_edge else -1
@@ -139,8 +139,8 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
         if duration < 0:
             return -1
         if duration > 0:
-            ready = _gap(busy, begin[here], number[here], ready, duration)
-            _take(busy, begin[here], number[here], ready, duration)
+            ready = gap(busy, begin[here], number[here], ready, duration)
+            take(busy, begin[here], number[here], ready, duration)
             number[here] += 1
         start[op], end[op] = ready, ready + duration
     return total

@@ -48,16 +48,18 @@ class Decoder:
         kappa: float = 0.0,
         *,
         capacity: Ints | None = None,
+        future: Ints | None = None,
     ) -> Timeline:
-        """One schedule. `bias` is (n, K); `capacity` (K,) is the memory for weights, if not all of it.
+        """One schedule. `bias` is (n, K); `capacity` (K,) is the memory for weights, if not all of it; `future` (n, K)
+        stands in the place of the optimistic costs.
 
         Raises `InfeasibleError` where memory or missing links leave no device for an op.
         """
         order = self._order(order)
         biases = np.zeros((1, 0, 0)) if bias is None else np.asarray(bias, np.float64)[None]
         self._set_capacity(capacity)
-        future = self._future(lam)
-        count = _decode(self._table, *self._space, order, future, biases[0], float(lam), float(kappa))
+        ahead = self._future(lam) if future is None else future
+        count = _decode(self._table, *self._space, order, ahead, biases[0], float(lam), float(kappa))
         if count < 0:
             raise InfeasibleError(f"{self._name} finds no device for op {self._problem.graph.ops[-count - 1].name!r}")
         return timeline_of(self._space[2], count)

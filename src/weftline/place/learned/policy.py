@@ -2,13 +2,15 @@
 
 In: a Search. Out: one offer, the best simulated of: what the network says (one decode, samples around it, its argmax),
 decodes with noise around cPEFT, HEFT, cPEFT, greedy and every single device; so it is never worse than any of them.
-With `decodes` = 1 it is one decode of what the network says, or the best single device where that is better. Where
-activations overflow, room is left and everything is decoded again; where no op order fits, simple heuristics are asked.
+Half of the decodes look back at the best ones (see `place.look_back`). With `decodes` = 1 it is one decode of what the
+network says, mended by two such looks, or the best single device where that is better. Where activations overflow, room
+is left and everything is decoded again; where no op order fits, simple heuristics are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.place.decoder import FAILED, Decoder
 from weftline.place.learned.policy_features import Seen, see
 from weftline.place.learned.policy_file import read_arrays
+from weftline.place.learned.policy_mend import Mender
 from weftline.place.learned.policy_network import Lean, Said, Weights, ask, shapes
 from weftline.place.learned.policy_order import Orders
 from weftline.place.learned.policy_samples import Samples, lean_row, untold
@@ -27,6 +30,7 @@ from weftline.place.learned.settings import read_path, read_whole
 from weftline.place.leave_room import ATTEMPTS, Plan, may_stop, offer_plan, overflow
 from weftline.problem import Problem
 from weftline.search import Search, Solver, best_of
+from weftline.simulate import Timeline
 from weftline.simulate.batch import evaluate
 
 __all__ = [
@@ -92,6 +96,16 @@ class Policy:
         timeline = self.decoder.decode(order, bias, float(lam), float(kappa), capacity=capacity)
         return Plan(timeline.placement, timeline=timeline)
 
+    def decoded(self, leans: Sequence[Lean], capacity: Ints | None = None) -> list[tuple[Timeline, Lean]]:
+        """Those decodes that find a device for every op."""
+        found = []
+        for lean in leans:
+            with suppress(InfeasibleError):
+                timeline = self.decode(lean, capacity).timeline
+                if timeline is not None:
+                    found.append((timeline, lean))
+        return found
+
     def argmax(self) -> Indices:
         """The likeliest device of every op; ops that must stay together decide together."""
         group = self.problem.group
@@ -101,57 +115,81 @@ class Policy:
         return placement
 
 
-def offer_policy(search: Search, weights: Weights, decodes: int) -> None:
-    """Offer the best plan. Raises `InfeasibleError` if there is none."""
+def offer_policy(search: Search, weights: Weights, decodes: int) -> list[Timeline]:
+    """Offer the best plan -> see `offer_plans`. Raises `InfeasibleError` if there is none."""
     problem = search.problem
+    others: list[Timeline] = []
     reasons: tuple[str, ...] = ()
     if problem.cost.time.size <= MOST_ROWS:
         policy = Policy.of(problem, weights)
         if policy is not None:
-            offer_plans(search, policy, decodes)
+            others = offer_plans(search, policy, decodes)
     else:
         search.tell(f"more than {MOST_ROWS} pairs of op and device: heuristics instead of the network")
     if search.best is None and not search.is_over:
         reasons = _ask_others(search)
     if search.best is None:
         raise InfeasibleError("the policy found no plan within the limits", conflicts=(*reasons, *search.refused))
+    return others
 
 
-def offer_plans(search: Search, policy: Policy, decodes: int) -> None:
-    """The best of all decodes; where activations overflow a device, leave that much room there and decode again."""
+def offer_plans(search: Search, policy: Policy, decodes: int) -> list[Timeline]:
+    """The best of all decodes -> other good plans, from which a search may begin, too.
+
+    Where activations overflow a device, leave that much room there and decode again.
+    """
     capacity = search.problem.capacity.copy()
     for _ in range(ATTEMPTS):
-        plan = _best(search, policy, decodes, capacity)
-        if may_stop(search) or (plan is not None and offer_plan(search, plan) is not None) or search.is_over:
-            return
+        plans, others = _best(search, policy, decodes, capacity)
+        for plan in plans:
+            if may_stop(search) or offer_plan(search, plan) is not None:
+                return others
+        if search.is_over:
+            break
         try:
             above = overflow(search, policy.decode(policy.said.one, capacity).placement)
         except InfeasibleError:
-            return
+            break
         if not above.any():
-            return
+            break
         capacity -= above
+    return []
 
 
-def _best(search: Search, policy: Policy, decodes: int, capacity: Ints) -> Plan | None:
-    """The best plan of the pool whose memory fits; None if no plan does."""
+def _best(search: Search, policy: Policy, decodes: int, capacity: Ints) -> tuple[list[Plan], list[Timeline]]:
+    """The best of single devices and the like, of decodes, and of mended decodes, best first; all that were mended."""
     problem, random = search.problem, np.random.default_rng(search.seed)
-    placement, least = _best_placement(problem, policy, decodes)
     samples = Samples(problem, policy.seen, policy.decoder, policy.orders, capacity)
-    samples.try_one(policy.said.one)
+    mender = Mender(problem, policy.seen, policy.decoder, capacity)
+    one = policy.said.one
+    samples.try_one(one)
     if decodes > 1:
 
         def over() -> bool:
             return search.stopped_by == "time"
 
-        plain = untold(policy.seen)
+        plain, wide = untold(policy.seen), (decodes + 1) // 2
         for lean in (plain, replace(plain, lam=0.0), policy.said.many):
             samples.try_one(lean)
-        samples.draw(policy.said.many, decodes, random, over)
-        samples.draw(plain, RANDOM, random, over)
-    if samples.best is not None and samples.value < least:
-        return policy.decode(samples.best, capacity)
-    return None if placement is None else Plan(placement)
+        if problem.rules.runtime == "sequential":  # there are no late starts to look back at
+            samples.draw(policy.said.many, wide, decodes - wide, random, over)
+            samples.draw(plain, RANDOM // 2, RANDOM // 2, random, over)
+        else:
+            samples.draw(policy.said.many, wide, 0, random, over)
+            samples.draw(plain, RANDOM, 0, random, over)
+            starts = [one, *(lean for _, lean in samples.pool if lean is not one)]
+            mender.mend(policy.decoded(starts, capacity), decodes - wide, random, over)
+    else:
+        for timeline, lean in policy.decoded([one], capacity):
+            mender.mend_one(timeline, lean)
+    placement, least = _best_placement(problem, policy, decodes)
+    found = [] if placement is None else [(least, Plan(placement))]
+    if samples.best is not None:
+        found.append((samples.value, policy.decode(samples.best, capacity)))
+    best = mender.best
+    if best is not None:
+        found.append((best.value, Plan(best.placement, timeline=best)))
+    return [plan for _, plan in sorted(found, key=lambda entry: entry[0])], mender.ends
 
 
 def _best_placement(problem: Problem, policy: Policy, decodes: int) -> tuple[Indices | None, int]:

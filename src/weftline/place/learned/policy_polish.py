@@ -1,35 +1,64 @@
 """`policy+polish`: what the policy finds, then annealing from there for the time that is left.
 
-In: a Search; with the setting `steps` annealing makes so many steps and stops. Annealing begins at the policy's plan
-beside its usual starts, and never offers anything worse.
+In: a Search; with the setting `steps` annealing makes so many steps, and a few looks back follow (`place.look_back`).
+Annealing begins at the policy's plan beside its usual starts, and never offers anything worse.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weftline.place.anneal import SOLVER as ANNEAL
 from weftline.place.anneal import anneal_from
+from weftline.place.decoder import Decoder
 from weftline.place.learned.policy import DECODES, MOST_DECODES, asked_weights, offer_policy, prepare
 from weftline.place.learned.settings import read_whole
+from weftline.place.look_back import booked_again, look_back
 from weftline.search import Search, Solver
 from weftline.simulate import Timeline
 
 __all__ = ["SOLVER", "polish"]
 
 
-def polish(search: Search, steps: int) -> None:
-    """So many steps of annealing from the best plan so far; what is better is offered."""
-    best = search.best
-    if isinstance(best, Timeline) and not search.is_over:
-        anneal_from(search, [(best.placement, best.order), (best.placement, None)], steps=steps)
+LOOKS = 8
+"""Back at what annealing found."""
+
+
+def polish(search: Search, steps: int, others: Sequence[Timeline] = ()) -> None:
+    """So many steps of annealing from the best plan so far, or a better start among others; then some looks back.
+
+    What is better is offered. (A plan with its gaps filled may be a worse start than another one is.)
+    """
+    best, problem = search.best, search.problem
+    if not isinstance(best, Timeline) or search.is_over:
+        return
+    inner = Search(problem, seed=search.seed, time_limit=search.seconds_left)
+    starts = [(each.placement, order) for each in (best, *others) for order in (each.order, None)]
+    anneal_from(inner, starts, steps=steps)
+    decoder, now = Decoder(problem), inner.best
+    if isinstance(now, Timeline):
+        _offer(search, now)
+        _offer(search, now := booked_again(problem, now))
+    for _ in range(0 if problem.rules.runtime == "sequential" else LOOKS):
+        if not isinstance(now, Timeline) or search.is_over:
+            return
+        now = look_back(problem, decoder, now)
+        if now is not None:
+            _offer(search, now)
+
+
+def _offer(search: Search, timeline: Timeline) -> None:
+    if not search.is_over and (search.best is None or timeline.value < search.best.value):
+        search.offer(timeline.placement, actions=timeline.actions(search.problem.graph.arrays.producer))
 
 
 def _solve(search: Search) -> None:
     options = search.options
-    offer_policy(search, asked_weights(options), read_whole(options, "decodes", DECODES, 1, MOST_DECODES))
+    others = offer_policy(search, asked_weights(options), read_whole(options, "decodes", DECODES, 1, MOST_DECODES))
     if search.is_over:
         return
     if "steps" in options:
-        polish(search, read_whole(options, "steps", 1, 1, 10**8))
+        polish(search, read_whole(options, "steps", 1, 1, 10**8), others)
     else:
         ANNEAL.solve(search)
 

@@ -1,9 +1,8 @@
 """Biases around what the network says, and the best of the decodes that follow from them.
 
 In: a Problem and its Seen, how to Lean, scales of noise. Out: Drawn (biases in ns), and the best decode. Noise comes
-in pairs of opposite sign. At scale 1 it has the standard deviations of `place.cpeft_random`. Half of the samples are
-drawn around what was said; the other half four at a time with less noise, around the best sample so far. A sample has
-its own order of ops, too.
+in pairs of opposite sign. At scale 1 it has the standard deviations of `place.cpeft_random`. Samples are drawn around
+what was said, or four at a time with less noise around the best sample so far. A sample has its own order of ops, too.
 """
 
 from __future__ import annotations
@@ -45,6 +44,8 @@ CLOSE, CLOSE_PAIRS = (0.2, 0.8), 2
 """Scales of noise around the best sample so far, and how many pairs are drawn before it may move."""
 LOOKED_AT = 16
 """Plans of a batch that are booked anew by the simulator."""
+POOL = 8
+"""Decodes of different latencies that are kept."""
 ENTRIES = 2**20
 """Entries of the table of biases that are made at a time."""
 
@@ -127,7 +128,7 @@ def decode_rows(decoder: Decoder, orders: Orders, drawn: Drawn, capacity: Ints |
 
 
 class Samples:
-    """Decodes of one problem; keeps the best. `best` is None until a decode has found devices within memory."""
+    """Decodes of one problem. `best` is None until a decode has found devices within memory."""
 
     def __init__(
         self, problem: Problem, seen: Seen, decoder: Decoder, orders: Orders, capacity: Ints | None = None
@@ -141,23 +142,28 @@ class Samples:
         )
         self.value = FAILED
         self.best: Lean | None = None
+        self.pool: list[tuple[int, Lean]] = []
+        """The best as they were planned, best first; activations may overflow."""
 
     def try_one(self, lean: Lean) -> int:
         """One decode without noise -> its value or FAILED."""
         return self._keep(self._decode(lean_row(self._seen, lean)), lean)
 
     def draw(
-        self, lean: Lean, count: int, random: np.random.Generator, over: Callable[[], bool] = lambda: False
+        self,
+        lean: Lean,
+        count: int,
+        near: int,
+        random: np.random.Generator,
+        over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`count` decodes around what was said, half of them ever nearer to the best of these."""
+        """`count` decodes around what was said, then `near` ever nearer to the best of these."""
         n, k = self._seen.possible.shape
         most = max(1, ENTRIES // (n * k) // 2)
-        pairs = (count + 1) // 2
-        wide = (pairs + 1) // 2
-        scales = scales_of(wide)
+        scales, pairs = scales_of((count + 1) // 2), (near + 1) // 2
         here, least = lean, FAILED
         rounds = [scales[first : first + 2 * most] for first in range(0, len(scales), 2 * most)]
-        rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE) for first in range(wide, pairs, CLOSE_PAIRS)]
+        rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE) for first in range(0, pairs, CLOSE_PAIRS)]
         for number, scale in enumerate(rounds):
             if over():
                 return
@@ -176,7 +182,17 @@ class Samples:
         row, value = best_row(self._problem, *found)
         if value < self.value:
             self.value, self.best = value, around if noise is None else moved(around, noise, row)
+        self._keep_in_pool(found[1], around, noise)
         return value
+
+    def _keep_in_pool(self, planned: Ints, around: Lean, noise: Noise | None) -> None:
+        for each in np.argsort(planned, kind="stable")[:POOL].tolist():
+            latency = int(planned[each])
+            if latency < FAILED and all(latency != other for other, _ in self.pool):
+                if len(self.pool) == POOL and latency > self.pool[-1][0]:
+                    break
+                self.pool.append((latency, around if noise is None else moved(around, noise, each)))
+                self.pool = sorted(self.pool, key=lambda entry: entry[0])[:POOL]
 
 
 def best_row(problem: Problem, placements: Indices, planned: Ints) -> tuple[int, int]:
