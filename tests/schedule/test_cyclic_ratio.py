@@ -10,8 +10,8 @@ import pytest
 
 from weftline.problem.blocks import Blocks
 from weftline.schedule.cyclic_anneal import SETTINGS, anneal
+from weftline.schedule.cyclic_exact import exact_period
 from weftline.schedule.cyclic_order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
-from weftline.schedule.cyclic_ratio import exact_period
 from weftline.schedule.cyclic_starts import compaction, modulo_placement
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
 from weftline.schedule.shapes import make_shape

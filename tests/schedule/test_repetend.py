@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
+from random import Random
+
+import pytest
 
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
 from weftline.schedule.shapes import make_shape
@@ -30,6 +33,19 @@ def test_unrolled_pattern_keeps_period_and_memory() -> None:
     assert [b.makespan - a.makespan for a, b in pairwise(found[1:])] == [4] * 6
     assert max(max(each.peak_memory) for each in found) == 2
     assert all(len(order) == 2 * 8 for order in found[-1].orders)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_windows_follow_one_another(copies: int) -> None:
+    """Tests random lags against the definition: by window, then by place; what lies beyond the last is left out."""
+    blocks, dice, count = make_shape("vshape", 2), Random(copies), 7
+    for _ in range(30):
+        starts = [Fraction(dice.randrange(40)) for _ in range(4 * copies)]
+        found = repetend_of_starts(blocks, copies, Fraction(8), starts)
+        for order, row in zip(found.orders, unroll(blocks, found, count), strict=True):
+            pairs = [(k, t, c) for k in range(-(-count // copies)) for t, c in enumerate(order)]
+            wanted = sorted((k + found.lags[c], t, copies * k + c // 4, c % 4) for k, t, c in pairs)
+            assert row.tolist() == [4 * micro + block for *_, micro, block in wanted if micro < count]
 
 
 def test_long_lags_cost_nothing() -> None:

@@ -31,8 +31,10 @@ def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
     best, by = Fraction(blocks.loads[busiest]), f"load of device {blocks.devices[busiest].id}"
     if not blocks.balanced:
         return best, by
-    for device, lane in enumerate(blocks.devices):
-        if lane.link or lane.memory >= UNLIMITED or lane.memory <= 0:
+    tight = {d: lane for d, lane in enumerate(blocks.devices) if not lane.link and 0 < lane.memory < UNLIMITED}
+    most = _most_held(blocks) if tight else []
+    for device, lane in tight.items():
+        if most[device] <= best * lane.memory:
             continue
         held = _held(blocks, device)
         if held is None:
@@ -41,6 +43,16 @@ def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
         if bound > best:
             best, by = bound, f"memory of device {lane.id}"
     return best, by
+
+
+def _most_held(blocks: Blocks) -> list[int]:
+    """Device -> what the bound by memory can be at most: all is held all the time, and every block runs empty."""
+    whole = sum(block.span for block in blocks.blocks) + sum(lag for *_, lag in blocks.edges)
+    most = [0] * len(blocks.devices)
+    for block in blocks.blocks:
+        for device, change in zip(block.devices, block.memory, strict=True):
+            most[device] += abs(change) * (whole + blocks.loads[device])
+    return most
 
 
 def gives_back_later(blocks: Blocks, device: int) -> bool:

@@ -57,7 +57,7 @@ def _linear(found: PeriodSearch) -> None:
     pipeline = linear_pipeline(found.search.blocks)
     if pipeline is None:
         return
-    repetend = least_linear_period(pipeline, found.bound)
+    repetend = least_linear_period(pipeline, found.bound, found.pattern(1))
     if repetend is None:
         raise InfeasibleError("no schedule of a single micro-batch keeps the memory limits")
     found.offer(repetend)

@@ -1,7 +1,7 @@
 """Annealing over cyclic orders: the least period of a repetend of U micro-batches, under memory limits.
 
 In: a pattern, a cyclic order to start from, a setting, a number of trials. Out: the best order without excess memory
-and its period (floating point; `cyclic_ratio.exact_period` says the truth). Memory may be exceeded on the way, for a
+and its period (floating point; `cyclic_exact.exact_period` says the truth). Memory may be exceeded on the way, for a
 price that rises; the dice fix in advance up to which period a trial is taken, so most trials end after one cycle.
 """
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from math import lcm
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from weftline.schedule.repetend import Repetend
 __all__ = ["CyclicOrder", "Pattern", "make_pattern", "order_of_repetend", "order_of_starts", "repeated"]
 
 Floats = NDArray[np.float64]
+Times = NDArray[Any]
+"""Whole or not; Python's own integers where 64 bits are not enough."""
+WIDE = 2**62
 
 
 class Pattern(NamedTuple):
@@ -58,40 +62,64 @@ class CyclicOrder(NamedTuple):
 def make_pattern(blocks: Blocks, copies: int) -> Pattern:
     """The arrays of so many micro-batches."""
     table, n = blocks.table, blocks.n
-    arcs = np.diff(table.after_ptr)
+    arcs, slots = np.diff(table.after_ptr), np.diff(table.device_ptr)
     owner = np.repeat(np.arange(n), arcs)
-    shift = np.repeat(np.arange(copies) * n, len(table.after_of))
-    slot_device = np.tile(table.device_of, copies)
-    slots = np.diff(table.device_ptr)
+    slot_item = np.repeat(np.arange(n, dtype=np.int32), slots)
     device_ptr = np.zeros(len(blocks.devices) + 1, np.int32)
-    np.cumsum(np.bincount(slot_device, minlength=len(blocks.devices)), out=device_ptr[1:])
+    np.cumsum(copies * np.bincount(table.device_of, minlength=len(blocks.devices)), out=device_ptr[1:])
     unit = np.ones(len(blocks.devices))
     np.maximum.at(unit, table.device_of, table.device_memory / 2)
     return Pattern(
-        np.tile(table.span, copies),
-        np.concatenate([[0], np.cumsum(np.tile(arcs, copies))]).astype(np.int32),
-        (np.tile(table.after_of, copies) + shift).astype(np.int32),
-        np.tile(table.span[owner] + table.after_lag, copies).astype(np.int64),
-        np.concatenate([[0], np.cumsum(np.tile(slots, copies))]).astype(np.int32),
-        np.repeat(np.arange(n * copies), np.tile(slots, copies)).astype(np.int32),
-        slot_device.astype(np.int32),
-        np.tile(table.device_memory, copies),
+        _copied(table.span, copies),
+        _pointers(arcs, copies),
+        _copied(table.after_of, copies, n),
+        _copied(table.span[owner] + table.after_lag, copies),
+        _pointers(slots, copies),
+        _copied(slot_item, copies, n),
+        _copied(table.device_of, copies),
+        _copied(table.device_memory, copies),
         device_ptr,
         table.limit,
         unit,
     )
 
 
+def _copied(row: NDArray[Any], copies: int, step: int = 0) -> NDArray[Any]:
+    """A row for every copy, each larger than the one before by the step."""
+    if copies == 1:
+        return row
+    shift = np.repeat(np.arange(copies, dtype=row.dtype) * step, len(row))
+    return np.asarray(np.tile(row, copies) + shift)
+
+
+def _pointers(sizes: NDArray[Any], copies: int) -> Indices:
+    found = np.zeros(len(sizes) * copies + 1, np.int32)
+    np.cumsum(_copied(sizes, copies), out=found[1:])
+    return found
+
+
 def order_of_starts(
-    pattern: Pattern, starts: Sequence[float | Fraction] | Floats, length: float | Fraction
+    pattern: Pattern, starts: Sequence[float | Fraction] | Times, length: float | Fraction
 ) -> CyclicOrder:
     """The order that starts mean, whether or not they overlap: by their remainder in the window."""
-    lags = np.array([int(start // length) for start in starts], np.int64)
-    phase = [start - int(lag) * length for start, lag in zip(starts, lags, strict=True)]
-    rank = np.empty(len(phase), np.int64)
-    rank[sorted(range(len(phase)), key=lambda i: (phase[i], starts[i], i))] = np.arange(len(phase))
-    slot = np.lexsort((rank[pattern.slot_item], pattern.slot_device)).astype(np.int32)
-    return _order(slot, (lags - lags.min())[pattern.slot_item])
+    if isinstance(length, Fraction):
+        starts, length = _whole([Fraction(start) for start in starts], length)
+    lags, phase = np.divmod(np.asarray(starts), length)
+    lags = (lags - lags.min()).astype(np.int64)
+    item = pattern.slot_item
+    if phase.dtype == object:  # beyond 64 bits: ranks mean the same
+        rank = {value: number for number, value in enumerate(sorted(set(phase)))}
+        phase = np.array([rank[value] for value in phase])
+    slot = np.lexsort((lags[item], phase[item], pattern.slot_device)).astype(np.int32)
+    return _order(slot, lags[item])
+
+
+def _whole(starts: list[Fraction], length: Fraction) -> tuple[Times, int]:
+    """Starts and length in a unit in which all are whole."""
+    unit = lcm(length.denominator, *{start.denominator for start in starts})
+    rows = [start.numerator * (unit // start.denominator) for start in starts]
+    whole = length.numerator * (unit // length.denominator)
+    return np.array(rows, np.int64 if max(whole, *map(abs, rows)) < WIDE else object), whole
 
 
 def order_of_repetend(pattern: Pattern, repetend: Repetend) -> CyclicOrder:

@@ -1,26 +1,24 @@
 """The period of a cyclic order: the largest ratio of time to repetitions over the cycles of its constraints.
 
 In: a pattern and a cyclic order. Out: the ratio, and starts that keep it. `settle` is for search: floating point, warm
-start from the starts of a similar order, ends early above a cut. `exact_period` is the truth: integers only. A cycle
-without repetitions is a deadlock: no period is long enough.
+start from the starts of a similar order, ends early above a cut; `cyclic_exact` says the truth. A cycle without
+repetitions is a deadlock: no period is long enough.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.schedule.cyclic_order import CyclicOrder, Floats, Pattern
-from weftline.simulate.jit import kernel, part
+from weftline.simulate.jit import part
 
 __all__ = [
     "DEADLOCK",
     "Potentials",
-    "exact_period",
     "make_potentials",
     "push",
     "push_all",
@@ -30,7 +28,6 @@ __all__ = [
 ]
 
 DEADLOCK = 1e300
-EXACT = 2**61
 
 
 class Potentials(NamedTuple):
@@ -214,91 +211,3 @@ def settle(pattern: Pattern, order: CyclicOrder, now: Potentials, ratio: float, 
                 start_after = start + span - ratio * height
                 _relax(now, pattern.slot_item[after], start_after, margin, item, slot, span, height)
     return ratio
-
-
-@kernel
-def _exact_pass(
-    tail: Ints, head: Ints, weight: Ints, height: Ints, start: Ints, parent: Ints, time: int, repeats: int
-) -> bool:
-    """One pass over all arcs with weights scaled by `repeats` -> whether a start moved."""
-    moved = False
-    for a in range(len(tail)):
-        value = start[tail[a]] + weight[a] * repeats - time * height[a]
-        if value > start[head[a]]:
-            start[head[a]] = value
-            parent[head[a]] = a
-            moved = True
-    return moved
-
-
-@kernel
-def _parent_cycle(tail: Ints, parent: Ints) -> int:
-    """An item on a cycle of parents, or -1."""
-    colour = np.zeros(len(parent), np.int64)
-    for first in range(len(parent)):
-        node = first
-        while colour[node] == 0 and parent[node] >= 0:
-            colour[node] = first + 1
-            node = tail[parent[node]]
-        if colour[node] == first + 1 and parent[node] >= 0:
-            return int(node)
-        if colour[node] == 0:
-            colour[node] = first + 1
-    return -1
-
-
-def exact_period(pattern: Pattern, order: CyclicOrder) -> tuple[Fraction, list[Fraction]] | None:
-    """Length of one repetition and starts of the items, exactly; None for a deadlock."""
-    tail, head, weight, height = _arcs(pattern, order)
-    length = Fraction(max(int(pattern.span[i].sum()) for i in _rows(pattern)))
-    largest = int(np.abs(weight).max()) * len(pattern.span) * (int(np.abs(height).max()) + 2)
-    one_pass: Any = _exact_pass
-    while True:
-        time, repeats = length.numerator, length.denominator
-        fits = largest * repeats < EXACT and time * (int(np.abs(height).sum()) + 1) < EXACT
-        start, parent = np.zeros(len(pattern.span), np.int64 if fits else object), np.full(len(pattern.span), -1)
-        run = one_pass if fits else getattr(one_pass, "py_func", one_pass)
-        arcs = (tail, head, weight, height) if fits else (tail, head, weight.astype(object), height.astype(object))
-        first = -1
-        while first < 0 and run(*arcs, start, parent, time, repeats):
-            first = _parent_cycle(tail, parent)
-        if first < 0:
-            return length, [Fraction(int(s), repeats) for s in start]
-        total, repetitions = _sum_cycle(tail, weight, height, parent, first)
-        if repetitions <= 0:
-            return None
-        length = Fraction(total, repetitions)
-
-
-def _rows(pattern: Pattern) -> list[Indices]:
-    """Device -> its items."""
-    found = [pattern.slot_item[pattern.slot_device == d] for d in range(len(pattern.limit))]
-    return [row for row in found if len(row)]
-
-
-def _arcs(pattern: Pattern, order: CyclicOrder) -> tuple[Ints, Ints, Ints, Ints]:
-    m = len(pattern.span)
-    tail, head = [np.repeat(np.arange(m), np.diff(pattern.arc_ptr))], [pattern.arc_to.astype(np.int64)]
-    weight, height = [pattern.arc_weight], [np.zeros(len(pattern.arc_to), np.int64)]
-    for d in range(len(pattern.limit)):
-        row = order.slot[pattern.device_ptr[d] : pattern.device_ptr[d + 1]]
-        after = np.roll(row, -1)
-        wrap = np.zeros(len(row), np.int64)
-        wrap[-1:] = 1
-        tail.append(pattern.slot_item[row].astype(np.int64))
-        head.append(pattern.slot_item[after].astype(np.int64))
-        weight.append(pattern.span[pattern.slot_item[row]])
-        height.append(order.lag[row] - order.lag[after] + wrap)
-    joined = [np.concatenate(rows) for rows in (tail, head, weight, height)]
-    return joined[0], joined[1], joined[2], joined[3]
-
-
-def _sum_cycle(tail: Ints, weight: Ints, height: Ints, parent: Ints, first: int) -> tuple[int, int]:
-    total, repetitions, node = 0, 0, first
-    while True:
-        a = int(parent[node])
-        total += int(weight[a])
-        repetitions += int(height[a])
-        node = int(tail[a])
-        if node == first:
-            return total, repetitions

@@ -16,8 +16,8 @@ from random import Random
 
 from weftline.graph.arrays import Ints
 from weftline.schedule.cyclic_anneal import SETTINGS, Annealed, anneal
+from weftline.schedule.cyclic_exact import exact_period
 from weftline.schedule.cyclic_order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
-from weftline.schedule.cyclic_ratio import exact_period
 from weftline.schedule.cyclic_starts import compaction, list_timetables, modulo_placement, projection
 from weftline.schedule.repetend import Repetend, repetend_of_starts, repetend_peaks
 from weftline.schedule.search import ScheduleSearch
@@ -138,10 +138,12 @@ class PeriodSearch:
 
     def try_starts(self, size: int, looks: int) -> None:
         """Take starts as they are: with room in memory they often need no annealing."""
+        joint = any(len(block.devices) > 1 for block in self.search.blocks.blocks)
+        kinds = (1, 2, 0) if joint else (2, 1, 0)  # blocks on several devices first; list rules take longest
         for number in range(looks):
             if self.is_over or self.at_bound:
                 return
-            order = self._start(size, (2, 1, 0)[number % 3], number)  # list rules take longest
+            order = self._start(size, kinds[number % 3], number)
             if order is not None:
                 self.offer_order(size, order, better=True)
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import numpy as np
+
+from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks
+from weftline.schedule.cyclic_window import compact, place_in_order
 from weftline.schedule.list_rules import ListRun, list_variants
 from weftline.simulate import Orders, Timetable, simulate_schedule
 
@@ -21,85 +25,21 @@ MOST_VARIANTS = 48
 """List rules that are tried."""
 MOST_OPERATIONS = 6000
 """Of a schedule that is made to be projected."""
-MOST_LOOKS = 64
-"""Candidate slots that a block looks at before it overlaps."""
 
 
-class Window:
-    """The repeating window: per device the intervals that are taken, by their start."""
-
-    def __init__(self, blocks: Blocks, length: int) -> None:
-        self.length = length
-        self.taken: list[list[tuple[int, int]]] = [[] for _ in blocks.devices]
-
-    def first_free(self, devices: tuple[int, ...], span: int, ready: int) -> int | None:
-        """The earliest start from `ready` on that overlaps nothing, within one length."""
-        ends = {ready}
-        for device in devices:
-            for start, width in self.taken[device]:
-                ends.add(ready + (start + width - ready) % self.length)
-        for start in sorted(ends)[:MOST_LOOKS]:
-            if all(self._is_free(device, span, start % self.length) for device in devices):
-                return start
-        return None
-
-    def take(self, devices: tuple[int, ...], span: int, start: int) -> None:
-        """Mark the slot as taken."""
-        for device in devices:
-            self.taken[device].append((start % self.length, span))
-
-    def _is_free(self, device: int, span: int, phase: int) -> bool:
-        for start, width in self.taken[device]:
-            distance = (phase - start) % self.length
-            if distance < width or distance + span > self.length:
-                return False
-        return True
-
-
-def modulo_placement(blocks: Blocks, copies: int, length: int, dice: Random | None = None) -> list[float]:
+def modulo_placement(blocks: Blocks, copies: int, length: int, dice: Random | None = None) -> Ints:
     """Blocks in a topological order (of the dice, if any), each into the first free slot after what it waits for.
 
     Copy u begins u / copies of the length later.
     """
-    window, n = Window(blocks, length), blocks.n
-    starts = [0] * (copies * n)
-    ready = [length * (item // n) // copies for item in range(copies * n)]
-    table = blocks.table
-    for block in _order(blocks, dice):
-        for copy in range(copies):
-            item = copy * n + block
-            what = blocks.blocks[block]
-            free = window.first_free(what.devices, what.span, ready[item])
-            starts[item] = ready[item] if free is None else free
-            window.take(what.devices, what.span, starts[item])
-            for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
-                after = copy * n + int(table.after_of[e])
-                ready[after] = max(ready[after], starts[item] + what.span + int(table.after_lag[e]))
-    return [float(start) for start in starts]
+    return place_in_order(blocks.table, _order(blocks, dice), copies, length)
 
 
-def compaction(blocks: Blocks, copies: int, length: int, dice: Random) -> list[float]:
+def compaction(blocks: Blocks, copies: int, length: int, dice: Random) -> Ints:
     """Blocks on many devices first, then the others in any order, without edges; then as few lags as edges need."""
-    window, n = Window(blocks, length), blocks.n
-    items = [(len(blocks.blocks[i % n].devices), dice.random(), i) for i in range(copies * n)]
-    phase = [0] * (copies * n)
-    for _, _, item in sorted(items, key=lambda row: (-row[0], row[1])):
-        what = blocks.blocks[item % n]
-        free = window.first_free(what.devices, what.span, 0)
-        phase[item] = 0 if free is None else free % length
-        window.take(what.devices, what.span, phase[item])
-    starts = [float(p) for p in phase]
-    table = blocks.table
-    for block in reversed(table.order.tolist()):  # from the end, so that everything is as late as its successors allow
-        for copy in range(copies):
-            item, latest = copy * n + block, None
-            for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
-                after = starts[copy * n + int(table.after_of[e])]
-                limit = after - float(table.span[block]) - float(table.after_lag[e])
-                latest = limit if latest is None else min(latest, limit)
-            if latest is not None:
-                starts[item] += length * ((latest - starts[item]) // length)
-    return starts
+    n = blocks.n
+    items = [(-len(blocks.blocks[i % n].devices), dice.random(), i) for i in range(copies * n)]
+    return compact(blocks.table, np.array([item for *_, item in sorted(items)]), copies, length)
 
 
 def list_timetables(blocks: Blocks, most: int, is_over: Callable[[], bool]) -> list[Timetable]:
@@ -131,11 +71,11 @@ def projection(timetable: Timetable, copies: int, dice: Random) -> tuple[list[fl
     return [float(s) for s in starts[first : first + copies].ravel()], length
 
 
-def _order(blocks: Blocks, dice: Random | None) -> list[int]:
+def _order(blocks: Blocks, dice: Random | None) -> Indices:
     """A topological order, of the numbers or of the dice."""
-    if dice is None:
-        return [int(i) for i in blocks.table.order]
     table = blocks.table
+    if dice is None:
+        return table.order
     waits = [int(table.before_ptr[i + 1] - table.before_ptr[i]) for i in range(blocks.n)]
     ready, order = [i for i in range(blocks.n) if not waits[i]], []
     while ready:
@@ -145,4 +85,4 @@ def _order(blocks: Blocks, dice: Random | None) -> list[int]:
             waits[after] -= 1
             if not waits[after]:
                 ready.append(after)
-    return order
+    return np.array(order, np.int32)

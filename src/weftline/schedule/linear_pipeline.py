@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from weftline.problem.blocks import Blocks
-from weftline.schedule.cyclic_order import make_pattern, order_of_starts
-from weftline.schedule.cyclic_ratio import exact_period
+from weftline.schedule.cyclic_exact import exact_period
+from weftline.schedule.cyclic_order import Pattern, make_pattern, order_of_starts
 from weftline.schedule.repetend import Repetend, repetend_of_starts
 
 __all__ = ["LinearPipeline", "fraction_below", "least_linear_period", "linear_pipeline"]
@@ -42,56 +42,59 @@ class LinearPipeline:
 
     def starts(self, period: Fraction) -> list[Fraction] | None:
         """Starts of all blocks with this period, or None: then there are none."""
-        count = len(self.stages)
-        distance: list[Fraction] = [Fraction(0)] * count
-        weight: list[Fraction] = [Fraction(0)] * count
-        least = Fraction(0)
-        for number in reversed(range(count)):
+        unit = period.denominator
+        found = self._starts(period.numerator, unit)
+        return None if found is None else [Fraction(start, unit) for start in found]
+
+    def _starts(self, period: int, unit: int) -> list[int] | None:
+        """The same in whole numbers: all times are in parts of a time unit."""
+        distance, weight = [0] * len(self.stages), [0] * len(self.stages)
+        least = 0
+        for number in reversed(range(len(self.stages))):
             stage = self.stages[number]
-            found = self._shortest(stage, least, period)
+            found = self._shortest(stage, least, period, unit)
             if found is None:
                 return None
             distance[number], weight[number] = found
             if number:
                 before = self.stages[number - 1]
                 lags = before.f_lag + before.b_lag
-                least = self._span(before.f) + distance[number] + self._span(stage.b) + lags
-        starts = [Fraction(0)] * self.blocks.n
-        begin = Fraction(0)
+                least = distance[number] + (self._span(before.f) + self._span(stage.b) + lags) * unit
+        starts, begin = [0] * self.blocks.n, 0
         for stage, gap, delay in zip(self.stages, distance, weight, strict=True):
             starts[stage.f], starts[stage.b] = begin, begin + gap
             if stage.w >= 0:
                 starts[stage.w] = begin + gap + delay
-            begin += self._span(stage.f) + stage.f_lag
+            begin += (self._span(stage.f) + stage.f_lag) * unit
         return starts
 
     def _span(self, block: int) -> int:
         return self.blocks.blocks[block].span
 
-    def _shortest(self, stage: Stage, least: Fraction, period: Fraction) -> tuple[Fraction, Fraction] | None:
+    def _shortest(self, stage: Stage, least: int, period: int, unit: int) -> tuple[int, int] | None:
         """Shortest time from F to B on a device that keeps its memory, and the time from B to W."""
-        f, b = self._span(stage.f), self._span(stage.b)
-        w = self._span(stage.w) if stage.w >= 0 else 0
+        f, b = self._span(stage.f) * unit, self._span(stage.b) * unit
+        w = self._span(stage.w) * unit if stage.w >= 0 else 0
         candidates = []
-        for low, high, wait in ((f, period - b - w, Fraction(b)), (f + w, period - b, None)):
-            if high < low or (wait is None and not w):
-                continue
-            distance = _next_in(max(least, Fraction(f)), Fraction(low), high, period)
-            candidates.append((distance, wait if wait is not None else period - distance % period + f))
+        if f <= period - b - w:  # W right after B
+            candidates.append((_next_in(max(least, f), f, period - b - w, period), b))
+        if w and f + w <= period - b:  # W right after the next F
+            distance = _next_in(max(least, f), f + w, period - b, period)
+            candidates.append((distance, period - distance % period + f))
         for distance, delay in sorted(candidates):
             if self._peak(stage, distance, delay, period) <= stage.limit:
                 return distance, delay
         return None
 
-    def _peak(self, stage: Stage, distance: Fraction, delay: Fraction, period: Fraction) -> int:
+    def _peak(self, stage: Stage, distance: int, delay: int, period: int) -> int:
         """Memory when F starts, the largest: of F, of repetitions before their B, of those between B and W."""
         taken, given = self.blocks.blocks[stage.f].memory[0], self.blocks.blocks[stage.b].memory[0]
         before_b = distance // period
         before_w = (distance + delay) // period
-        return int(taken * (1 + before_b) + (taken + given) * (before_w - before_b))
+        return taken * (1 + before_b) + (taken + given) * (before_w - before_b)
 
 
-def _next_in(least: Fraction, low: Fraction, high: Fraction, period: Fraction) -> Fraction:
+def _next_in(least: int, low: int, high: int, period: int) -> int:
     """The smallest number >= least whose remainder in the period lies in [low, high]."""
     turns, rest = divmod(least, period)
     if rest <= high:
@@ -165,7 +168,7 @@ def fraction_below(value: Fraction, most: int) -> Fraction:
     return best
 
 
-def least_linear_period(pipeline: LinearPipeline, bound: Fraction) -> Repetend | None:
+def least_linear_period(pipeline: LinearPipeline, bound: Fraction, pattern: Pattern | None = None) -> Repetend | None:
     """The repetend of one micro-batch with the least period of all, or None: memory is too small for any."""
     blocks = pipeline.blocks
     longest = Fraction(sum(b.span for b in blocks.blocks) + sum(lag for *_, lag in blocks.edges))
@@ -182,8 +185,11 @@ def least_linear_period(pipeline: LinearPipeline, bound: Fraction) -> Repetend |
                 low = middle
             else:
                 high, starts, length = middle, found, Fraction(middle)
+    pattern = make_pattern(blocks, 1) if pattern is None else pattern
     while True:  # periods are ratios of cycles: try the next smaller one until there is none
-        repetend = _tight(blocks, starts, length)
+        repetend = _tight(blocks, pattern, starts, length)
+        if repetend.length <= bound:
+            return repetend
         below = fraction_below(repetend.length, int(longest / bound) + 1)
         if below < bound:
             return repetend
@@ -193,9 +199,8 @@ def least_linear_period(pipeline: LinearPipeline, bound: Fraction) -> Repetend |
         starts, length = found, below
 
 
-def _tight(blocks: Blocks, starts: list[Fraction], length: Fraction) -> Repetend:
+def _tight(blocks: Blocks, pattern: Pattern, starts: list[Fraction], length: Fraction) -> Repetend:
     """The repetend with the least period of the order that starts mean."""
-    pattern = make_pattern(blocks, 1)
     exact = exact_period(pattern, order_of_starts(pattern, starts, length))
     assert exact is not None
     return repetend_of_starts(blocks, 1, exact[0], exact[1])

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from math import lcm
 
 import numpy as np
 
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.simulate import Orders
+from weftline.simulate.jit import kernel
 
 __all__ = ["Repetend", "repetend_of_starts", "repetend_peaks", "unroll"]
+
+NEVER = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,19 +46,20 @@ class Repetend:
 
 def repetend_of_starts(blocks: Blocks, micro_batches: int, length: Fraction, starts: list[Fraction]) -> Repetend:
     """The order that starts mean: sorted by their remainder in the window."""
-    lags = [int(start // length) for start in starts]
-    base = min(lags)
-    phase = [start - lag * length for start, lag in zip(starts, lags, strict=True)]
+    unit = lcm(length.denominator, *{start.denominator for start in starts})
+    window = length.numerator * (unit // length.denominator)
+    whole = [divmod(start.numerator * (unit // start.denominator), window) for start in starts]
+    base = min(lag for lag, _ in whole)
     rows: list[list[int]] = [[] for _ in blocks.devices]
-    for copy in sorted(range(len(starts)), key=lambda c: (phase[c], c)):
+    for copy in sorted(range(len(starts)), key=lambda c: (whole[c][1], c)):
         for device in blocks.blocks[copy % blocks.n].devices:
             rows[device].append(copy)
     return Repetend(
         micro_batches,
         length,
         tuple(map(tuple, rows)),
-        tuple(lag - base for lag in lags),
-        tuple(s - base * length for s in starts),
+        tuple(lag - base for lag, _ in whole),
+        tuple(start - base * length for start in starts) if base else tuple(starts),
     )
 
 
@@ -78,15 +84,38 @@ def _change(blocks: Blocks, copy: int, device: int) -> int:
 
 def unroll(blocks: Blocks, repetend: Repetend, micro_batches: int) -> Orders:
     """The pattern for a given number of micro-batches: windows one after another, without what lies outside."""
-    n, u = blocks.n, repetend.micro_batches
-    turns = np.arange(-(-micro_batches // u), dtype=np.int64)[:, None]
-    rows: list[Ints] = []
-    for order in repetend.orders:
-        row = np.array(order, np.int64)
-        lag = np.array([repetend.lags[copy] for copy in order], np.int64)
-        micro = u * turns + row // n
-        place = np.broadcast_to(np.arange(len(row)), micro.shape)
-        sequence = np.lexsort((place.ravel(), (turns + lag).ravel()))  # by window, then by place in the window
-        micro, operation = micro.ravel()[sequence], (micro * n + row % n).ravel()[sequence]
-        rows.append(operation[micro < micro_batches])
-    return tuple(rows)
+    ptr = np.zeros(len(repetend.orders) + 1, np.int64)
+    np.cumsum([len(order) for order in repetend.orders], out=ptr[1:])
+    row = np.array([copy for order in repetend.orders for copy in order], np.int64)
+    lag = np.array([repetend.lags[copy] for order in repetend.orders for copy in order], np.int64)
+    ends, of = _unroll(blocks.n, repetend.micro_batches, micro_batches, ptr, row, lag)
+    return tuple(of[begin:end] for begin, end in pairwise(ends.tolist()))
+
+
+@kernel
+def _unroll(n: int, copies: int, count: int, ptr: Ints, row: Ints, lag: Ints) -> tuple[Ints, Ints]:
+    """Window after window; where no slot has work, on to the next window where one begins."""
+    turns = -(-count // copies)
+    ends, of = np.zeros(len(ptr), np.int64), np.empty(len(row) * turns, np.int64)
+    size = 0
+    for device in range(len(ptr) - 1):
+        left, window = (ptr[device + 1] - ptr[device]) * turns, np.int64(NEVER)
+        for t in range(ptr[device], ptr[device + 1]):
+            window = min(window, lag[t])
+        while left > 0:
+            after = np.int64(NEVER)
+            for t in range(ptr[device], ptr[device + 1]):
+                turn = window - lag[t]
+                if turn < 0:
+                    after = min(after, lag[t])
+                elif turn < turns:
+                    left -= 1
+                    if turn + 1 < turns:
+                        after = window + 1
+                    micro = copies * turn + row[t] // n
+                    if micro < count:
+                        of[size] = micro * n + row[t] % n
+                        size += 1
+            window = after
+        ends[device + 1] = size
+    return ends, of[:size]

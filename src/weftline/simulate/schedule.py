@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
-from weftline.simulate.schedule_kernel import earliest_starts, memory_peaks
+from weftline.simulate.schedule_kernel import earliest_starts, memory_peaks, misplaced
 
 __all__ = ["Orders", "Timetable", "flat_orders", "schedule_violations", "simulate_schedule"]
 
@@ -102,15 +103,22 @@ def simulate_schedule(
     """
     table, n = blocks.table, blocks.n
     ptr, of = flat_orders(blocks, micro_batches, orders)
-    span = np.tile(table.span, micro_batches) if span is None else np.ascontiguousarray(span, np.int64)
-    lag = np.tile(table.before_lag, micro_batches) if lag is None else np.ascontiguousarray(lag, np.int64)
+    span = _repeated(table.span, micro_batches) if span is None else np.ascontiguousarray(span, np.int64)
+    lag = _repeated(table.before_lag, micro_batches) if lag is None else np.ascontiguousarray(lag, np.int64)
     if span.shape != (micro_batches * n,) or lag.shape != (micro_batches * len(table.before_lag),):
         raise UsageError("times need one entry per operation, latencies one per micro-batch and edge")
     start = np.zeros(micro_batches * n, np.int64)
     if earliest_starts(table, micro_batches, ptr, of, span, lag, start) < 0:
         raise InfeasibleError("the orders of the devices wait for each other for ever (deadlock)")
-    kept = tuple(of[ptr[d] : ptr[d + 1]] for d in range(len(blocks.devices)))
+    kept = tuple(of[begin:end] for begin, end in pairwise(ptr.tolist()))
     return Timetable(blocks, micro_batches, kept, start, span, tuple(memory_peaks(table, ptr, of).tolist()))
+
+
+def _repeated(row: Ints, times: int) -> Ints:
+    """A row again and again; faster than `np.tile`."""
+    rows = np.empty((times, len(row)), np.int64)
+    rows[:] = row
+    return rows.ravel()
 
 
 def flat_orders(blocks: Blocks, micro_batches: int, orders: Sequence[Ints]) -> tuple[Ints, Ints]:
@@ -120,14 +128,10 @@ def flat_orders(blocks: Blocks, micro_batches: int, orders: Sequence[Ints]) -> t
     ptr = np.zeros(len(orders) + 1, np.int64)
     np.cumsum([len(order) for order in orders], out=ptr[1:])
     of = np.concatenate([np.asarray(order, np.int64) for order in orders]) if ptr[-1] else np.zeros(0, np.int64)
-    table, n = blocks.table, blocks.n
-    owner = np.repeat(np.arange(n), np.diff(table.device_ptr))
-    for device in range(len(orders)):
-        mine = owner[table.device_of == device]
-        wanted = (np.arange(micro_batches)[:, None] * n + mine[None, :]).ravel()
-        if not np.array_equal(np.sort(of[ptr[device] : ptr[device + 1]]), np.sort(wanted)):
-            name = blocks.devices[device].id
-            raise UsageError(f"the order of device {name!r} must hold each of its operations exactly once")
+    wrong = misplaced(blocks.table, micro_batches, ptr, of)
+    if wrong >= 0:
+        name = blocks.devices[wrong].id
+        raise UsageError(f"the order of device {name!r} must hold each of its operations exactly once")
     return ptr, of
 
 

@@ -12,7 +12,7 @@ from weftline.graph.arrays import Ints
 from weftline.problem.blocks import BlockTable
 from weftline.simulate.jit import kernel
 
-__all__ = ["earliest_starts", "memory_peaks"]
+__all__ = ["earliest_starts", "memory_peaks", "misplaced"]
 
 
 @kernel
@@ -88,3 +88,27 @@ def memory_peaks(table: BlockTable, ptr: Ints, of: Ints) -> Ints:
                     level += table.device_memory[j]
             peak[device] = max(peak[device], level)
     return peak
+
+
+@kernel
+def misplaced(table: BlockTable, count: int, ptr: Ints, of: Ints) -> int:
+    """A device whose order does not hold each of its operations exactly once, or -1."""
+    n, slots = len(table.span), len(table.device_of)
+    wanted = np.zeros(len(ptr) - 1, np.int64)
+    for j in range(slots):
+        wanted[table.device_of[j]] += count
+    seen = np.zeros(count * slots, np.bool_)
+    for device in range(len(ptr) - 1):
+        if ptr[device + 1] - ptr[device] != wanted[device]:
+            return device
+        for t in range(ptr[device], ptr[device + 1]):
+            if of[t] < 0 or of[t] >= count * n:
+                return device
+            block, place = of[t] % n, -1
+            for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
+                if table.device_of[j] == device:
+                    place = of[t] // n * slots + j
+            if place < 0 or seen[place]:
+                return device
+            seen[place] = True
+    return -1

@@ -1,0 +1,120 @@
+"""Kernels of starts made at once: blocks into the free slots of a window that repeats.
+
+In: blocks, an order to take them in, the length of the window. Out: starts in which edges hold; where no free slot is
+found blocks overlap, since only the order of the starts matters.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem.blocks import BlockTable
+from weftline.simulate.jit import kernel, part
+
+__all__ = ["compact", "place_in_order"]
+
+MOST_LOOKS = 64
+"""Candidate slots that a block looks at before it overlaps."""
+NEVER = 2**62
+
+
+class Window(NamedTuple):
+    """What is taken: device d has `size[d]` intervals in its row."""
+
+    size: Ints
+    start: Ints
+    width: Ints
+
+
+@part
+def _make_window(table: BlockTable, copies: int) -> Window:
+    """Nothing is taken; device d has the columns of row d."""
+    size = np.zeros(len(table.limit), np.int64)
+    for j in range(len(table.device_of)):
+        size[table.device_of[j]] += copies
+    most = size.max()
+    size[:] = 0
+    return Window(size, np.zeros((len(size), most), np.int64), np.zeros((len(size), most), np.int64))
+
+
+@part
+def _is_free(table: BlockTable, window: Window, block: int, start: int, length: int) -> bool:
+    for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
+        device = table.device_of[j]
+        for k in range(window.size[device]):
+            distance = (start - window.start[device, k]) % length
+            if distance < window.width[device, k] or distance + table.span[block] > length:
+                return False
+    return True
+
+
+@part
+def _first_free(table: BlockTable, window: Window, block: int, ready: int, length: int) -> int:
+    """The earliest start from `ready` on, within one length, that overlaps nothing; -1 if none is seen."""
+    start = ready
+    for _ in range(MOST_LOOKS):
+        if _is_free(table, window, block, start, length):
+            return start
+        after = NEVER
+        for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
+            device = table.device_of[j]
+            for k in range(window.size[device]):
+                end = ready + (window.start[device, k] + window.width[device, k] - ready) % length
+                if end > start:
+                    after = min(after, end)
+        if after == NEVER:
+            break
+        start = after
+    return -1
+
+
+@part
+def _take(table: BlockTable, window: Window, block: int, start: int, length: int) -> None:
+    for j in range(table.device_ptr[block], table.device_ptr[block + 1]):
+        device = table.device_of[j]
+        window.start[device, window.size[device]] = start % length
+        window.width[device, window.size[device]] = table.span[block]
+        window.size[device] += 1
+
+
+@kernel
+def place_in_order(table: BlockTable, order: Indices, copies: int, length: int) -> Ints:
+    """Each block into the first free slot after what it waits for; copy u is ready u / copies of the length later."""
+    n, window = len(table.span), _make_window(table, copies)
+    ready = np.zeros(copies * n, np.int64)
+    for item in range(copies * n):
+        ready[item] = length * (item // n) // copies
+    for k in range(n):
+        block = order[k]
+        for copy in range(copies):
+            item = copy * n + block
+            ready[item] = max(ready[item], _first_free(table, window, block, ready[item], length))
+            _take(table, window, block, ready[item], length)
+            for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
+                after = copy * n + table.after_of[e]
+                ready[after] = max(ready[after], ready[item] + table.span[block] + table.after_lag[e])
+    return ready
+
+
+@kernel
+def compact(table: BlockTable, items: Ints, copies: int, length: int) -> Ints:
+    """Items into free slots without a look at edges; then, from the end, as late as what waits for them allows."""
+    n, window = len(table.span), _make_window(table, copies)
+    starts = np.zeros(copies * n, np.int64)
+    for k in range(copies * n):
+        block = items[k] % n
+        starts[items[k]] = max(0, _first_free(table, window, block, 0, length)) % length
+        _take(table, window, block, starts[items[k]], length)
+    for k in range(n - 1, -1, -1):
+        block = table.order[k]
+        for copy in range(copies):
+            item, latest = copy * n + block, NEVER
+            for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
+                wait = table.span[block] + table.after_lag[e]
+                latest = min(latest, starts[copy * n + table.after_of[e]] - wait)
+            if latest < NEVER:
+                starts[item] += length * ((latest - starts[item]) // length)
+    return starts
