@@ -78,6 +78,8 @@ class Decomposition:
     """True if the blocks hold every op and every edge."""
     _calls: int = 0
     _arcs: dict[bytes, dict[tuple[int, int], Arc]] = field(default_factory=dict)
+    _like: dict[tuple[bytes, int, int, float], int] = field(default_factory=dict)
+    """Shape, devices, how near: the last bound of such an arc, a good guess for the next."""
 
     @staticmethod
     def of(table: Tables, group: Indices, chain: Chain, seed: int = 0) -> Decomposition:
@@ -161,10 +163,11 @@ class Decomposition:
         part = segment.part.at(segment.ends(k, j))
         if arc.stage == OPEN:
             self._try_simple(segment, arc, k, j)
-            self._bound(arc, part, slack, ROUGHLY, stop)
-            arc.stage = ROUGH
+            known = (segment.shape, k, j, NEAR) in self._like
+            self._bound(arc, part, slack, NEAR if known else ROUGHLY, (segment.shape, k, j), stop)
+            arc.stage = BOUNDED if known else ROUGH
         elif arc.stage == ROUGH:
-            self._bound(arc, part, slack, NEAR, stop)
+            self._bound(arc, part, slack, NEAR, (segment.shape, k, j), stop)
             arc.stage = BOUNDED
         elif arc.stage == BOUNDED:
             self._anneal(arc, part.table, part.leader)
@@ -181,10 +184,16 @@ class Decomposition:
             else:
                 arc.stage = PLANNED + len(EXACT_SECONDS)
 
-    def _bound(self, arc: Arc, part: Part, slack: int, near: float, stop: Callable[[], bool]) -> None:
-        if arc.low < arc.high:
-            high = min(arc.high, max(slack, arc.low))
-            arc.low = max(arc.low, least_end(part, arc.low, high, near=near, stop=stop))
+    def _bound(
+        self, arc: Arc, part: Part, slack: int, near: float, like: tuple[bytes, int, int], stop: Callable[[], bool]
+    ) -> None:
+        if arc.low >= arc.high:
+            return
+        high, guess = min(arc.high, max(slack, arc.low)), self._like.get((*like, near))
+        found = least_end(part, arc.low, high, near=near, guess=guess, met=arc.high <= high, stop=stop)
+        arc.low = max(arc.low, found)
+        if found <= high:
+            self._like[(*like, near)] = found
 
     def _try_simple(self, segment: Segment, arc: Arc, k: int, j: int) -> None:
         """The whole block on one device."""
