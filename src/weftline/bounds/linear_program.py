@@ -80,7 +80,9 @@ def _solve(program: Program, seconds: float, stop: Callable[[], bool] | None, *,
 
     proto = _message(program)
     limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
-    if feasibility:  # without costs every basis is dual feasible, and preparing the program takes longer than solving it
+    if (
+        feasibility
+    ):  # without costs every basis is dual feasible, and preparing the program takes longer than solving it
         limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
     large = len(proto.linear_constraint_matrix.row_ids) > SMALL
     with _interrupter(stop if large else None) as interrupter:

@@ -8,8 +8,10 @@ least lengths over the best choice of devices is a lower bound on the latency. I
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.bounds.chain import Chain
 from weftline.bounds.energetic import Part, make_part, part_windows
@@ -109,7 +111,7 @@ def _shape(part: Part, first: int, last: int) -> bytes:
     return _bytes(*fields) + bytes(repr((first, last)), "ascii")
 
 
-def _bytes(*fields: Ints | Indices) -> bytes:
+def _bytes(*fields: NDArray[Any]) -> bytes:
     return b"".join(np.ascontiguousarray(field).tobytes() for field in fields)
 
 
