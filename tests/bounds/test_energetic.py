@@ -6,17 +6,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from weftline.bounds.chain import Chains, chain_of, reach, through
+from weftline.bounds.block_work import block_work
+from weftline.bounds.chain import Chain, Chains, chain_of, reach, through
 from weftline.bounds.energetic import least_end, make_part, part_windows, refute
 from weftline.bounds.linear_program import Program, minimise
-from weftline.bounds.segments import distances, make_segments, walk
-from weftline.bounds.side_ops import make_hub, pick_hub, side_bound
+from weftline.bounds.segments import Segment, distances, make_segments, walk
+from weftline.bounds.side_ops import Hub, make_hub, pick_hub, side_bound
 from weftline.bounds.windows import NEVER
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
-from weftline.place.decompose import Decomposition
+from weftline.place.blocks import BOUNDED, Decomposition
 from weftline.problem import Problem
 from weftline.simulate import simulate_latency
+from weftline.simulate.latency_kernel import run_order, workspace
 from weftline.simulate.tables import part_of, tables
 from weftline.testing.conformance import optimum
 from weftline.testing.generate import random_problem
@@ -138,6 +140,9 @@ def test_hub_bound_holds() -> None:
                 lengths = work.lengths((hub.place, device))
                 cases.append(side_bound(table, hub, device, work.segments, lengths, upper, seconds=5.0))
             assert min(cases) <= least, (seed, upper)
+            raised = [_raised_bound(problem, hub, device, chain, upper) for device in range(len(problem.devices))]
+            assert min(raised) <= least, (seed, upper)
+            assert all(more >= less for more, less in zip(raised, cases, strict=True))
             stopped = side_bound(
                 table, hub, 0, work.segments, work.lengths((hub.place, 0)), upper, seconds=5.0, stop=_yes
             )
@@ -146,14 +151,78 @@ def test_hub_bound_holds() -> None:
     assert better >= 5
 
 
+def _raised_bound(problem: Problem, hub: Hub, device: int, chain: Chain, upper: int) -> int:
+    """The same bound, with better lengths for arcs that its program takes."""
+    work = Decomposition.of(tables(problem), problem.group, chain)
+    held = hub.place, device
+
+    def raised(step: tuple[int, int, int]) -> int:
+        while work.stage(*step) < BOUNDED:
+            work.work_on(*step, upper, lambda: False, exact_work=True, held=held)
+        return work.arc(work.segments[step[0]], *step[1:]).low
+
+    return side_bound(work.table, hub, device, work.segments, work.lengths(held), upper, seconds=5.0, raised=raised)
+
+
+def test_a_guess_does_not_change_what_is_proved() -> None:
+    """Tests that bounds from any guess, good or bad, are at most the optimum and no worse than the bisection asks."""
+    for problem, least in _problems()[::2]:
+        part = make_part(tables(problem), problem.group)
+        plain = least_end(part, 0, 2 * least, near=0.0)
+        for guess in (0, 1, plain - 1, plain, least, 3 * least):
+            found = least_end(part, 0, 2 * least, near=0.0, guess=guess, met=True)
+            assert found <= least, (problem, guess)
+            assert not refute(part, found) or found < least
+
+
+def test_work_of_a_block_holds_for_every_plan() -> None:
+    """Tests the least work of whole problems at some prices against every placement: tangents lie below all of it."""
+    checked = 0
+    for problem, least in _problems()[::2]:
+        table = tables(problem)
+        devices, ops = table.time.shape[1], np.arange(len(table.time), dtype=np.int32)
+        chain = chain_of(table, reach(table), ops[:1], 100)
+        segment = make_segments(table, problem.group, chain)[-1]
+        inside = segment.ops[segment.ops != chain.ops[0]]
+        slack = 2 * least + 2
+        for placement in np.ndindex(*[devices] * len(ops)):
+            choice = np.array(placement)
+            if np.any(table.time[ops, choice] < 0) or np.any(choice != choice[_first_of_group(problem)]):
+                continue
+            block = block_work(segment, int(choice[chain.ops[0]]), 0, slack)
+            value = _length_of(segment, choice)
+            if block is None or value > slack:
+                assert value > slack
+                continue
+            prices = {0: 1.0, devices - 1: 0.5}
+            low = int(segment.low[choice[chain.ops[0]], 0])
+            work, slope = block.least(prices, low)
+            done = sum(prices.get(int(choice[op]), 0.0) * int(table.time[op, choice[op]]) for op in inside)
+            assert done >= work + slope * (value - low) - 1e-3, (problem, placement)
+            checked += 1
+        if checked > 400:
+            break
+    assert checked > 100
+
+
+def _first_of_group(problem: Problem) -> np.ndarray:
+    _, first, inverse = np.unique(problem.group, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def _length_of(segment: Segment, choice: np.ndarray) -> int:
+    """How long the ops of a segment take in their own order on these devices."""
+    table, ops = segment.part.table, np.arange(len(segment.ops), dtype=np.int32)
+    space = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64), np.zeros((len(table.consumer_of), 6), int)
+    return int(run_order(table, ops, choice[segment.ops].astype(np.int32), *space, True, workspace(table))[0])
+
+
 def _yes() -> bool:
     return True
 
 
 def test_part_of_is_the_same_problem_when_nothing_is_left_out() -> None:
     """Tests that the part of all ops has the same latency for the same placement and order."""
-    from weftline.simulate.latency_kernel import run_order, workspace
-
     for problem, _ in _problems()[::4]:
         table = tables(problem)
         whole = part_of(table, np.arange(len(table.time), dtype=np.int32))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from weftline.bounds.linear_program import SMALL, Program, minimise
+from weftline.bounds.linear_program import SMALL, Program, minimise, nothing_fits
 
 
 def _cover(columns: int, rows: int) -> Program:
@@ -32,6 +34,23 @@ def test_a_program_without_a_solution_is_infinite() -> None:
     places = np.zeros(1, np.int64)
     found = minimise(Program(one, np.zeros(1), one, 2 * one, np.full(1, np.inf), places, places, one))
     assert found.value == np.inf
+
+
+def test_feasibility_agrees_with_the_least_value() -> None:
+    """Tests that a limit on the cost fits nothing if it is below the least value, and something if it is above."""
+    program = _cover(20, 15)
+    least = minimise(program).value
+    assert not nothing_fits(program)
+    for share, expected in ((0.999, True), (1.001, False)):
+        limited = replace(
+            program,
+            row_low=np.append(program.row_low, -np.inf),
+            row_high=np.append(program.row_high, share * least),
+            rows=np.append(program.rows, np.full(20, 15)),
+            columns=np.append(program.columns, np.arange(20)),
+            values=np.append(program.values, program.cost),
+        )
+        assert nothing_fits(limited) is expected
 
 
 def test_a_large_program_can_be_stopped() -> None:

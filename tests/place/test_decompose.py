@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from weftline.bounds.chain import Chains, reach
-from weftline.place.decompose import SOLVER, Decomposition, decompose
+from weftline.place.blocks import PLANNED, Decomposition
+from weftline.place.decompose import SOLVER, decompose
 from weftline.problem.load import load_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables
@@ -43,7 +44,7 @@ def test_closes_a_published_instance() -> None:
     first = work.bound()
     search = Search(problem, work_limit=10_000)
     search.offer(np.zeros(len(table.time), np.int32))
-    decompose(search, work, exact=False)
+    decompose(search, work, stages=PLANNED)
     assert search.bound is not None
     assert first < search.bound.value <= 1_278_110_000
     assert search.best is not None

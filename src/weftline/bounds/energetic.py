@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.bounds.energy_rows import Pairs, balance_rows, energy_rows, make_columns, make_items, make_pairs
-from weftline.bounds.linear_program import Program, minimise
+from weftline.bounds.linear_program import Program, nothing_fits
 from weftline.bounds.windows import NEVER, Windows, windows
 from weftline.graph.arrays import Indices
 from weftline.simulate.tables import Tables
@@ -84,13 +84,13 @@ def refute(
         return True
     if columns.total == 1 or not len(more[3]):
         return False
-    cost = np.zeros(columns.total)
-    cost[0] = 1.0
-    answer = minimise(
+    most = np.full(columns.total, np.inf)
+    most[0] = 1 + ROOM
+    return nothing_fits(
         Program(
-            cost,
             np.zeros(columns.total),
-            np.full(columns.total, np.inf),
+            np.zeros(columns.total),
+            most,
             np.concatenate([low, more[3]]),
             np.concatenate([high, more[4][:-1]]),
             np.concatenate([rows, more[0]]),
@@ -100,7 +100,6 @@ def refute(
         seconds=seconds,
         stop=stop,
     )
-    return answer.value > 1 + ROOM
 
 
 def least_end(
@@ -110,15 +109,24 @@ def least_end(
     *,
     near: float = NEAR,
     levels: int = LEVELS,
+    guess: int | None = None,
+    met: bool = False,
     stop: Callable[[], bool] | None = None,
 ) -> int:
-    """A lower bound on the end of everything between two numbers: `low` holds already, above `high` nothing matters."""
-    if refute(part, high, levels=levels, stop=stop):
+    """A lower bound on the end of everything between two numbers: `low` holds already, above `high` nothing matters.
+
+    `guess`: where to look first, with steps that grow from there. `met`: it is known that a plan ends by `high`.
+    """
+    if not met and refute(part, high, levels=levels, stop=stop):
         return high + 1
+    step, turn = max(1, int(near * high / 2)), 0
+    at = None if guess is None else guess - step
     while high - low > near * high and not (stop is not None and stop()):
-        middle = (low + high) // 2
+        middle = at if at is not None and low <= at < high else (low + high) // 2
         if refute(part, middle, levels=levels, stop=stop):
-            low = middle + 1
+            low, way = middle + 1, 1
         else:
-            high = middle
+            high, way = middle, -1
+        at = None if at is None or turn == -way else at + 2 * way * step
+        turn, step = way, 2 * step
     return low

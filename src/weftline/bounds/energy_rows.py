@@ -18,7 +18,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.jit import kernel, part
 from weftline.simulate.tables import Tables, edge_readers
 
-__all__ = ["FIXED", "Columns", "Items", "Pairs", "energy_rows", "make_columns", "make_items", "make_pairs"]
+__all__ = ["FIXED", "Columns", "Entries", "Items", "Pairs", "energy_rows", "make_columns", "make_items", "make_pairs"]
 
 NONE, FIXED = -1, -2
 """Instead of a column: impossible, certain."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Event, Thread
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answer", "Program", "minimise"]
+__all__ = ["Answer", "Program", "minimise", "nothing_fits"]
 
 Floats = NDArray[np.float64]
 SMALL, POLL = 3_000, 0.05
@@ -50,8 +50,57 @@ class Answer:
 
 def minimise(program: Program, *, seconds: float = 20.0, stop: Callable[[], bool] | None = None) -> Answer:
     """Solve; a program that is not solved in time, or before `stop` says so, has value minus infinity: no proof."""
-    from ortools.math_opt import model_pb2
+    from ortools.math_opt import result_pb2
+
+    result = _solve(program, seconds, stop)
+    reason = result.termination.reason
+    nothing = np.zeros(0)
+    if reason == result_pb2.TERMINATION_REASON_INFEASIBLE:
+        return Answer(np.inf, nothing, nothing)
+    if reason != result_pb2.TERMINATION_REASON_OPTIMAL:
+        return Answer(-np.inf, nothing, nothing)
+    found = result.solutions[0]
+    solution = np.array(found.primal_solution.variable_values.values)
+    prices = np.array(found.dual_solution.dual_values.values)
+    return Answer(found.primal_solution.objective_value, solution, prices)
+
+
+def nothing_fits(program: Program, *, seconds: float = 20.0, stop: Callable[[], bool] | None = None) -> bool:
+    """True if no numbers satisfy the rows, whatever they cost; False if some do, or if it was not found out."""
+    from ortools.math_opt import result_pb2
+
+    result = _solve(replace(program, cost=np.zeros(len(program.cost))), seconds, stop, feasibility=True)
+    return bool(result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE)
+
+
+def _solve(program: Program, seconds: float, stop: Callable[[], bool] | None, *, feasibility: bool = False) -> Any:
+    """The solver's own answer. MathOpt's core is called with messages: its model objects cost more than the solver."""
+    from ortools.math_opt.core.python import solver
     from ortools.math_opt.python import mathopt
+
+    proto = _message(program)
+    limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
+    if (
+        feasibility
+    ):  # without costs every basis is dual feasible, and preparing the program takes longer than solving it
+        limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
+    large = len(proto.linear_constraint_matrix.row_ids) > SMALL
+    with _interrupter(stop if large else None) as interrupter:
+        return solver.solve(
+            proto,
+            mathopt.SolverType.GLOP.value,
+            mathopt.StreamableSolverInitArguments().to_proto(),
+            limits.to_proto(),
+            mathopt.ModelSolveParameters().to_proto(),
+            None,
+            mathopt.CallbackRegistration().to_proto(),
+            None,
+            None if interrupter is None else interrupter.pybind_interrupter,
+        )
+
+
+def _message(program: Program) -> Any:
+    from ortools.math_opt import model_pb2
 
     columns, rows = len(program.cost), len(program.row_low)
     proto = model_pb2.ModelProto()
@@ -69,20 +118,7 @@ def minimise(program: Program, *, seconds: float = 20.0, stop: Callable[[], bool
     used = np.flatnonzero(program.cost)
     proto.objective.linear_coefficients.ids.extend(used.tolist())
     proto.objective.linear_coefficients.values.extend(program.cost[used].tolist())
-    model = mathopt.Model.from_model_proto(proto)
-    limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
-    with _interrupter(stop if len(key) > SMALL else None) as interrupter:
-        result = mathopt.solve(model, mathopt.SolverType.GLOP, params=limits, interrupter=interrupter)
-    reason = result.termination.reason
-    nothing = np.zeros(0)
-    if reason == mathopt.TerminationReason.INFEASIBLE:
-        return Answer(np.inf, nothing, nothing)
-    if reason != mathopt.TerminationReason.OPTIMAL:
-        return Answer(-np.inf, nothing, nothing)
-    variables, constraints = list(model.variables()), list(model.linear_constraints())
-    solution = np.array(result.variable_values(variables)) if variables else nothing
-    prices = np.array(result.dual_values(constraints)) if constraints else nothing
-    return Answer(float(result.objective_value()), solution, prices)
+    return proto
 
 
 @contextmanager

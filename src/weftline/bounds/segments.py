@@ -8,8 +8,10 @@ least lengths over the best choice of devices is a lower bound on the latency. I
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.bounds.chain import Chain
 from weftline.bounds.energetic import Part, make_part, part_windows
@@ -37,6 +39,8 @@ class Segment:
     """False if ops were left out because they are too many: then `low` is all there is."""
     signature: bytes
     """Segments with the same one are the same problem."""
+    shape: bytes
+    """Segments with the same one have the same ops and edges, but perhaps other times."""
 
     def ends(self, k: int, j: int) -> dict[int, int]:
         """What the devices of a pair fix."""
@@ -56,7 +60,7 @@ def make_segments(table: Tables, group: Indices, chain: Chain) -> list[Segment]:
         part, tensors = _part(table, group, ops, a)
         first, last = (int(np.searchsorted(ops, op)) if op >= 0 else -1 for op in (a, b))
         low = _paths(part, first, last)
-        signature = _signature(part, first, last)
+        signature, shape = _signature(part, first, last), _shape(part, first, last)
         whole = True
         if not len(block) and a < 0:  # perhaps too many: but no plan brings the first op of the chain sooner
             low = np.maximum(low, np.where(made.able[b], made.head[b] + table.time[b], NEVER)[None])
@@ -65,7 +69,7 @@ def make_segments(table: Tables, group: Indices, chain: Chain) -> list[Segment]:
         if not len(block) and (a < 0 or b < 0):
             whole = bool((low == _paths(part, first, last)).all())
             signature += low.tobytes()
-        found.append(Segment(ops, tensors, part, first, last, low, whole, signature))
+        found.append(Segment(ops, tensors, part, first, last, low, whole, signature, shape))
     return found
 
 
@@ -97,10 +101,18 @@ def _paths(part: Part, first: int, last: int) -> Ints:
 
 
 def _signature(part: Part, first: int, last: int) -> bytes:
+    rows = part.table.transfer[part.table.transfer_row]
+    return _bytes(part.table.time, rows) + _shape(part, first, last)
+
+
+def _shape(part: Part, first: int, last: int) -> bytes:
     table = part.table
-    rows = table.transfer[table.transfer_row]
-    fields = (table.time, rows, table.producer, table.edge_ptr, table.edge_tensor, table.consumer_of, part.leader)
-    return b"".join(np.ascontiguousarray(field).tobytes() for field in fields) + bytes(repr((first, last)), "ascii")
+    fields = (table.producer, table.edge_ptr, table.edge_tensor, table.consumer_of, part.leader)
+    return _bytes(*fields) + bytes(repr((first, last)), "ascii")
+
+
+def _bytes(*fields: NDArray[Any]) -> bytes:
+    return b"".join(np.ascontiguousarray(field).tobytes() for field in fields)
 
 
 def distances(lengths: list[Ints]) -> tuple[list[Ints], list[Ints]]:

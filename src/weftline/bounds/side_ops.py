@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weftline.bounds.block_work import BlockWork, block_work
 from weftline.bounds.chain import Chain, through
-from weftline.bounds.energetic import part_windows
-from weftline.bounds.energy_rows import FIXED, balance_rows, make_columns, make_items
 from weftline.bounds.linear_program import Answer, Program, minimise
 from weftline.bounds.segments import Segment, distances
 from weftline.bounds.windows import NEVER
@@ -33,6 +33,10 @@ KEPT = 0.95
 MOST_PAIRS = 40_000
 """Side ops x pairs of devices; a larger program would take minutes to build."""
 ROOM = 1e-6
+ROUNDS = 60
+"""Of longer arcs and cuts."""
+TAKEN = 1e-7
+"""Less than this is nothing."""
 
 Bools = NDArray[np.bool_]
 
@@ -133,8 +137,27 @@ class _Rows:
         )
 
 
-class _Stopped(Exception):
-    """The time is over."""
+Step = tuple[int, int, int]
+"""Segment, device before, device after."""
+
+
+@dataclass(eq=False)
+class _Way:
+    """A segment between two devices as columns: is it taken, how long is it, what does it do on resources."""
+
+    arc: Step
+    like: tuple[bytes, int, int]
+    """Arcs with the same one differ in times alone."""
+    block: BlockWork
+    low: int
+    flow: int
+    long: int
+    work: dict[int, int]
+    """Resource -> column."""
+
+
+Range = tuple[int, int, int, int]
+"""Row, resource, first and last segment."""
 
 
 def side_bound(
@@ -147,28 +170,40 @@ def side_bound(
     *,
     seconds: float,
     stop: Callable[[], bool] = lambda: False,
+    raised: Callable[[Step], int] | None = None,
 ) -> int:
     """With the hub on a device no plan is shorter than this, or none is shorter than `upper`.
 
+    Arcs of a solution get better lengths, if `raised` knows some. Cuts say what blocks must do on devices and ports, by
+    the prices that the program has for them. Both are added while that helps.
     What the chain alone says, if the program would be too large or `stop` says so before it is solved.
     """
     ahead, back = distances(lengths)
-    alone = int(ahead[-1][0])
-    if alone >= upper:
+    best, begun = int(ahead[-1][0]), monotonic()
+    if best >= upper:
         return upper
     if len(hub.side) * table.time.shape[1] ** 2 > MOST_PAIRS:
-        return alone
+        return best
     rows = _Rows()
-    try:
-        length, busy = _ways(rows, segments, lengths, ahead, back, upper, stop)
-    except _Stopped:
-        return alone
+    ways = _ways(rows, segments, lengths, ahead, back, upper, stop)
+    if ways is None:
+        return best
     demands = _side_demands(rows, table, hub, device, upper)
-    _range_rows(rows, hub, demands, length, busy, table.time.shape[1])
-    value = -np.inf if stop() else rows.solve(seconds, stop).value
-    if value > 1 + ROOM:
-        return upper
-    return alone if value == -np.inf else max(alone, int(np.ceil((value - ROOM) * upper)))
+    ranges = _range_rows(rows, demands, ways)
+    for _ in range(ROUNDS):
+        left = seconds - (monotonic() - begun)
+        if stop() or left <= 0:
+            break
+        answer = rows.solve(left, stop)
+        if answer.value > 1 + ROOM:
+            return upper
+        if answer.value == -np.inf:
+            break
+        best = max(best, int(np.ceil((answer.value - ROOM) * upper)))
+        longer = 0 if raised is None else _lengthen(rows, ways, answer, upper, raised, stop)
+        if not longer and not _cut(rows, ways, ranges, answer, upper, stop):
+            break
+    return best
 
 
 def _ways(
@@ -179,36 +214,24 @@ def _ways(
     back: list[Ints],
     upper: int,
     stop: Callable[[], bool],
-) -> tuple[list[list[int]], list[dict[int, list[tuple[int, float]]]]]:
-    """Flow along arcs that a better plan may use; their lengths; what they put on a device at least.
-
-    Out: for every segment the columns that add up to its length, and device -> terms of its work.
-    """
-    length: list[list[int]] = []
-    busy: list[dict[int, list[tuple[int, float]]]] = []
+) -> list[list[_Way]] | None:
+    """Flow along arcs that a better plan may use, by segment; None if it was stopped."""
+    found: list[list[_Way]] = []
     entering: dict[int, list[tuple[int, float]]] = {}
     for b, (segment, low) in enumerate(zip(segments, lengths, strict=True)):
         leaving: dict[int, list[tuple[int, float]]] = {}
         start: dict[int, list[tuple[int, float]]] = {}
-        length.append([])
-        busy.append({})
+        found.append([])
         for k, j in np.argwhere(low < NEVER).tolist():
             slack = upper - 1 - int(ahead[b][k]) - int(back[b + 1][j])
-            if low[k, j] > slack:
-                continue
+            block = block_work(segment, k, j, slack) if low[k, j] <= slack else None
             if stop():
-                raise _Stopped
-            flow, long = rows.column(), rows.column(cost=1.0)
-            rows.row([(long, 1.0), (flow, -float(low[k, j]) / upper)], 0.0, np.inf)
-            start.setdefault(k, []).append((flow, 1.0))
-            leaving.setdefault(j, []).append((flow, 1.0))
-            length[b].append(long)
-            for where in {k if segment.first >= 0 else j, j if segment.last >= 0 else k}:
-                value, slope = _least_work(segment, k, j, where, int(low[k, j]), slack)
-                if value > 0:
-                    terms = busy[b].setdefault(where, [])
-                    terms.append((flow, value / upper - slope * float(low[k, j]) / upper))
-                    terms.append((long, slope))
+                return None
+            if block is not None:
+                way = _way(rows, (b, k, j), segment, block, int(low[k, j]), upper)
+                start.setdefault(k, []).append((way.flow, 1.0))
+                leaving.setdefault(j, []).append((way.flow, 1.0))
+                found[b].append(way)
         if b == 0:
             rows.row([term for terms in start.values() for term in terms], 1.0, 1.0)
         else:
@@ -216,54 +239,73 @@ def _ways(
                 out = [(column, -1.0) for column, _ in start.get(device, [])]
                 rows.row([*entering.get(device, []), *out], 0.0, 0.0)
         entering = leaving
-    return length, busy
+    return found
 
 
-def _least_work(segment: Segment, k: int, j: int, device: int, length: int, slack: int) -> tuple[float, float]:
-    """Work that the segment puts on a device at least if it is so long, and its change per unit of length.
+def _way(rows: _Rows, arc: Step, segment: Segment, block: BlockWork, low: int, upper: int) -> _Way:
+    """Columns of an arc; the devices of its ends get columns for work, with their ports."""
+    flow, long = rows.column(), rows.column(cost=1.0)
+    rows.row([(long, 1.0), (flow, -low / upper)], 0.0, np.inf)
+    _, k, j = arc
+    ends = {k if segment.first >= 0 else j, j if segment.last >= 0 else k}
+    devices, work = block.part.table.time.shape[1], {}
+    for resource in sorted(kind * devices + device for device in ends for kind in range(3)):
+        work[resource] = rows.column()
+        if block.certain[resource] > 0:
+            rows.row([(work[resource], 1.0), (flow, -block.certain[resource] / upper)], 0.0, np.inf)
+    return _Way(arc, (segment.shape, k, j), block, low, flow, long, work)
 
-    Convex in the length, so the tangent is a lower bound for every length up to `slack`.
-    """
-    part = segment.part.at(segment.ends(k, j))
-    table = part.table
-    if len(segment.ops) <= 2:
-        own = [op for op in range(len(segment.ops)) if op != segment.first]
-        fixed = {segment.first: k, segment.last: j}
-        return float(sum(max(0, int(table.time[op, device])) for op in own if fixed.get(op) == device)), 0.0
-    found = part_windows(part, slack)
-    if found is None:
-        return 0.0, 0.0
-    columns = make_columns(table, part.pairs, found, slack, part.leader)
-    items = make_items(table, part.pairs, found, columns)
-    rows, cols, values, low, high = balance_rows(part.pairs, columns, table, part.leader)
-    unit = float(max(1, slack))
-    certain = np.bincount(items.resource[items.column == FIXED], items.work[items.column == FIXED] / unit)
-    open_items = items.column != FIXED
-    used, inverse = np.unique(items.resource[open_items], return_inverse=True)
-    mine = open_items & (items.resource == device)
-    cost = np.bincount(items.column[mine], items.work[mine] / unit, columns.total).astype(np.float64)
-    sure = float(certain[device]) if device < len(certain) else 0.0
-    if not mine.any():
-        return sure * unit, 0.0
-    certain = np.concatenate([certain, np.zeros(int(used.max()) + 1)])[used]
-    count, first = len(used), len(low)
-    answer = minimise(
-        Program(
-            cost,
-            np.zeros(columns.total),
-            np.full(columns.total, np.inf),
-            np.concatenate([low, np.full(count, -np.inf), [length / unit]]),
-            np.concatenate([high, -certain, [length / unit]]),
-            np.concatenate([rows, first + inverse, first + np.arange(count), [first + count]]),
-            np.concatenate([cols, items.column[open_items], np.zeros(count, np.int64), [0]]),
-            np.concatenate([values, items.work[open_items] / unit, -np.ones(count), [1.0]]),
-        ),
-        seconds=5.0,
-    )
-    if not np.isfinite(answer.value):
-        return sure * unit, 0.0
-    slope = min(0.0, float(answer.prices[-1]))
-    return max(0.0, (answer.value + sure - ROOM) * unit), slope
+
+def _lengthen(
+    rows: _Rows,
+    ways: list[list[_Way]],
+    answer: Answer,
+    upper: int,
+    raised: Callable[[Step], int],
+    stop: Callable[[], bool],
+) -> int:
+    """Better lengths of arcs that a solution takes, and of arcs like them -> how many became longer."""
+    found = 0
+    every = [way for segment in ways for way in segment]
+    taken = {way.like for way in every if answer.solution[way.flow] > TAKEN}
+    for way in every:
+        if way.like not in taken or stop():
+            continue
+        low = raised(way.arc)
+        if low > way.block.slack:  # no better plan takes it
+            rows.row([(way.flow, 1.0)], 0.0, 0.0)
+        elif low > way.low:
+            rows.row([(way.long, 1.0), (way.flow, -low / upper)], 0.0, np.inf)
+        found += low > way.low
+        way.low = max(way.low, low)
+    return found
+
+
+def _cut(
+    rows: _Rows, ways: list[list[_Way]], ranges: list[Range], answer: Answer, upper: int, stop: Callable[[], bool]
+) -> int:
+    """Where the blocks of a solution do less than they must, at its prices: rows against it -> how many."""
+    added, x = 0, answer.solution
+    for b, segment in enumerate(ways):
+        prices: dict[int, float] = {}
+        for row, resource, begin, end in ranges:
+            if begin <= b <= end:
+                prices[resource] = prices.get(resource, 0.0) + max(0.0, -float(answer.prices[row]))
+        for way in segment:
+            if x[way.flow] < TAKEN or len(way.block.part.table.time) <= 2 or stop():
+                continue
+            mine = {resource: prices.get(resource, 0.0) for resource in way.work}
+            if max(mine.values()) < TAKEN:  # nobody asked yet
+                devices = way.block.part.table.time.shape[1]
+                mine = {resource: float(resource < devices) for resource in way.work}
+            done = sum(price * float(x[way.work[resource]]) for resource, price in mine.items())
+            value, slope = way.block.least(mine, min(way.low, way.block.slack), stop)
+            level = (value - slope * way.low) / upper
+            if done < level * float(x[way.flow]) + slope * float(x[way.long]) - TAKEN:
+                terms = [(way.work[resource], price) for resource, price in mine.items() if price > 0]
+                rows.row([*terms, (way.flow, -level), (way.long, -slope)], 0.0, np.inf)
+                added += 1
+    return added
 
 
 Demand = tuple[int, int, int, list[tuple[int, float]]]
@@ -323,17 +365,11 @@ def _pairs(rows: _Rows, left: dict[int, int], right: dict[int, int]) -> dict[tup
     return both
 
 
-def _range_rows(
-    rows: _Rows,
-    hub: Hub,
-    demands: list[Demand],
-    length: list[list[int]],
-    busy: list[dict[int, list[tuple[int, float]]]],
-    devices: int,
-) -> None:
+def _range_rows(rows: _Rows, demands: list[Demand], ways: list[list[_Way]]) -> list[Range]:
     """What must happen within a range of segments is not longer than they are."""
     begins = _spread(sorted({demand[1] for demand in demands}))
     ends = _spread(sorted({demand[2] for demand in demands}))
+    found: list[Range] = []
     for resource in sorted({demand[0] for demand in demands}):
         mine = [demand for demand in demands if demand[0] == resource]
         for begin in begins:
@@ -341,11 +377,13 @@ def _range_rows(
                 inside = [term for _, a, z, terms in mine if a >= begin and z <= end for term in terms]
                 if not inside:
                     continue
-                for b in range(begin, end + 1):
-                    inside += [(column, -1.0) for column in length[b]]
-                    if resource < devices:
-                        inside += busy[b].get(resource, [])
+                for way in (way for b in range(begin, end + 1) for way in ways[b]):
+                    inside.append((way.long, -1.0))
+                    if resource in way.work:
+                        inside.append((way.work[resource], 1.0))
+                found.append((len(rows.row_low), resource, begin, end))
                 rows.row(inside, -np.inf, 0.0)
+    return found
 
 
 def _spread(values: list[int]) -> list[int]:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from weftline.bounds.chain import MOST_OPS, reach
 from weftline.errors import InfeasibleError
 from weftline.place.anneal import anneal_starts
+from weftline.place.blocks import BOUNDED, EXACT, PLANNED, Decomposition
 from weftline.place.crew import Crew
-from weftline.place.decompose import Decomposition, beside_the_chain, chains, decompose
+from weftline.place.decompose import beside_the_chain, chains, decompose
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import tables
 
@@ -95,9 +96,12 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
             return crew.poll() or search.seconds >= until
 
         work = Decomposition.of(table, problem.group, chain, search.seed)
-        decompose(search, work, until=over, exact=work.complete or last)
-        if not work.complete and not search.is_over:
-            beside_the_chain(search, before, work, most, until=over)
+        if not work.complete:  # bounds first: what blocks hold is not all there is
+            decompose(search, work, until=over, stages=BOUNDED)
+            if not search.is_over:
+                beside_the_chain(search, before, work, most, until=over)
+        if not search.is_over:
+            decompose(search, work, until=over, stages=EXACT if work.complete or last else PLANNED)
         if search.is_over:
             return
 

@@ -9,276 +9,33 @@ better plan needs. The shortest way by known plans is offered. Where the blocks 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weftline.bounds import Bound
 from weftline.bounds.chain import MOST_OPS, Chain, Chains, reach
-from weftline.bounds.energetic import FINE_LEVELS, NEAR, Part, least_end, refute
-from weftline.bounds.segments import Segment, distances, make_segments, walk
 from weftline.bounds.side_ops import Hub, make_hub, pick_hub, side_bound
 from weftline.bounds.windows import NEVER
 from weftline.errors import InfeasibleError
-from weftline.graph.arrays import Indices, Ints
-from weftline.place.annealer import Annealer
-from weftline.place.order_model import OrderModel
-from weftline.problem.model import UNLIMITED
+from weftline.place.blocks import BOUNDED, EXACT, LONGEST_BLOCK, Decomposition, Held
 from weftline.search import Search, Solver, best_of
-from weftline.simulate.latency_kernel import run_order, workspace
 from weftline.simulate.tables import Tables, tables
-from weftline.simulate.timeline import Timeline
 
-__all__ = ["SOLVER", "Decomposition", "beside_the_chain", "branch", "chains", "decompose"]
+__all__ = ["SOLVER", "beside_the_chain", "branch", "chains", "decompose"]
 
 SIZES = (60, 120, 320)
 """Most ops of a block, tried in turn."""
 ENOUGH = 0.93
 """A chain whose blocks hold less than this share of what another's hold is not tried."""
-STEPS = 6_000
-"""Of annealing a block."""
-EXACT_SECONDS = (2.0, 6.0, 20.0, 60.0)
-"""Of CP-SAT on a block, by how often it was tried."""
-EXACT_WORK, MOST_EXACT = 1.0, 30
-"""Under a work limit: units of deterministic time of a call, and calls."""
 SIDE_SECONDS = 20.0
 STARTS = ("single-device", "heft", "greedy")
-LONGEST_BLOCK = 400
-"""Ops of a block for CP-SAT."""
-OPEN, ROUGH, BOUNDED, PLANNED = 0, 1, 2, 3
-"""What was done for an arc; from PLANNED on CP-SAT, more each time."""
-ROUGHLY = 0.04
-"""How far a first bound may stay below what could be shown."""
-
-
-Held = tuple[int, int]
-"""Place of an op in the chain, and a device."""
-
-
-@dataclass(eq=False)
-class Arc:
-    """One segment between two devices."""
-
-    low: int
-    high: int = NEVER
-    plan: Timeline | None = None
-    stage: int = OPEN
-
-
-@dataclass(eq=False)
-class Decomposition:
-    """The segments of a chain and what is known about their arcs."""
-
-    table: Tables
-    chain: Chain
-    segments: list[Segment]
-    seed: int = 0
-    complete: bool = False
-    """True if the blocks hold every op and every edge."""
-    _calls: int = 0
-    _arcs: dict[bytes, dict[tuple[int, int], Arc]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(table: Tables, group: Indices, chain: Chain, seed: int = 0) -> Decomposition:
-        """Cut a problem along a chain."""
-        made = Decomposition(table, chain, make_segments(table, group, chain), seed)
-        held = np.unique(np.concatenate([segment.ops for segment in made.segments])) if made.segments else ()
-        edges = sum(len(segment.part.table.edge_tensor) for segment in made.segments)
-        made.complete = len(held) == len(table.time) and edges == len(table.edge_tensor)
-        for segment in made.segments:
-            made._arcs.setdefault(
-                segment.signature,
-                {(k, j): Arc(int(segment.low[k, j])) for k, j in np.ndindex(*segment.low.shape)},
-            )
-        return made
-
-    def arc(self, segment: Segment, k: int, j: int) -> Arc:
-        """What is known about a segment between two devices."""
-        return self._arcs[segment.signature][k, j]
-
-    def lengths(self, held: Held | None = None) -> list[Ints]:
-        """Lower bounds by segment; `held`: with an op of the chain on this device."""
-        found = [self._table(segment, lambda arc: arc.low) for segment in self.segments]
-        if held is not None:
-            place, device = held
-            others = np.arange(found[place].shape[1]) != device
-            found[place][:, others] = NEVER
-            found[place + 1][others] = NEVER
-        return found
-
-    def known(self) -> list[Ints]:
-        """Lengths of known plans by segment."""
-        return [self._table(segment, lambda arc: arc.high) for segment in self.segments]
-
-    def _table(self, segment: Segment, read: Callable[[Arc], int]) -> Ints:
-        arcs = self._arcs[segment.signature]
-        return np.array(
-            [[read(arcs[k, j]) for j in range(segment.low.shape[1])] for k in range(len(segment.low))], np.int64
-        )
-
-    def bound(self, held: Held | None = None) -> int:
-        """No plan is faster."""
-        return int(distances(self.lengths(held))[0][-1][0])
-
-    def next_round(self, upper: int, held: Held | None = None) -> list[tuple[int, int, int]]:
-        """The least worked-on arcs of the shortest way: (segment, from, to); none if nothing is left to do."""
-        lengths = self.lengths(held)
-        if distances(lengths)[0][-1][0] >= upper:
-            return []
-        way = [(b, k, j) for b, (k, j) in enumerate(walk(lengths))]
-        open_arcs = [step for step in way if not self._closed(*step)]
-        if not open_arcs:
-            return []
-        least = min(self.stage(*step) for step in open_arcs)
-        chosen = [step for step in open_arcs if self.stage(*step) == least]
-        return list({(self.segments[b].signature, k, j): (b, k, j) for b, k, j in chosen}.values())  # equal blocks once
-
-    def stage(self, b: int, k: int, j: int) -> int:
-        """How much was done for an arc."""
-        return self.arc(self.segments[b], k, j).stage
-
-    def _closed(self, b: int, k: int, j: int) -> bool:
-        segment, arc = self.segments[b], self.arc(self.segments[b], k, j)
-        tried = arc.stage >= PLANNED + len(EXACT_SECONDS)
-        return not segment.whole or arc.low >= arc.high or tried
-
-    def work_on(
-        self,
-        b: int,
-        k: int,
-        j: int,
-        upper: int,
-        stop: Callable[[], bool],
-        *,
-        exact_work: bool,
-        held: Held | None = None,
-    ) -> None:
-        """Raise the lower bound of an arc, or find a plan for it."""
-        segment, arc = self.segments[b], self.arc(self.segments[b], k, j)
-        ahead, back = distances(self.lengths(held))
-        slack = upper - 1 - int(ahead[b][k]) - int(back[b + 1][j])  # a longer block is in no better plan
-        part = segment.part.at(segment.ends(k, j))
-        if arc.stage == OPEN:
-            self._try_simple(segment, arc, k, j)
-            self._bound(arc, part, slack, ROUGHLY, stop)
-            arc.stage = ROUGH
-        elif arc.stage == ROUGH:
-            self._bound(arc, part, slack, NEAR, stop)
-            arc.stage = BOUNDED
-        elif arc.stage == BOUNDED:
-            self._anneal(arc, part.table, part.leader)
-            arc.stage = PLANNED
-        else:
-            target = min(arc.high - 1, slack)
-            if target < arc.low:
-                return
-            if refute(part, target, levels=FINE_LEVELS, stop=stop):
-                arc.low = target + 1
-            elif len(segment.ops) <= LONGEST_BLOCK and self._calls < MOST_EXACT:
-                self._ask_cp_sat(arc, part.table, part.leader, target, stop, exact_work=exact_work)
-                arc.stage += 1
-            else:
-                arc.stage = PLANNED + len(EXACT_SECONDS)
-
-    def _bound(self, arc: Arc, part: Part, slack: int, near: float, stop: Callable[[], bool]) -> None:
-        if arc.low < arc.high:
-            high = min(arc.high, max(slack, arc.low))
-            arc.low = max(arc.low, least_end(part, arc.low, high, near=near, stop=stop))
-
-    def _try_simple(self, segment: Segment, arc: Arc, k: int, j: int) -> None:
-        """The whole block on one device."""
-        part = segment.part.at(segment.ends(k, j))
-        for device in range(part.table.time.shape[1]):
-            inside = np.where(part.table.time[:, device] >= 0, device, part.table.time.argmax(axis=1)).astype(np.int32)
-            self._take(arc, part.table, inside, np.arange(len(inside), dtype=np.int32))
-
-    def _anneal(self, arc: Arc, table: Tables, group: Indices) -> None:
-        if arc.low >= arc.high or len(table.time) < 2:
-            return
-        starts = [] if arc.plan is None else [(arc.plan.placement, None)]
-        unlimited = np.full(table.time.shape[1], UNLIMITED, np.int64)
-        annealer = Annealer(table, capacity=unlimited, group=group, seed=self.seed, start=starts)
-        annealer.run(STEPS, np.zeros(1, np.int64))
-        if annealer.best is not None:
-            self._take(arc, table, *annealer.best[:2])
-
-    def _ask_cp_sat(
-        self, arc: Arc, table: Tables, group: Indices, target: int, stop: Callable[[], bool], *, exact_work: bool
-    ) -> None:
-        model = OrderModel(table, horizon=target, lower=arc.low, group=group)
-        turn = arc.stage - PLANNED
-        if exact_work:
-            self._calls += 1
-            answer = model.solve(None, stop, work=EXACT_WORK, seed=self.seed)
-        else:
-            answer = model.solve(EXACT_SECONDS[turn], stop, seed=self.seed)
-        if answer.timeline is not None and answer.timeline.value < arc.high:
-            arc.high, arc.plan = answer.timeline.value, answer.timeline
-        if answer.status == "infeasible":
-            arc.low = target + 1
-        elif answer.status == "optimal":
-            arc.low = arc.high
-        else:
-            arc.low = max(arc.low, min(answer.bound, arc.high))
-
-    def _take(self, arc: Arc, table: Tables, placement: Indices, order: Indices) -> None:
-        """Keep a plan of a block if it is the shortest."""
-        start, end = np.zeros(len(placement), np.int64), np.zeros(len(placement), np.int64)
-        sent = np.zeros((len(table.consumer_of), 6), np.int64)
-        value, count = run_order(table, order, placement, start, end, sent, True, workspace(table))
-        if value < arc.high:
-            peak = np.zeros(table.time.shape[1], np.int64)
-            arc.high, arc.plan = int(value), Timeline(placement.astype(np.int32), start, end, sent[:count], peak)
-
-    def joined(self, rest: Indices) -> tuple[Indices, Indices, Ints | None, int] | None:
-        """The shortest way by known plans: placement, order, actions (where blocks hold everything) and its length.
-
-        `rest` places ops outside of all blocks; None if some segment has no plan yet.
-        """
-        known = self.known()
-        if any(not segment.whole for segment in self.segments):
-            known = [np.where(low >= NEVER, self.lengths()[b], low) for b, low in enumerate(known)]
-        length = int(distances(known)[0][-1][0])
-        if length >= NEVER:
-            return None
-        placement, rows, complete = rest.astype(np.int32).copy(), [], self.complete
-        for segment, (k, j) in zip(self.segments, walk(known), strict=True):
-            plan = self.arc(segment, k, j).plan
-            if plan is None:
-                if segment.whole:
-                    return None
-                complete = False
-                continue
-            placement[segment.ops] = plan.placement
-            actions = plan.actions(segment.part.table.producer)
-            actions = actions[(actions[:, 1] >= 0) | (actions[:, 0] != segment.first)]
-            moved = actions[:, 1] >= 0
-            named = np.zeros(len(actions), np.int64)
-            named[moved] = segment.tensors[actions[moved, 0]]
-            ops = segment.ops[np.where(moved, 0, actions[:, 0])]
-            reader = np.where(actions[:, 2] >= 0, segment.ops[np.maximum(actions[:, 2], 0)], -1)
-            rows.append(np.stack([np.where(moved, named, ops), actions[:, 1], reader], axis=1))
-        actions = np.concatenate(rows).astype(np.int64) if rows else np.zeros((0, 3), np.int64)
-        order = self._order(actions[actions[:, 1] < 0, 0])
-        return placement, order, actions if complete else None, length
-
-    def _order(self, ops: Ints) -> Indices:
-        """An order of all ops in which those of the blocks keep theirs, and the rest comes as early as it can."""
-        table = self.table
-        key = np.full(len(table.time), -1.0)
-        key[ops] = np.arange(len(ops))
-        for op in range(len(key)):
-            if key[op] < 0:
-                makers = table.edge_maker[int(table.edge_ptr[op]) : int(table.edge_ptr[op + 1])]
-                key[op] = (key[makers].max() if len(makers) else -0.5) + 1e-7
-        return np.lexsort((np.arange(len(key)), key)).astype(np.int32)
 
 
 def decompose(
-    search: Search, work: Decomposition, *, until: Callable[[], bool] | None = None, exact: bool = True
+    search: Search, work: Decomposition, *, until: Callable[[], bool] | None = None, stages: int = EXACT
 ) -> None:
-    """Work until bound and value meet, `until` says so, or nothing is left to do (without `exact`: but for CP-SAT)."""
+    """Work until bound and value meet, `until` says so, or nothing is left to do but what comes after some stages."""
 
     def over() -> bool:
         return search.is_over or (until is not None and until())
@@ -288,7 +45,7 @@ def decompose(
         upper = search.best.value if search.best is not None else NEVER // 4
         _claim(search, work.bound(), upper, "chain")
         steps = work.next_round(upper)
-        if not steps or (not exact and work.stage(*steps[0]) >= PLANNED):
+        if not steps or work.stage(*steps[0]) >= stages:
             return
         for step in steps:
             if over():
@@ -309,26 +66,52 @@ def branch(search: Search, work: Decomposition, hub: Hub, *, until: Callable[[],
     def over() -> bool:
         return search.is_over or (until is not None and until())
 
-    if search.best is None:
-        return
-    upper, worst = search.best.value, NEVER
-    able = np.flatnonzero(work.table.time[hub.op] >= 0).tolist()
-    for device in sorted(able, key=lambda d: work.bound((hub.place, d))):
-        held = hub.place, device
+    def on(device: int) -> Held:
+        return hub.place, device
+
+    def best() -> int:
+        return NEVER // 4 if search.best is None else search.best.value
+
+    def claim(least: int) -> None:
+        _claim(search, least, best(), "hub")
+
+    for device in np.flatnonzero(work.table.time[hub.op] >= 0).tolist():
         while not over():
-            steps = work.next_round(upper, held)
+            steps = work.next_round(best(), on(device))
             if not steps or work.stage(*steps[0]) >= BOUNDED:
                 break
             for step in steps:
                 if not over():
-                    work.work_on(*step, upper, over, exact_work=True, held=held)
-        if over():
+                    work.work_on(*step, best(), over, exact_work=True, held=on(device))
+    least = {device: work.bound(on(device)) for device in np.flatnonzero(work.table.time[hub.op] >= 0).tolist()}
+    done: set[int] = set()
+    while not over():
+        claim(min(least.values()))
+        device = min(least, key=lambda each: least[each])
+        if device in done or least[device] >= best():
             return
-        found = side_bound(
-            work.table, hub, device, work.segments, work.lengths(held), upper, seconds=SIDE_SECONDS, stop=over
-        )
-        worst = min(worst, max(found, work.bound(held)))
-    _claim(search, worst, upper, "hub")
+        done.add(device)
+        least[device] = max(least[device], _side_bound(work, hub, on(device), best(), over))
+    claim(min(least.values()))
+
+
+def _side_bound(work: Decomposition, hub: Hub, held: Held, upper: int, over: Callable[[], bool]) -> int:
+    def raised(step: tuple[int, int, int]) -> int:
+        while work.stage(*step) < BOUNDED and not over():
+            work.work_on(*step, upper, over, exact_work=True, held=held)
+        return work.arc(work.segments[step[0]], *step[1:]).low
+
+    return side_bound(
+        work.table,
+        hub,
+        held[1],
+        work.segments,
+        work.lengths(held),
+        upper,
+        seconds=SIDE_SECONDS,
+        stop=over,
+        raised=raised,
+    )
 
 
 def beside_the_chain(
@@ -348,7 +131,7 @@ def beside_the_chain(
     hub = make_hub(before, chain, op)
     if hub is not None:
         if chain.ops != work.chain.ops:
-            work = Decomposition.of(table, group, chain, search.seed)
+            work = Decomposition.of(table, group, chain, search.seed, work)
         branch(search, work, hub, until=until)
 
 
@@ -371,9 +154,10 @@ def _solve(search: Search) -> None:
             if search.is_over:
                 break
             work = Decomposition.of(table, problem.group, chain, search.seed)
-            decompose(search, work)
+            decompose(search, work, stages=EXACT if work.complete else BOUNDED)
             if not work.complete and not search.is_over:
                 beside_the_chain(search, before, work, most)
+                decompose(search, work)
     if not search.is_over and len(problem.graph.ops) <= LONGEST_BLOCK:
         search.run(solvers()["cp-sat"])  # ops beside every chain, memory that binds
     if search.best is None:

@@ -18,7 +18,8 @@ from weftline.bounds.label_costs import label_costs
 from weftline.bounds.labelling import best_labelling
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
 from weftline.errors import InfeasibleError
-from weftline.place.decompose import Decomposition, decompose
+from weftline.place.blocks import PLANNED, Decomposition
+from weftline.place.decompose import decompose
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate.tables import tables
@@ -56,7 +57,7 @@ def prepare() -> None:
     search = Search(problem, work_limit=10**6)
     search.offer(np.zeros(len(flat.time), np.int32))
     chain = Chains(flat, reach(flat)).pick(4)
-    decompose(search, Decomposition.of(flat, problem.group, chain), exact=False)
+    decompose(search, Decomposition.of(flat, problem.group, chain), stages=PLANNED)
 
 
 def _tight(problem: Problem) -> Problem:
