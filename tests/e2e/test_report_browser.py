@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.report.page_samples import HOSTILE, KINDS, RUN, hostile_plan, sample
+from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, run_of, sample
 
 from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html_run import run_table
@@ -78,7 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The six kinds as files; the last with measurements and with what would help."""
     folder, found = tmp_path_factory.mktemp("reports"), {}
     for kind in KINDS:
-        run = run_table(RUN) if kind == "run" else None
+        run = run_table(run_of(sample("run"))) if kind == "run" else None
         helps = [Help("link a – b twice as fast", "", 5, 4, 1.0)] if kind == "run" else ()
         found[kind] = folder / f"{kind}.html"
         found[kind].write_bytes(report_html(sample(kind), run=run, helps=helps))
@@ -257,7 +257,7 @@ def test_marks_of_a_schedule_and_of_a_run(browser: Browser, pages: dict[str, Pat
 def test_hostile_names_are_inert(browser: Browser, tmp_path: Path, objective: str) -> None:
     """Tests that names which try to be scripts are only text, in tables, notes, search and graph."""
     path = tmp_path / "hostile.html"
-    path.write_bytes(report_html(hostile_plan(objective), run=run_table(RUN)))
+    path.write_bytes(report_html(hostile_plan(objective), run=run_table(run_of(hostile_plan(objective)))))
     seen = show(browser, path)
     page = seen.page
     page.get_by_label("Find an op").fill("onerror")

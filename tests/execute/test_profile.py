@@ -20,10 +20,12 @@ from weftline import zoo
 from weftline.cluster import Cluster, Device, Link
 from weftline.coarsen.oracle_ask import OracleError
 from weftline.cost import Profile
-from weftline.cost.profile_file import LayoutChange, LinkProfile, profile_to_json
+from weftline.cost.profile_file import LayoutChange, profile_to_json
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.execute import profile as profiling
-from weftline.execute import profile_cache
+from weftline.execute import profile_cache, profile_links
+from weftline.execute.channel import ChannelTimes
+from weftline.execute.gloo_meter import measure_gloo
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.profile import profile_model
 from weftline.execute.profile_kernels import RunNode, kernel_groups
@@ -268,16 +270,21 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     assert run("plan", "bert.onnx", "-c", "two.toml", "--costs", "costs.json", "--coarsen", "gcof").returncode == 2
 
 
-def test_links_over_gloo() -> None:
-    """Tests that links are measured over gloo, and cost more than over memory that both processes map."""
+def test_links_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that links are measured over gloo where that is asked, and only there."""
+    asked: list[tuple[int, ...]] = []
+
+    def gloo_of(cores: tuple[tuple[int, ...], tuple[int, ...]]) -> ChannelTimes:
+        asked.append(cores[0])
+        return measure_gloo((1024, 2**16), cores=cores, rounds=3)
+
+    monkeypatch.setattr(profile_links, "measure_gloo", gloo_of)
     devices = ort_devices(TWO.devices)
-    gloo, memory = (measure_links(TWO, devices, channel) for channel in get_args(Channel)[::-1])
-    assert [(link.source, link.target) for link in gloo] == [("a", "b"), ("b", "a")]
-
-    def ns(link: LinkProfile) -> float:
-        return link.latency_ns + 2**20 / link.bandwidth * 1e9
-
-    assert ns(gloo[0]) > ns(memory[0])
+    memory, gloo = (measure_links(TWO, devices, channel) for channel in get_args(Channel))
+    assert len(asked) == 1  # both directions are alike
+    for found in (memory, gloo):
+        assert [(link.source, link.target) for link in found] == [("a", "b"), ("b", "a")]
+    assert gloo[0].latency_ns + 2**16 / gloo[0].bandwidth * 1e9 > 1000
 
 
 def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_openvino(name: str, tmp_path: Path) -> None:
         graph = read_file(model).graph
         covers(graph, profile)
         assert (profile.backend, profile.links) == ("openvino", ())
+        assert profile.devices[1].threads == 1
         for device in profile.devices:
             assert (device.kernels_from, device.note) == ("nodes", "")
             assert len(device.kernels) < len(graph.ops)
@@ -69,6 +70,8 @@ def test_nodes_of_openvino_that_are_lost(tmp_path: Path, monkeypatch: pytest.Mon
 def test_one_backend_for_all(tmp_path: Path) -> None:
     """Tests that devices of two backends, and slowed devices of OpenVINO, are refused."""
     _, model = model_files("bert", tmp_path)
+    with pytest.raises(UsageError, match="links of OpenVINO's devices are not measured"):
+        profile_model(model, OPENVINO, repeats=3, cache=False, channel="gloo")
     with pytest.raises(UsageError, match="by one backend for all devices"):
         profile_model(model, OPENVINO, runtimes={"a": "ort:CPUExecutionProvider"}, repeats=3, cache=False)
     slow = tuple(msgspec.structs.replace(device, speed=0.5) for device in OPENVINO.devices)

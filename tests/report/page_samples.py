@@ -47,7 +47,7 @@ def sample(kind: str) -> Plan | Schedule:
     )
 
 
-RUN = {
+RUN: dict[str, Any] = {
     "engine": "local",
     "objective": "throughput",
     "requests": 50,
@@ -61,6 +61,14 @@ RUN = {
     "max_output_difference": 1e-7,
     "notes": [f"note {HOSTILE}"],
 }
+
+
+def run_of(plan: Plan) -> dict[str, Any]:
+    """A run that may be one of this plan."""
+    devices = [{**row, "device": id} for row, id in zip(RUN["devices"], plan.devices, strict=False)]
+    return {**RUN, "objective": plan.objective, "predicted_ns": plan.value_ns, "devices": devices}
+
+
 """What a run of the local engine prints, in short."""
 
 

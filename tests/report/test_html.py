@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.report.page_samples import HOSTILE, KINDS, RUN, hostile_plan, parts, problem, sample
+from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, parts, problem, run_of, sample
 
 import weftline
 from weftline.plan import make_plan
@@ -19,6 +19,7 @@ from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.report import assets
 from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html_pack import Room
+from weftline.report.html_run import run_table
 from weftline.units import format_time
 
 
@@ -63,19 +64,12 @@ def test_the_policy_allows_exactly_what_is_there() -> None:
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_hostile_names_stay_text(objective: str) -> None:
     """Tests that no text of a plan becomes markup, and that the names are still there to be read."""
-    found = parts(report_html(hostile_plan(objective), run=weftline_run()))
+    found = parts(report_html(hostile_plan(objective), run=run_table(run_of(hostile_plan(objective)))))
     assert "<img" not in found.text
     assert found.text.count("<script") == 2
     assert "<" not in found.raw_data
     assert found.data["ops"]["names"][3] == f"3{HOSTILE}"
     assert html.escape(f"model {HOSTILE}") in found.text
-
-
-def weftline_run():
-    """The run of the samples, with a hostile note."""
-    from weftline.report.html_run import run_table
-
-    return run_table(RUN)
 
 
 def test_hostile_schedules_stay_text() -> None:
@@ -144,8 +138,8 @@ def test_the_facade_writes_the_page(tmp_path) -> None:
     """Tests plan, schedule and file, with a run, through `weftline.report`."""
     plan = sample("run")
     plan.save(tmp_path / "plan.json")
-    page = weftline.report(tmp_path / "plan.json", tmp_path / "report.html", run=RUN)
-    assert (tmp_path / "report.html").read_bytes() == page == weftline.report(plan, run=RUN)
+    page = weftline.report(tmp_path / "plan.json", tmp_path / "report.html", run=run_of(plan))
+    assert (tmp_path / "report.html").read_bytes() == page == weftline.report(plan, run=run_of(plan))
     assert "Measured against predicted" in page.decode()
     assert b"Schedule" in weftline.report(sample("schedule"))
     with pytest.raises(weftline.UsageError, match="seconds"):

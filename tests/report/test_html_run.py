@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.report.page_samples import RUN
+from tests.report.page_samples import RUN, run_of, sample
 
 from weftline.errors import InputError, UsageError
 from weftline.execute.local_result import LocalResult
-from weftline.report.html_run import find_run, read_run, run_table
+from weftline.plan import Plan
+from weftline.report.html_run import check_run, find_run, read_run, run_table
 
 
 def test_the_local_engine() -> None:
@@ -82,6 +83,7 @@ def test_what_a_run_returned() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"engine": "local"}', '{"engine": "x", "measured_ns": -3}', '{"engine": "x", "measured_ns": "1"}',
+     '{"engine": "x", "measured_ns": ' + 400 * "9" + "}", '{"engine": "x", "measured_ns": 1, "latency_ns": -5}',
      "[" * 100_000, '{"engine": "x", "measured_seconds": 1e300}', '{"format": "weftline-plan"}'],
 )  # fmt: skip
 def test_files_that_are_no_run(tmp_path: Path, text: str) -> None:
@@ -97,3 +99,20 @@ def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps(RUN))
     assert find_run(path) == find_run(str(path)) == run_table(RUN)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"objective": "latency"}, "it ran for latency"),
+        ({"predicted_ns": 7}, "not this plan's value"),
+        ({"devices": [{"device": "zzz", "compute_ns": 1}]}, "no device 'zzz'"),
+    ],
+)
+def test_a_run_of_another_plan(change: dict[str, object], says: str) -> None:
+    """Tests that a run is shown only beside the plan that it may be of."""
+    plan = sample("run")
+    assert isinstance(plan, Plan)
+    check_run(run_table(run_of(plan)), plan)
+    with pytest.raises(InputError, match=says):
+        check_run(run_table({**run_of(plan), **change}), plan)

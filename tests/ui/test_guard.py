@@ -71,6 +71,16 @@ def test_refused_without_the_token(request_: dict[str, str]) -> None:
     assert "set-cookie" not in headers
 
 
+@pytest.mark.parametrize(
+    "other",
+    ['prefs={"a":1}', "a=b c", "a[0]=1", "user@x=1", "flag", 'open="', "long=" + 4200 * "x", "weftline-8123=old"],
+)
+def test_cookies_of_other_servers(other: str) -> None:
+    """Tests that whatever other servers of this machine have left in the browser locks nobody out."""
+    status, _, body = ask(cookie=f"{other}; weftline-8123={TOKEN}")
+    assert (status, body) == (200, "inside")
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:80", "[::1]:8123", "0.0.0.0:8123", ""])
 def test_other_hosts_are_refused(host: str) -> None:
     """Tests that a name that somebody else points at this machine does not lead here, token or not."""

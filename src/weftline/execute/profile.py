@@ -78,6 +78,8 @@ def profile_model(
     if _by_openvino(cluster, runtimes):
         if imported.format not in ("onnx", "openvino"):
             raise UsageError(f"{model} is {imported.format}; OpenVINO runs ONNX models and its own IR")
+        if channel != "memory":
+            raise UsageError("links of OpenVINO's devices are not measured: the cluster file says how fast they are")
         known = openvino_devices(cluster.devices, runtimes)
         devices, backend = known, f"openvino {version('openvino')}"
         measured = partial(_openvino, path, imported, cluster, known, (repeats, seed), say)

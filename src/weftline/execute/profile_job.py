@@ -72,3 +72,4 @@ class Answer(msgspec.Struct, frozen=True):
     kernel_ns: tuple[float, ...] = ()
     """Measured with kernels: each node, mean of the middle half of the runs."""
     kernel_spread: tuple[float, ...] = ()
+    threads: int = 1

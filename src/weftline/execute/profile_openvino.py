@@ -82,7 +82,7 @@ def _device_profile(graph: Graph, device: Device, here: OpenvinoDevice, answer: 
         id=device.id,
         runtime=",".join((f"openvino:{here.name}", *(f"{key}={value}" for key, value in here.properties.items()))),
         speed=1.0,
-        threads=1,
+        threads=answer.threads,
         alone_ns=total,
         busy_ns=total,
         spread=round(float((high - low) / middle), 4),

@@ -59,8 +59,21 @@ def measure(setup: OpenvinoSetup) -> Answer:
     middle, spread = middle_of(times)
     version = openvino_module().get_version()
     return Answer(
-        version=version, nodes=nodes, ns=whole, kernel_ns=tuple(middle.tolist()), kernel_spread=tuple(spread.tolist())
+        version=version,
+        nodes=nodes,
+        ns=whole,
+        kernel_ns=tuple(middle.tolist()),
+        kernel_spread=tuple(spread.tolist()),
+        threads=_threads(compiled),
     )
+
+
+def _threads(compiled: Any) -> int:
+    """Of the device's plugin; 1 where it does not say."""
+    try:
+        return max(int(compiled.get_property("INFERENCE_NUM_THREADS")), 1)
+    except (RuntimeError, TypeError, ValueError):
+        return 1
 
 
 def _runs(request: Any, setup: OpenvinoSetup) -> tuple[tuple[int, ...], list[dict[str, float]]]:

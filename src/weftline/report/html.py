@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from weftline import __version__
 from weftline.certify.run import is_schedule
+from weftline.errors import InputError
 from weftline.plan import Plan, load_plan
 from weftline.plan.schedule_file import Schedule, load_schedule
 from weftline.report import assets
@@ -23,7 +24,7 @@ from weftline.report.html_check import holds
 from weftline.report.html_pack import Room, script_json
 from weftline.report.html_page import plan_page
 from weftline.report.html_plan import plan_data
-from weftline.report.html_run import RunTable
+from weftline.report.html_run import RunTable, check_run
 from weftline.report.html_schedule import schedule_data
 from weftline.report.html_schedule_page import schedule_page
 from weftline.report.html_sensitivity import Help
@@ -45,12 +46,14 @@ def load_answer(path: Path | str) -> Plan | Schedule:
 def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: Sequence[Help] = ()) -> bytes:
     """The page; `VerificationError` for an answer that does not hold."""
     room, checked = Room(), holds(answer)
+    if run is not None and isinstance(answer, Plan):
+        check_run(run, answer)
     for _ in range(TRIES):
         page = _render(answer, run, helps, room, checked)
         if len(page) < MOST_BYTES:
-            break
+            return page
         room = room.half()
-    return page
+    raise InputError(f"the page would have {len(page):,} bytes, more than {MOST_BYTES:,}")
 
 
 def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help], room: Room, checked: bool) -> bytes:

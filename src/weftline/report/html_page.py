@@ -282,7 +282,7 @@ def input_rows(answer: Any, costs: str = "") -> list[tuple[str, str, bool]]:
     """Where it comes from: (name, value, is code)."""
     source = answer.provenance
     rows = [
-        ("weftline", source.version, False),
+        ("weftline", short_name(source.version, 60), False),
         ("call", short_name(" ".join(source.argv), 800) or "from Python", True),
         ("solver", f"{short_name(answer.solver, 60)}, seed {source.seed}", False),
         ("ended because", STOPS.get(answer.stopped_by, short_name(answer.stopped_by, 60)), False),

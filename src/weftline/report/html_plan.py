@@ -14,6 +14,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.plan import Plan, explain_plan, plan_result
+from weftline.plan.progress import thinned
 from weftline.problem import UNLIMITED, Problem
 from weftline.report.html_pack import Room, packed_spans, short_name, short_names, thinned_steps
 from weftline.simulate import Loads, Timeline, memory_over_time
@@ -37,7 +38,7 @@ def plan_data(plan: Plan, room: Room) -> dict[str, Any]:
         "bound": plan.bound_ns,
         "devices": ids,
         "ops": _ops(problem, result, room),
-        "progress": [] if isinstance(plan.progress, msgspec.UnsetType) else plan.progress,
+        "progress": [] if isinstance(plan.progress, msgspec.UnsetType) else thinned(list(plan.progress)),
     }
     if isinstance(result, Timeline):
         data["timeline"] = _timeline(problem, result, room)
@@ -113,8 +114,8 @@ def _timeline(problem: Problem, timeline: Timeline, room: Room) -> dict[str, Any
 
 def _chain(plan: Plan, problem: Problem) -> list[int]:
     """The ops of the chain of waits that decides the value."""
-    index = {format_name(name): i for name, i in problem.graph.index.items()}
-    return sorted({index[reason.what] for reason in explain_plan(plan) if reason.what in index})
+    chain = (reason for reason in explain_plan(plan) if reason.what == format_name(reason.op))  # no transfers
+    return sorted({problem.graph.index[reason.op] for reason in chain})
 
 
 def _memory(problem: Problem, timeline: Timeline, room: Room) -> dict[str, Any]:

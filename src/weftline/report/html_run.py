@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from weftline.errors import InputError, UsageError
 from weftline.files import read_limited
+from weftline.plan import Plan
 from weftline.report.html_pack import short_name
 
-__all__ = ["RunRow", "RunTable", "find_run", "read_run", "run_table"]
+__all__ = ["RunRow", "RunTable", "check_run", "find_run", "read_run", "run_table"]
 
 MOST_BYTES = 64 << 20
 MOST_ROWS = 200
@@ -48,14 +49,19 @@ class RunTable:
     baselines: tuple[RunRow, ...]
     words: tuple[str, ...]
     """What else is worth knowing."""
+    objective: str = ""
+
+
+Ns = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class _Device(msgspec.Struct, frozen=True):
     device: str
-    compute_ns: int | None = None
-    predicted_compute_ns: int | None = None
-    utilisation: float | None = None
-    busy_seconds: float | None = None
+    compute_ns: Ns | None = None
+    predicted_compute_ns: Ns | None = None
+    utilisation: Seconds | None = None
+    busy_seconds: Seconds | None = None
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -63,22 +69,22 @@ class _Run(msgspec.Struct, frozen=True):
 
     engine: str
     objective: str = ""
-    requests: int | None = None
-    rounds: int | None = None
-    steps: int | None = None
-    measured_ns: int | None = None
-    predicted_ns: int | None = None
-    measured_seconds: float | None = None
-    predicted_seconds: float | None = None
-    simulated_seconds: float | None = None
-    latency_ns: int | None = None
-    latency_p95_ns: int | None = None
+    requests: Ns | None = None
+    rounds: Ns | None = None
+    steps: Ns | None = None
+    measured_ns: Ns | None = None
+    predicted_ns: Ns | None = None
+    measured_seconds: Seconds | None = None
+    predicted_seconds: Seconds | None = None
+    simulated_seconds: Seconds | None = None
+    latency_ns: Ns | None = None
+    latency_p95_ns: Ns | None = None
     devices: list[_Device] | dict[str, str] = msgspec.field(default_factory=list)
     ranks: list[_Device] = msgspec.field(default_factory=list)
-    baselines: dict[str, int] = msgspec.field(default_factory=dict)
+    baselines: dict[str, Ns] = msgspec.field(default_factory=dict)
     reference: str = ""
-    reference_measured_seconds: float | None = None
-    reference_predicted_seconds: float | None = None
+    reference_measured_seconds: Seconds | None = None
+    reference_predicted_seconds: Seconds | None = None
     max_output_difference: float | None = None
     max_gradient_difference: float | None = None
     notes: list[str] = msgspec.field(default_factory=list)
@@ -128,7 +134,23 @@ def run_table(found: dict[str, Any]) -> RunTable:
         devices=tuple(filter(None, map(_device, rows))),
         baselines=tuple(baselines),
         words=tuple(_words(run)),
+        objective=run.objective,
     )
+
+
+def check_run(run: RunTable, plan: Plan) -> None:
+    """Refuse the run of another plan, as far as it can be seen."""
+    known = {short_name(id, 64) for id in plan.devices}
+    stranger = next((row.name for row in run.devices if row.name not in known), None)
+    why = ""
+    if run.objective and run.objective != plan.objective:
+        why = f"it ran for {short_name(run.objective, 40)}, the plan is for {plan.objective}"
+    elif run.engine == "local" and run.whole.predicted_ns != plan.value_ns:
+        why = "what was predicted there is not this plan's value"
+    elif stranger is not None:
+        why = f"the plan has no device {stranger!r}"
+    if why:
+        raise InputError(f"not a run of this plan: {why}", hint="run the plan again with --json")
 
 
 def _device(row: _Device) -> RunRow | None:

@@ -66,7 +66,7 @@ def ask(plan: Plan, seconds: float, tell: Callable[[str], None] | None = None) -
         if tell is not None:
             tell(question.name)
         found.append(_solve(question, plan, result, share))
-    return found
+    return [answer for answer in found if answer is not None]
 
 
 def questions(problem: Problem, result: Timeline | Loads) -> list[Question]:
@@ -163,7 +163,7 @@ def _quickest(times: Ints) -> Ints:
     return np.where(least == 2**62, -1, least)
 
 
-def _solve(question: Question, plan: Plan, result: Timeline | Loads, seconds: float) -> Help:
+def _solve(question: Question, plan: Plan, result: Timeline | Loads, seconds: float) -> Help | None:
     begun = monotonic()
     kept = _kept(question.problem, plan, result)
     value, bound, note = kept, 0, question.note
@@ -173,7 +173,7 @@ def _solve(question: Question, plan: Plan, result: Timeline | Loads, seconds: fl
         bound = found.bound_ns
     except WeftlineError as error:
         note = f"no better plan: {error}"
-    return Help(question.name, note, plan.value_ns if value is None else value, bound, monotonic() - begun)
+    return None if value is None else Help(question.name, note, value, bound, monotonic() - begun)
 
 
 def _kept(problem: Problem, plan: Plan, result: Timeline | Loads) -> int | None:

@@ -92,7 +92,12 @@ def make_app(folder: Path, limits: Limits) -> tuple[Starlette, State]:
             Route("/api/plans/{number:int}/files/{key}", views.file),
             Route("/api/compare", views.compare, methods=["POST"]),
         ],
-        exception_handlers={WeftlineError: _tell_error, KeyError: _tell_missing, ClientDisconnect: _tell_error},
+        exception_handlers={
+            WeftlineError: _tell_error,
+            KeyError: _tell_missing,
+            OSError: _tell_trouble,
+            ClientDisconnect: _tell_error,
+        },
         lifespan=state.living,
     )
     return app, state
@@ -209,6 +214,10 @@ def _status(error: Exception) -> int:
 
 async def _tell_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, _status(error))
+
+
+async def _tell_trouble(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"this machine refuses: {getattr(error, 'strerror', None) or 'no room'}"}, 503)
 
 
 async def _tell_missing(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ end by themselves, and the next start removes the folder.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import signal
 import socket
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weftline.errors import InputError
 from weftline.execute.local_folder import run_folder
@@ -25,6 +27,8 @@ __all__ = ["run_server"]
 
 HOST = "127.0.0.1"
 CONNECTIONS = 256
+HEAD_SECONDS = 10.0
+"""A connection that has asked nothing for so long is closed: others need its place."""
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -37,7 +41,7 @@ def run_server(port: int, limits: Limits, on_ready: Callable[[str], None]) -> No
         app, state = make_app(folder, limits)
         config = uvicorn.Config(
             Guard(app, token, port),
-            http="h11",
+            http=Protocol,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -50,6 +54,19 @@ def run_server(port: int, limits: Limits, on_ready: Callable[[str], None]) -> No
             timeout_graceful_shutdown=3,
         )
         Server(config, state, lambda: on_ready(f"http://{HOST}:{port}/?token={token}")).run(sockets=[listening])
+
+
+class Protocol(H11Protocol):
+    """Connections that stay silent are closed."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
