@@ -159,7 +159,7 @@ def _mutation(rows: dict[str, Row]) -> str:
         found = score(rows, room.name)
         kernels = sum(row["kernel"] for row in rows.values() if row["room"] == room.name)
         cells = (found["mutants"], kernels, found["killed"], found["equivalent"], len(found["survived"]))
-        table.append((f"`{room.name}`", *cells, f"{found['score']:.0%}"))
+        table.append((f"`{room.name}`", *cells, f"{found['score']:.0%}" if found["mutants"] else "not measured"))
         lists += [f"- survived: `{name}`" for name in found["survived"]]
     same = [name for name, row in rows.items() if row["outcome"] == "survived" and is_equivalent(name)]
     lists += [f"- equivalent: `{name}`: {is_equivalent(name)}" for name in same]
