@@ -31,8 +31,8 @@ from weftline.testing import random_problem
 
 __all__ = ["kill_rounds", "kills"]
 
-MOST_LEFT = 64
-"""Temporary files that killed writers of one file may leave in all, however many are killed."""
+MOST_LEFT = 3
+"""Temporary files that killed writers may leave in all, however many are killed: one for each file they write."""
 
 
 def kills(results: Results, *, rounds: int, until: float | None = None) -> bool:
@@ -92,8 +92,8 @@ def kill_rounds(folder: Path, rounds: int) -> Row:
     dice, torn, lost, written, finished = Random(9), 0, 0, 0, 0
     _plan(0).save(folder / "plan.json")
     msgspec.structs.replace(_answers()[1], name="0", solver="0").save(folder / "sched.json")
-    for number in range(rounds):
-        child = _fork(partial(_write_for_ever, folder, 1 + number * 100_000))
+    for _ in range(rounds):  # each goes on where the one before was killed, as a sweep that is started again
+        child = _fork(partial(_write_for_ever, folder, 1 + finished))
         sleep(0.02 + dice.random() * 0.1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

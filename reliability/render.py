@@ -34,16 +34,17 @@ def render(folder: Path) -> str:
     ):
         stored = read(folder / f"{name}.json")
         if stored:
-            parts.append(f"{section(stored['rows'])}\n{_stamp(name, stored)}")
+            parts.append(f"{section(stored['rows'])}{_stamp(name, stored)}")
     return "\n".join(parts)
 
 
 def _stamp(name: str, stored: Row) -> str:
     about = stored["environment"]
+    commits = ", ".join(stored.get("commits") or [about["commit"]])
     state = "" if stored["complete"] else " **Not complete.**"
     settings = ", ".join(f"{key} {value}" for key, value in stored["settings"].items())
     return (
-        f"\n`python -m reliability --only {name}` ({settings}), {about['date']}, commit {about['commit']}, "
+        f"\n`python -m reliability --only {name}` ({settings}), {about['date']}, commit {commits}, "
         f"Python {about['python']}, {about['system']}, {stored['seconds']:.0f} s.{state}\n"
     )
 
@@ -158,7 +159,7 @@ def _mutation(rows: dict[str, Row]) -> str:
         found = score(rows, room.name)
         kernels = sum(row["kernel"] for row in rows.values() if row["room"] == room.name)
         cells = (found["mutants"], kernels, found["killed"], found["equivalent"], len(found["survived"]))
-        table.append((f"`{room.name}`", *cells, f"{found['score']:.0%}"))
+        table.append((f"`{room.name}`", *cells, f"{found['score']:.0%}" if found["mutants"] else "not measured"))
         lists += [f"- survived: `{name}`" for name in found["survived"]]
     same = [name for name, row in rows.items() if row["outcome"] == "survived" and is_equivalent(name)]
     lists += [f"- equivalent: `{name}`: {is_equivalent(name)}" for name in same]

@@ -34,6 +34,9 @@ class Results:
         self.seconds: float = stored.get("seconds", 0.0) if same else 0.0
         self.baselines: dict[str, float] = stored.get("baselines", {}) if same else {}
         """Mutation: seconds that the tests take without any change."""
+        earlier = stored.get("commits") or [stored.get("environment", {}).get("commit", "unknown")] if same else []
+        self.commits: list[str] = list(dict.fromkeys([*earlier, environment()["commit"]]))
+        """A run in pieces may see several."""
         self.settings, self._begun, self.complete = settings, perf_counter(), False
 
     def add(self, name: str, row: Row) -> None:
@@ -49,7 +52,12 @@ class Results:
     def save(self) -> None:
         """Write the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        about = {"settings": self.settings, "complete": self.complete, "environment": environment()}
+        about = {
+            "settings": self.settings,
+            "complete": self.complete,
+            "commits": self.commits,
+            "environment": environment(),
+        }
         seconds = round(self.seconds + perf_counter() - self._begun, 1)
         more = {"baselines": self.baselines} if self.baselines else {}
         text = json.dumps({**about, "seconds": seconds, **more, "rows": self.rows}, indent=1)
