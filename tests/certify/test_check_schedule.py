@@ -89,6 +89,23 @@ def test_changes_are_refused(schedule: dict[str, Any], name: str) -> None:
         check_schedule.check(changed)
 
 
+@pytest.mark.parametrize(("field", "value"), [("scale", 0), ("scale", -1), ("micro_batches", 0), ("scaled_length", -6)])
+def test_a_repetend_has_a_length(schedule: dict[str, Any], field: str, value: int) -> None:
+    """Tests that scales and lengths below one are refused before anything is divided by them."""
+    changed = copy.deepcopy(schedule)
+    changed["repetend"][field] = value
+    with pytest.raises(check_schedule.Refusal, match="has no length"):
+        check_schedule.check(changed)
+
+
+def test_an_edge_has_two_or_three_numbers(schedule: dict[str, Any]) -> None:
+    """Tests that a fourth number is refused, not left unread."""
+    changed = copy.deepcopy(schedule)
+    changed["blocks"]["edges"][0] = [*changed["blocks"]["edges"][0], 0, 0][:4]
+    with pytest.raises(check_schedule.Refusal, match="two or three numbers"):
+        check_schedule.check(changed)
+
+
 def test_proof_needs_a_bound_that_can_be_seen(schedule: dict[str, Any]) -> None:
     """Tests that a bound above loads and paths may be claimed but not called proved."""
     changed = copy.deepcopy(schedule)
