@@ -242,7 +242,7 @@ def test_doctor_and_demo(tmp_path) -> None:
     run("verify", "demo/run/plan.json", cwd=tmp_path)
     for entry in told["plans"]:
         folder = tmp_path / entry["folder"]
-        assert {path.name for path in folder.iterdir()} == {"plan.json", "trace.json", "summary.md"}
+        assert {path.name for path in folder.iterdir()} == {"plan.json", "trace.json", "summary.md", "report.html"}
         assert entry["proved_bound_ns"] <= entry["value_ns"]
         assert "lower bound" in (folder / "summary.md").read_text()
 
