@@ -246,7 +246,8 @@ def command_of(*words: str) -> None:
 def two_hosts() -> Iterator[tuple[str, str]]:
     """Two network namespaces, joined by 200 Mbit/s each way: addresses 10.213.77.1 and .2, interface `join`."""
     if shutil.which("ip") is None or shutil.which("tc") is None:
-        pytest.skip("needs the commands ip and tc")
+        assert not os.environ.get("CI"), "needs the commands ip and tc: install iproute2"
+        pytest.skip("needs the commands ip and tc: install iproute2")
     names = tuple(f"weft-{uuid.uuid4().hex[:8]}" for _ in range(2))
     with ExitStack() as stack:
         for name in names:
