@@ -4,5 +4,8 @@ from __future__ import annotations
 
 __all__ = ["EQUIVALENT"]
 
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT: dict[str, str] = {
+    "weftline.bounds.memory_prices:58 priced_labellings: 4 -> 5": "a share of the time limit",
+    "weftline.certify.check:735 _join_tensor: Sub -> Add": "another number for a new node, as unused as the first",
+}
 """Beginning of a mutant's name -> why."""

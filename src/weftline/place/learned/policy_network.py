@@ -28,7 +28,7 @@ PRIOR = 3.0
 """Logit of the device that cPEFT takes, before anything is learnt."""
 MOST_DOUBT = 8.0
 """The probability of a device counts as e^-8 at least, where it becomes a part of the bias."""
-PORTION = 20
+PORTION = 40
 """Rows of a product that are multiplied at a time."""
 RESIDUAL = 0.5
 """First size of what a layer adds, by the usual size of weights."""
@@ -93,19 +93,20 @@ def ask(weights: Weights, seen: Seen) -> Said:
     n, k, _ = seen.features.shape
     edges = seen.edges
     h = _product(seen.features.reshape(n * k, FEATURES), weights["input.weight"]) + weights["input.bias"]
-    z = np.empty_like(h)
+    z, itself, before, after = (np.empty_like(h) for _ in range(4))  # kept: fresh memory costs as much as a product
     for layer in range(LAYERS):
         w = {name: weights[f"layer{layer}.{name}"] for name in _OF_LAYER}
         _normalise(h, w["norm.scale"], w["norm.shift"], z)
-        itself, before, after = (_product(z, part).reshape(n, k * WIDTH) for part in _thirds(w["near.weight"]))
+        for part, out in zip(_thirds(w["near.weight"]), (itself, before, after), strict=True):
+            _product(z, part, out)
         by_op, by_device = _means(z, n, k)
         u = itself.reshape(n, k, WIDTH)
         u += _product(by_op, w["devices.weight"])[:, None]
         u += _product(by_device, w["ops.weight"]) + by_device.mean(axis=0) @ w["all.weight"] + w["bias"]
-        _add_means(edges.before_ptr, edges.before, before, itself)
-        _add_means(edges.after_ptr, edges.after, after, itself)
-        np.maximum(u, 0, out=u)
-        h += _product(u.reshape(n * k, WIDTH), w["out.weight"])
+        _add_means(edges.before_ptr, edges.before, before.reshape(n, -1), itself.reshape(n, -1))
+        _add_means(edges.after_ptr, edges.after, after.reshape(n, -1), itself.reshape(n, -1))
+        np.maximum(itself, 0, out=itself)
+        h += _product(itself, w["out.weight"], before)
         h += w["out.bias"]
     _normalise(h, weights["last.norm.scale"], weights["last.norm.shift"], z)
     of_op = _head(weights, "op", z).reshape(n, k, 3).astype(np.float64)
@@ -134,12 +135,12 @@ _OF_LAYER = (
 )
 
 
-def _product(x: Singles, weight: Singles) -> Singles:
+def _product(x: Singles, weight: Singles, out: Singles | None = None) -> Singles:
     """x @ weight, in portions so small that BLAS stays on one thread: on a busy machine its threads wait for each other
     a hundred times longer than they work. The answer then depends on no number of threads either.
     """
     whole = len(x) // PORTION * PORTION
-    found = np.empty((len(x), weight.shape[1]), np.float32)
+    found = np.empty((len(x), weight.shape[1]), np.float32) if out is None else out
     np.matmul(
         x[:whole].reshape(-1, PORTION, x.shape[1]), weight, out=found[:whole].reshape(-1, PORTION, weight.shape[1])
     )

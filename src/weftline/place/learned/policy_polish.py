@@ -1,7 +1,8 @@
 """`policy+polish`: what the policy finds, then annealing from there for the time that is left.
 
-In: a Search; with the setting `steps` annealing makes so many steps, and a few looks back follow (`place.look_back`).
-Annealing begins at the policy's plan beside its usual starts, and never offers anything worse.
+In: a Search; with the setting `steps` annealing makes so many steps, the first of them with whole clusters of ops, and
+a few looks back follow (`place.look_back`). Annealing begins at the policy's plan beside its usual starts, and never
+offers anything worse.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Sequence
 
 from weftline.place.anneal import SOLVER as ANNEAL
 from weftline.place.anneal import anneal_from
+from weftline.place.annealer import Start
 from weftline.place.decoder import Decoder
 from weftline.place.learned.policy import DECODES, MOST_DECODES, asked_weights, offer_policy, prepare
+from weftline.place.learned.policy_clusters import anneal_clusters
 from weftline.place.learned.settings import read_whole
 from weftline.place.look_back import booked_again, look_back
 from weftline.search import Search, Solver
@@ -22,6 +25,8 @@ __all__ = ["SOLVER", "polish"]
 
 LOOKS = 8
 """Back at what annealing found."""
+OF_CLUSTERS, MOST_OF_CLUSTERS = 5, 4_000
+"""One of so many steps moves clusters of ops, up to MOST_OF_CLUSTERS."""
 
 
 def polish(search: Search, steps: int, others: Sequence[Timeline] = ()) -> None:
@@ -33,8 +38,12 @@ def polish(search: Search, steps: int, others: Sequence[Timeline] = ()) -> None:
     if not isinstance(best, Timeline) or search.is_over:
         return
     inner = Search(problem, seed=search.seed, time_limit=search.seconds_left)
-    starts = [(each.placement, order) for each in (best, *others) for order in (each.order, None)]
-    anneal_from(inner, starts, steps=steps)
+    starts: list[Start] = [(each.placement, order) for each in (best, *others) for order in (each.order, None)]
+    of_clusters = min(steps // OF_CLUSTERS, MOST_OF_CLUSTERS)
+    if of_clusters:
+        first = anneal_clusters(inner, [each.placement for each in (best, *others)], of_clusters)
+        starts += [] if first is None else [first]
+    anneal_from(inner, starts, steps=steps - of_clusters)
     decoder, now = Decoder(problem), inner.best
     if isinstance(now, Timeline):
         _offer(search, now)

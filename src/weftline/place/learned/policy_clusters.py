@@ -1,0 +1,87 @@
+"""Ops that send each other much, in clusters, and a short annealing that moves whole clusters.
+
+In: a problem and plans. Out: a placement and an order from which a search of single ops may begin. Where transfers cost
+more than ops, no single move out of a device pays, so that few steps of single ops end where they began. Clusters come
+from rounds of matching, the dearest transfers (per work of the smaller end) first, until each has a share of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.place.annealer import Annealer, Start
+from weftline.place.favourites import edge_costs, mean_times
+from weftline.place.lp_budget import Floats
+from weftline.problem import Problem
+from weftline.search import Search, alarm
+from weftline.simulate.tables import tables
+
+__all__ = ["SHARES", "anneal_clusters", "clusters"]
+
+SHARES = 16
+"""No cluster holds more than one of so many parts of the work."""
+ROUNDS = 12
+
+
+def clusters(problem: Problem, shares: int = SHARES) -> Indices:
+    """(n,): the cluster of every op; ops of a cluster have a device in common, and no `together` set is torn."""
+    group = np.unique(problem.group, return_inverse=True)[1]
+    count = int(group.max()) + 1
+    work: Floats = np.bincount(group, mean_times(problem), minlength=count).astype(np.float64)
+    able = np.ones((count, len(problem.devices)), np.bool_)
+    np.logical_and.at(able, group, problem.cost.time >= 0)
+    most = work.sum() / shares
+    source, target, cost = edge_costs(problem)
+    source, target = group[source], group[target]
+    for _ in range(ROUNDS):
+        joined = _match(source, target, cost, work, able, most)
+        merged = np.unique(joined, return_inverse=True)[1]
+        if merged.max() + 1 == len(work):
+            break
+        work, old = np.bincount(merged, work).astype(np.float64), able
+        able = np.ones((len(work), old.shape[1]), np.bool_)
+        np.logical_and.at(able, merged, old)
+        group, source, target = merged[group], merged[source], merged[target]
+    return group.astype(np.int32)
+
+
+def _match(
+    source: Ints, target: Ints, cost: Floats, work: Floats, able: NDArray[np.bool_], most: float
+) -> NDArray[np.int64]:
+    """Cluster -> the one that it joins: each joins at most one other."""
+    low, high = np.minimum(source, target).astype(np.int64), np.maximum(source, target)
+    apart = low != high
+    pairs, number = np.unique((low * len(work) + high)[apart], return_inverse=True)
+    total = np.bincount(number, cost[apart], minlength=len(pairs))
+    a, b = pairs // len(work), pairs % len(work)
+    fits = (work[a] + work[b] <= most) & (able[a] & able[b]).any(axis=1)
+    rank = total / (np.minimum(work[a], work[b]) + 1.0)
+    joins, free = np.arange(len(work)), np.ones(len(work), np.bool_)
+    for pair in np.flatnonzero(fits)[np.argsort(-rank[fits], kind="stable")].tolist():
+        if free[a[pair]] and free[b[pair]]:
+            free[a[pair]] = free[b[pair]] = False
+            joins[b[pair]] = a[pair]
+    return joins
+
+
+def anneal_clusters(search: Search, placements: Iterable[Indices], steps: int) -> Start | None:
+    """The best of so many steps, from single devices and from plans in which every cluster goes with its majority."""
+    problem = search.problem
+    group = clusters(problem)
+    n, k = problem.cost.time.shape
+    starts: list[Start] = [(np.full(n, d, np.int32), None) for d in range(k) if (problem.cost.time[:, d] >= 0).all()]
+    for placement in placements:
+        votes = np.zeros((int(group.max()) + 1, k), np.int64)
+        np.add.at(votes, (group, placement), 1)
+        starts.append((votes.argmax(axis=1)[group].astype(np.int32), None))
+    with alarm(search) as stop:
+        annealer = Annealer(
+            tables(problem), capacity=problem.capacity, group=group, seed=search.seed, start=starts, cycle=steps
+        )
+        annealer.run(steps, stop)
+    best = annealer.best
+    return None if best is None else best[:2]
