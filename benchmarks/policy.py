@@ -53,8 +53,8 @@ METHODS = (
     "policy, argmax",
     "policy, one decode",
     "policy, one decode booked again, or a single device",
-    "policy, one decode and two looks back, or a single device",
-    "control: cPEFT and two looks back, or a single device",
+    "policy, one decode and one look back, or a single device",
+    "control: cPEFT and one look back, or a single device",
     "policy, best of 64",
     "control 1: as many random decodes",
     "control 2: annealing for the same time",
@@ -167,7 +167,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     for asked, name in ((unlearnt, "control: cPEFT"), (None, "policy, one decode")):
         begun, either = perf_counter(), Search(problem)
         offer_plans(either, asked or _policy(problem, weights), 1)
-        values[f"{name} and two looks back, or a single device"] = _value(either)
+        values[f"{name} and one look back, or a single device"] = _value(either)
     mended = perf_counter() - begun
     begun = perf_counter()
     search = Search(problem)

@@ -123,6 +123,6 @@ def policy_sections(run: Row) -> list[str]:
     )
     mended = [row["policy_seconds"]["mended"] for row in run["rows"] if "mended" in row["policy_seconds"]]
     times += (
-        f", with two looks back and the simulation of the plan at most {max(mended) * 1e3:.0f} ms." if mended else "."
+        f", with one look back and the simulation of the plan at most {max(mended) * 1e3:.0f} ms." if mended else "."
     )
     return [POLICY.format(**run["settings"]), table(("method", *kinds), lines), times]

@@ -3,7 +3,7 @@
 In: a Search. Out: one offer, the best simulated of: what the network says (one decode, samples around it, its argmax),
 decodes with noise around cPEFT, HEFT, cPEFT, greedy and every single device; so it is never worse than any of them.
 Half of the decodes look back at the best ones (see `place.look_back`). With `decodes` = 1 it is one decode of what the
-network says, mended by two such looks, or the best single device where that is better. Where activations overflow, room
+network says, mended by one such look, or the best single device where that is better. Where activations overflow, room
 is left and everything is decoded again; where no op order fits, simple heuristics are asked.
 """
 

@@ -23,8 +23,8 @@ from weftline.simulate import Timeline
 
 __all__ = ["CHAINS", "LOOKS", "Mender"]
 
-LOOKS = 2
-"""Looks back after a single decode; also how many of any chain have no noise."""
+ONE_LOOK, LOOKS = 1, 2
+"""Looks back after a single decode, which has milliseconds; of any other chain, how many have no noise."""
 CHAINS = 4
 """Decodes that are mended, where there are many."""
 NOISE = 0.4
@@ -48,7 +48,7 @@ class Mender:
 
     def mend_one(self, start: Timeline, lean: Lean) -> None:
         """What follows a single decode."""
-        self._chain(booked_again(self._problem, start), lean, LOOKS, RATES[0], None, lambda: False)
+        self._chain(booked_again(self._problem, start), lean, ONE_LOOK, RATES[0], None, lambda: False)
 
     def mend(
         self,

@@ -9,6 +9,9 @@ are to be trusted: the bias grows with -log of a device's probability. (For many
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +33,8 @@ MOST_DOUBT = 8.0
 """The probability of a device counts as e^-8 at least, where it becomes a part of the bias."""
 PORTION = 40
 """Rows of a product that are multiplied at a time."""
+FOR_TWO = 1_000
+"""So many rows are worth a second thread."""
 RESIDUAL = 0.5
 """First size of what a layer adds, by the usual size of weights."""
 
@@ -94,20 +99,30 @@ def ask(weights: Weights, seen: Seen) -> Said:
     edges = seen.edges
     h = _product(seen.features.reshape(n * k, FEATURES), weights["input.weight"]) + weights["input.bias"]
     z, itself, before, after = (np.empty_like(h) for _ in range(4))  # kept: fresh memory costs as much as a product
-    for layer in range(LAYERS):
-        w = {name: weights[f"layer{layer}.{name}"] for name in _OF_LAYER}
-        _normalise(h, w["norm.scale"], w["norm.shift"], z)
-        for part, out in zip(_thirds(w["near.weight"]), (itself, before, after), strict=True):
-            _product(z, part, out)
-        by_op, by_device = _means(z, n, k)
-        u = itself.reshape(n, k, WIDTH)
-        u += _product(by_op, w["devices.weight"])[:, None]
-        u += _product(by_device, w["ops.weight"]) + by_device.mean(axis=0) @ w["all.weight"] + w["bias"]
-        _add_means(edges.before_ptr, edges.before, before.reshape(n, -1), itself.reshape(n, -1))
-        _add_means(edges.after_ptr, edges.after, after.reshape(n, -1), itself.reshape(n, -1))
-        np.maximum(itself, 0, out=itself)
-        h += _product(itself, w["out.weight"], before)
-        h += w["out.bias"]
+    with _sharing(n * k) as share:
+        for layer in range(LAYERS):
+            w = {name: weights[f"layer{layer}.{name}"] for name in _OF_LAYER}
+            near = tuple(zip(_thirds(w["near.weight"]), (itself, before, after), strict=True))
+
+            def look(rows: slice, w: Weights = w, near: tuple[tuple[Singles, Singles], ...] = near) -> None:
+                _normalise(h[rows], w["norm.scale"], w["norm.shift"], z[rows])
+                for weight, out in near:
+                    _product(z[rows], weight, out[rows])
+
+            share(look)
+            by_op, by_device = _means(z, n, k)
+            u = itself.reshape(n, k, WIDTH)
+            u += _product(by_op, w["devices.weight"])[:, None]
+            u += _product(by_device, w["ops.weight"]) + by_device.mean(axis=0) @ w["all.weight"] + w["bias"]
+            _add_means(edges.before_ptr, edges.before, before.reshape(n, -1), itself.reshape(n, -1))
+            _add_means(edges.after_ptr, edges.after, after.reshape(n, -1), itself.reshape(n, -1))
+
+            def answer(rows: slice, w: Weights = w) -> None:
+                np.maximum(itself[rows], 0, out=itself[rows])
+                h[rows] += _product(itself[rows], w["out.weight"], before[rows])
+                h[rows] += w["out.bias"]
+
+            share(answer)
     _normalise(h, weights["last.norm.scale"], weights["last.norm.shift"], z)
     of_op = _head(weights, "op", z).reshape(n, k, 3).astype(np.float64)
     by_device = _means(z, n, k)[1]
@@ -120,6 +135,23 @@ def ask(weights: Weights, seen: Seen) -> Said:
     one = Lean(of_op[:, :, 0] + of_device[:, 0] + trust * doubt, 1.0 + others[0], others[1], 1.0 + others[2])
     many = Lean(of_op[:, :, 1] + of_device[:, 1], 1.0 + others[3], others[4], 1.0 + others[5])
     return Said(one, many, logits)
+
+
+@contextmanager
+def _sharing(rows: int) -> Iterator[Callable[[Callable[[slice], None]], None]]:
+    """A way to do something with all rows, by two threads where they are many; what comes out is the same."""
+    half = rows // 2 // PORTION * PORTION
+    if rows < FOR_TWO:
+        yield lambda work: work(slice(0, rows))
+        return
+    with ThreadPoolExecutor(1) as other:
+
+        def share(work: Callable[[slice], None]) -> None:
+            first = other.submit(work, slice(0, half))
+            work(slice(half, rows))
+            first.result()
+
+        yield share
 
 
 _OF_LAYER = (
