@@ -13,10 +13,11 @@ __all__ = ["execution_sections"]
 
 TEXT = (
     "Two worker processes of one machine, one core each (`weftline run`), speeds 1 : 1 (*equal*) and 1 : 0.5 "
-    "(*unequal*: the second stretches its computing time). Every model is profiled, planned from the profile, "
-    "split and run {runs} times with {requests} requests; *measured* is the median of the runs, *error* is measured "
-    "over predicted, less 1. *drift* is the same of whole-model replicas, which have no cut: by how much the machine "
-    "was slower in the runs than in the profile. *one process* has both cores and, with unequal workers, their mean "
+    "(*unequal*: the second stretches its computing time). A round: the model is profiled, planned from the profile, "
+    "split and run with {requests} requests; *error* is measured over predicted, less 1. Of {rounds} rounds the one "
+    "with the median error stands here, the least and the largest error behind it. *drift* is the error of whole-model "
+    "replicas in the first round, which have no cut: by how much the machine was slower in the run than in its "
+    "profile. *one process* has both cores and, with unequal workers, their mean "
     "speed; *replicas* are whole models on both workers. Outputs differ "
     "from the unsplit model by at most {difference:.1e} (relative)."
 )
@@ -31,7 +32,7 @@ def execution_sections(run: Row) -> list[str]:
     """Two tables and what they say."""
     rows = [row for row in run["rows"] if row["part"] == "runs"]
     ran = [row for row in rows if not row["note"]]
-    settings = {name: run["settings"][name] for name in ("requests", "runs")}
+    settings = {name: run["settings"][name] for name in ("requests", "rounds")}
     worst = max((row["difference"] for row in ran), default=0.0)
     found = [TEXT.format(**settings, difference=worst), _runs(rows), *_reading(ran)]
     cuts = [row for row in run["rows"] if row["part"] == "cuts"]
@@ -44,6 +45,11 @@ def _error(row: Row) -> float:
     return float(row["measured_ns"] / row["predicted_ns"] - 1)
 
 
+def _spread(row: Row) -> str:
+    errors = [measured / predicted - 1 for measured, predicted in row["rounds"]]
+    return f"{min(errors):+.0%} to {max(errors):+.0%}"
+
+
 def _runs(rows: list[Row]) -> str:
     lines = []
     for row in rows:
@@ -51,13 +57,14 @@ def _runs(rows: list[Row]) -> str:
         if row["note"]:
             lines.append((*head, row["note"], *["-"] * 5))
             continue
-        others = {name.split(",")[0].split()[-1]: row["measured_ns"] / ns for name, ns in row["baselines"].items()}
+        beside = row["baselines_beside_ns"]
+        others = {name.split(",")[0].split()[-1]: beside / ns for name, ns in row["baselines"].items()}
         lines.append(
             (
                 *head,
                 format_time(row["measured_ns"]),
                 format_time(row["predicted_ns"]),
-                f"{_error(row):+.1%}",
+                f"{_error(row):+.1%} ({_spread(row)})",
                 _drift(row),
                 *(f"{others[name]:.2f}" if name in others else "-" for name in ("process", "replicas")),
             )
@@ -89,7 +96,7 @@ def _reading(rows: list[Row]) -> list[str]:
             if row["solver"] == "auto" and (row["objective"], row["speeds"]) == ("throughput", kind):
                 same = (row["model"], kind, "even-split")
                 ratios += [
-                    other["measured_ns"] / row["measured_ns"]
+                    median(one[0] / two[0] for one, two in zip(other["rounds"], row["rounds"], strict=True))
                     for other in rows
                     if (other["model"], other["speeds"], other["solver"]) == same
                 ]

@@ -102,9 +102,10 @@ def _patience(results: Results, room: Room, module: str, kernel: bool) -> int:
 def _try(room: Room, module: str, number: int, kernel: bool, patience: int) -> Row:
     environment = {**os.environ, "WEFTLINE_MUTANT": f"{module}:{number}", "PYTHONDONTWRITEBYTECODE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "reliability.mutant_plugin", "-p", "no:cacheprovider"]
     if kernel:
         environment["NUMBA_DISABLE_JIT"] = "1"
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "reliability.mutant_plugin", "-p", "no:cacheprovider"]
+        command += ["-W", "ignore::RuntimeWarning"]  # numpy warns of sums that wrap around, which kernels mean to do
     before = _processor_time()
     done = subprocess.run(
         [*command, *dict.fromkeys(room.tests)],

@@ -5,32 +5,18 @@ Needs Chromium on the path. In CI a missing browser is a failure; elsewhere thes
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+from tests.e2e.chromium import chromium
 from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, run_of, sample
 
 from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html_run import run_table
 from weftline.report.html_sensitivity import Help
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-MISSING = "no Chromium on the path: install it (apt-get install chromium), the report is tested in a real browser"
-
-
-def chromium() -> str:
-    """The browser's file, or the end of the tests."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
-    return found
 
 
 @pytest.fixture(scope="module")

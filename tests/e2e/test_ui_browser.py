@@ -15,7 +15,8 @@ from threading import Thread
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
-from tests.ui.serving import PATIENCE, Served, chromium, plan_when, served, until
+from tests.e2e.chromium import chromium
+from tests.ui.serving import PATIENCE, Served, plan_when, served, until
 
 from weftline.zoo import build, save
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
-import pytest
 
 PATIENCE = 120.0
 """Seconds; nothing here takes so long unless something is broken."""
@@ -130,14 +128,3 @@ def plan_when(
         if kind == "plan" and data["id"] == number and is_so(data):
             return dict(data)
     raise AssertionError("the stream has ended")
-
-
-def chromium() -> str:
-    """The browser; where it is missing, CI fails and others skip."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    message = "Chromium is missing; install it: apt-get install chromium"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)

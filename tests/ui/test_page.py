@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from weftline.ui.limits import NotThere
 from weftline.ui.page import ASSETS, SHARED, asset
 
 
@@ -18,7 +19,7 @@ def test_the_page_names_exactly_its_files() -> None:
 @pytest.mark.parametrize("name", ["../app.py", "index.htm", "", "page.css/..", "report.js"])
 def test_nothing_else_is_served(name: str) -> None:
     """Tests that only names in the list are files."""
-    with pytest.raises(KeyError):
+    with pytest.raises(NotThere):
         asset(name)
 
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from weftline.errors import InputError, LimitReached, WeftlineError
 from weftline.ui.files import Desk, file_names
 from weftline.ui.jobs import Job, Jobs
-from weftline.ui.limits import Limits
+from weftline.ui.limits import Limits, NotThere
 from weftline.ui.models import Models, stored_bytes
 from weftline.ui.page import asset
 from weftline.ui.question import plan_task
@@ -94,7 +94,7 @@ def make_app(folder: Path, limits: Limits) -> tuple[Starlette, State]:
         ],
         exception_handlers={
             WeftlineError: _tell_error,
-            KeyError: _tell_missing,
+            NotThere: _tell_missing,
             OSError: _tell_trouble,
             ClientDisconnect: _tell_error,
         },
@@ -187,7 +187,7 @@ class Views:
         name, kind = file_names(key)
         path = job.folder / name
         if not path.is_file():
-            raise KeyError(key)
+            raise NotThere(key)
         if key == "report" and "view" in request.query_params:
             shown = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
             return FileResponse(path, media_type=kind, headers=shown)

@@ -13,7 +13,7 @@ from typing import Any
 
 from weftline.errors import InputError, LimitReached, UsageError
 from weftline.ui.jobs import Job
-from weftline.ui.limits import Limits
+from weftline.ui.limits import Limits, NotThere
 from weftline.ui.process import Process
 from weftline.ui.requests import FileRequest
 from weftline.ui.task import FileTask, Said, Task
@@ -24,14 +24,14 @@ _ENDS = {"report": ("report.html", "text/html; charset=utf-8"), "trace": ("trace
 
 
 def file_names(key: str) -> tuple[str, str]:
-    """The key of a file in an address -> (its name, its kind); `KeyError` for a key that nobody made."""
+    """The key of a file in an address -> (its name, its kind); `NotThere` for a key that nobody made."""
     if key == "plan":
         return "plan.json", "application/json"
     if key in _ENDS:
         return _ENDS[key]
     target = key.removeprefix("export-")
     if target == key or not target.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise KeyError(key)
+        raise NotThere(key)
     return f"{target}.zip", "application/zip"
 
 

@@ -17,7 +17,7 @@ from time import monotonic, time
 from typing import Any
 
 from weftline.errors import UsageError
-from weftline.ui.limits import Limits
+from weftline.ui.limits import Limits, NotThere
 from weftline.ui.process import Process
 from weftline.ui.task import PlanTask, Row, Said
 
@@ -105,7 +105,9 @@ class Jobs:
         return list(self._jobs.values())
 
     def find(self, number: int) -> Job:
-        """The job of that number, or KeyError."""
+        """The job of that number, or `NotThere`."""
+        if number not in self._jobs:
+            raise NotThere(str(number))
         return self._jobs[number]
 
     def check_room(self) -> None:

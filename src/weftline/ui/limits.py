@@ -1,10 +1,14 @@
-"""How much the page may ask of this machine."""
+"""How much the page may ask of this machine, and what it is told where there is nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "NotThere"]
+
+
+class NotThere(LookupError):
+    """A request names something that is not there, or not any more."""
 
 
 @dataclass(frozen=True, kw_only=True)

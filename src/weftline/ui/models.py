@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weftline.errors import InputError, UsageError
-from weftline.ui.limits import Limits
+from weftline.ui.limits import Limits, NotThere
 from weftline.ui.task import ModelFile
 from weftline.units import format_name
 
@@ -36,7 +36,9 @@ class Models:
         self._number = self._coming = 0
 
     def find(self, number: int) -> ModelFile:
-        """The model of that number, or KeyError."""
+        """The model of that number, or `NotThere`."""
+        if number not in self._models:
+            raise NotThere(str(number))
         return self._models[number]
 
     def all(self) -> list[dict[str, object]]:
@@ -66,7 +68,8 @@ class Models:
 
     async def remove(self, number: int) -> None:
         """Forget a model; plans of it stay."""
-        model = self._models.pop(number)
+        model = self.find(number)
+        del self._models[number]
         await asyncio.to_thread(shutil.rmtree, Path(model.path).parent, True)
 
     async def _receive(self, path: Path, chunks: AsyncIterator[bytes]) -> int:

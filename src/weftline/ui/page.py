@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
+from weftline.ui.limits import NotThere
+
 __all__ = ["ASSETS", "asset"]
 
 _KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
@@ -28,9 +30,9 @@ ASSETS = (
 
 @cache
 def asset(name: str) -> tuple[str, str]:
-    """Text and kind; `KeyError` for anything that is not in the lists."""
+    """Text and kind; `NotThere` for anything that is not in the lists."""
     if name not in SHARED and name not in ASSETS:
-        raise KeyError(name)
+        raise NotThere(name)
     room = "report" if name in SHARED else "ui"
     text = files("weftline").joinpath(room, "assets", name).read_text(encoding="utf-8")
     return text, _KINDS[name.rpartition(".")[2]]
