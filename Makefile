@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 TESTS ?= tests
 WORKERS ?= 2
@@ -22,15 +23,21 @@ help:
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml
+# What plans and runs models; the rest (torch, OpenVINO, ray, the tools of tests and docs) is larger and comes with STAMP.
+$(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weftline needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; pipelines(); placements()'
+	touch $(BASE)
+
+$(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
-	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; from weftline.schedule.prepare import prepare as schedules; from weftline.place.learned.policy import prepare as policy; pipelines(); placements(); schedules(); policy()'
+	$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; from weftline.place.learned.policy import prepare as policy; schedules(); policy()'
 	touch $(STAMP)
 
-demo: $(STAMP)
+demo: $(BASE)
 	$(BIN)/weftline demo --output demo
 
 test: $(STAMP)
