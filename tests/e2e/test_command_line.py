@@ -97,6 +97,10 @@ def test_explain_and_diff(work) -> None:
     assert "no op" in run("explain", "latency.json", "--op", "nowhere", cwd=work, code=3).stderr
     assert json.loads(run("diff", "latency.json", "latency.json", "--json", cwd=work).stdout)["identical"]
     assert "different problems" in run("diff", "latency.json", "pipeline.json", cwd=work).stdout
+    lie = json.loads((work / "latency.json").read_text())
+    lie["value_ns"] //= 2
+    (work / "lie.json").write_text(json.dumps(lie))
+    assert "lie.json: the simulated value is not" in run("diff", "latency.json", "lie.json", cwd=work, code=6).stderr
 
 
 def test_stages_auto_and_sweep(work) -> None:

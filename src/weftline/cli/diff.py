@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weftline.cli.output import JsonFlag, print_json, show
+from weftline.errors import VerificationError
+
+if TYPE_CHECKING:
+    from weftline.plan import Plan
 
 __all__ = ["diff"]
 
@@ -17,13 +21,26 @@ def diff(
     second: Annotated[Path, typer.Argument(help="Another plan file.")],
     json: JsonFlag = False,
 ) -> None:
-    """Compare two plans: value, bound, loads, moves."""
+    """Compare two plans: value, bound, loads, moves.
+
+    Both are simulated again first: a file that claims another value is refused.
+    """
     from dataclasses import asdict
 
-    from weftline.plan import diff_plans, load_plan
+    from weftline.plan import diff_plans
 
-    difference = diff_plans(load_plan(first), load_plan(second))
+    difference = diff_plans(_simulated(first), _simulated(second))
     if json:
         print_json({**asdict(difference), "identical": difference.identical})
     else:
         show("the plans are the same" if difference.identical else str(difference))
+
+
+def _simulated(path: Path) -> Plan:
+    """A plan whose value is what the simulator says."""
+    from weftline.plan import load_plan, plan_result
+
+    plan = load_plan(path)
+    if plan_result(plan)[1].value != plan.value_ns:
+        raise VerificationError(f"{path}: the simulated value is not the plan's; weftline verify says what is wrong")
+    return plan
