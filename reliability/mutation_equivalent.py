@@ -6,6 +6,7 @@ __all__ = ["EQUIVALENT"]
 
 EQUIVALENT: dict[str, str] = {
     "weftline.bounds.memory_prices:58 priced_labellings: 4 -> 5": "a share of the time limit",
+    "weftline.bounds.convex_fronts:204 _row: 1 -> 0": "of two buffers one would do: it is written after it was read",
     "weftline.certify.check:735 _join_tensor: Sub -> Add": "another number for a new node, as unused as the first",
 }
 """Beginning of a mutant's name -> why."""
