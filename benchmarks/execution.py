@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -117,21 +117,22 @@ def _model(settings: Row, collect: Collector, name: str, kind: str, speeds: tupl
     def profiled() -> Profile:
         return profile_model(path, cluster, repeats=settings["repeats"], cache=False)
 
-    rounds: list[dict[tuple[str, str], Row]] = []
+    def measured() -> Row:
+        rounds = []
+        for number in range(settings["rounds"]):
+            try:
+                profile = profiled()
+                plans = PLANS if number % 2 == 0 else PLANS[::-1]  # none is always nearest to the profile
+                rounds.append({plan: _run(settings, problem(profile, plan[0]), plan[1], path) for plan in plans})
+            except WeftlineError as error:
+                rounds.append(dict.fromkeys(PLANS, _failed(error)))
+        return {"plans": [_row(plan, [each[plan] for each in rounds]) for plan in PLANS]}
 
-    def measured(asked: tuple[str, str]) -> Row:
-        while len(rounds) < settings["rounds"]:
-            profile = profiled()
-            first = not rounds
-            rounds.append({plan: _run(settings, problem(profile, plan[0]), plan[1], path, first) for plan in PLANS})
-        return _row([each[asked] for each in rounds])
-
-    for objective, solver in PLANS:
-        key = {"part": "runs", "model": name, "speeds": kind, "objective": objective, "solver": solver}
-        _say(key)
-        collect.measure(key, partial(measured, (objective, solver)))
+    key: Row = {"part": "runs", "model": name, "speeds": kind}
+    _say(key)
+    collect.measure(key, measured)
     if kind == "unequal" and name in settings["cuts"]:
-        key = {"part": "cuts", "model": name, "speeds": kind, "objective": "throughput", "solver": "every cut"}
+        key = {"part": "cuts", "model": name, "speeds": kind}
         _say(key)
         collect.measure(key, lambda: _cuts_row(settings, problem(profiled(), "throughput"), path))
 
@@ -140,15 +141,18 @@ def _say(key: Row) -> None:
     print(f"execution: {', '.join(str(word) for word in key.values())}", file=sys.stderr, flush=True)
 
 
-def _run(settings: Row, problem: Problem, solver: str, path: Path, first: bool) -> Row:
-    """Plan and run once; with baselines in the first round of `auto`."""
-    begun = perf_counter()
+def _failed(error: WeftlineError) -> Row:
+    return {"note": str(error).splitlines()[0][:160]}
+
+
+def _run(settings: Row, problem: Problem, solver: str, path: Path) -> Row:
+    """Plan and run once; `auto` with baselines."""
     try:
         plan = make_plan(problem, solver=solver, time_limit=settings["limit"])
-        done = run_local(plan, model=path, requests=settings["requests"], baselines=first and solver == "auto")
+        done = run_local(plan, model=path, requests=settings["requests"], baselines=solver == "auto")
         done.check()
     except WeftlineError as error:
-        return {"note": str(error).splitlines()[0][:160], "seconds": perf_counter() - begun}
+        return _failed(error)
     return {
         "note": "",
         "measured_ns": done.measured_ns,
@@ -162,29 +166,27 @@ def _run(settings: Row, problem: Problem, solver: str, path: Path, first: bool) 
         "compute_ns": [device.compute_ns for device in done.devices],
         "predicted_compute_ns": [device.predicted_compute_ns for device in done.devices],
         "baselines": done.baselines,
-        "seconds": perf_counter() - begun,
     }
 
 
-def _row(rounds: list[Row]) -> Row:
-    """One plan in all rounds: the round with the median error, and the times of all."""
-    failed = next((each for each in rounds if each["note"]), None)
-    if failed is not None:
-        return failed
-    ordered = sorted(rounds, key=lambda each: each["measured_ns"] / each["predicted_ns"])
+def _row(plan: tuple[str, str], rounds: list[Row]) -> Row:
+    """One plan in all rounds: the round with the median error (the lower of two), and the times of all that ran."""
+    head = {"objective": plan[0], "solver": plan[1]}
+    ran = sorted(
+        (each for each in rounds if not each["note"]), key=lambda each: each["measured_ns"] / each["predicted_ns"]
+    )
+    if not ran:
+        return {**head, **rounds[0]}
     return {
-        **ordered[len(ordered) // 2],
-        "baselines": rounds[0]["baselines"],
-        "baselines_beside_ns": rounds[0]["measured_ns"],
-        "predicted_replicas_ns": rounds[0]["predicted_replicas_ns"],
-        "rounds": [[each["measured_ns"], each["predicted_ns"]] for each in rounds],
-        "difference": max(each["difference"] for each in rounds),
-        "seconds": round(sum(each["seconds"] for each in rounds), 1),
+        **head,
+        **ran[(len(ran) - 1) // 2],
+        "rounds": [None if each["note"] else [each["measured_ns"], each["predicted_ns"]] for each in rounds],
+        "difference": max(each["difference"] for each in ran),
     }
 
 
 def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
-    """Run every cut, with both orders of the devices."""
+    """Run every cut, with both orders of the devices; one that fails is not counted."""
     begun = perf_counter()
     plan = make_plan(problem, time_limit=settings["limit"])
     planned: list[int] = []
@@ -192,7 +194,8 @@ def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
     for number, (ops, first) in enumerate(_cuts(problem)):
         if number % AGAIN == 0:
             planned.append(_measured(plan, path))
-        found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
+        with suppress(WeftlineError):
+            found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
     planned.append(_measured(plan, path))
     _, cut = min(found)
     again = [_measured(plan_again, path) for plan_again in (plan, _cut_plan(problem, *cut)) * 3]

@@ -15,8 +15,8 @@ TEXT = (
     "Two worker processes of one machine, one core each (`weftline run`), speeds 1 : 1 (*equal*) and 1 : 0.5 "
     "(*unequal*: the second stretches its computing time). A round: the model is profiled, planned from the profile, "
     "split and run with {requests} requests; *error* is measured over predicted, less 1. Of {rounds} rounds the one "
-    "with the median error stands here, the least and the largest error behind it. *drift* is the error of whole-model "
-    "replicas in the first round, which have no cut: by how much the machine was slower in the run than in its "
+    "with the median error stands here, with the least and the largest error of all. *drift* is the error of "
+    "whole-model replicas beside it, which have no cut: by how much the machine was slower in that run than in its "
     "profile. *one process* has both cores and, with unequal workers, their mean "
     "speed; *replicas* are whole models on both workers. Outputs differ "
     "from the unsplit model by at most {difference:.1e} (relative)."
@@ -30,7 +30,12 @@ CUTS = (
 
 def execution_sections(run: Row) -> list[str]:
     """Two tables and what they say."""
-    rows = [row for row in run["rows"] if row["part"] == "runs"]
+    rows = [
+        {"model": row["model"], "speeds": row["speeds"], **plan}
+        for row in run["rows"]
+        if row["part"] == "runs"
+        for plan in row["plans"]
+    ]
     ran = [row for row in rows if not row["note"]]
     settings = {name: run["settings"][name] for name in ("requests", "rounds")}
     worst = max((row["difference"] for row in ran), default=0.0)
@@ -46,8 +51,9 @@ def _error(row: Row) -> float:
 
 
 def _spread(row: Row) -> str:
-    errors = [measured / predicted - 1 for measured, predicted in row["rounds"]]
-    return f"{min(errors):+.0%} to {max(errors):+.0%}"
+    errors = [pair[0] / pair[1] - 1 for pair in row["rounds"] if pair]
+    failed = len(row["rounds"]) - len(errors)
+    return f"{min(errors):+.0%} to {max(errors):+.0%}" + (f", {failed} failed" if failed else "")
 
 
 def _runs(rows: list[Row]) -> str:
@@ -57,8 +63,7 @@ def _runs(rows: list[Row]) -> str:
         if row["note"]:
             lines.append((*head, row["note"], *["-"] * 5))
             continue
-        beside = row["baselines_beside_ns"]
-        others = {name.split(",")[0].split()[-1]: beside / ns for name, ns in row["baselines"].items()}
+        others = {name.split(",")[0].split()[-1]: row["measured_ns"] / ns for name, ns in row["baselines"].items()}
         lines.append(
             (
                 *head,
@@ -88,18 +93,17 @@ def _reading(rows: list[Row]) -> list[str]:
         if errors:
             far = [f"{row['model']} {_error(row):+.1%}" for row in own if abs(_error(row)) > 0.15]
             outliers = f" Beyond 15 %: {', '.join(far)}." if far else ""
-            words = f"{kind[0]}, {kind[1]} workers: median error {median(errors):.1%}, worst {max(errors):.1%}"
-            said.append(f"{words} ({len(own)} models).{outliers}")
+            words = f"{kind[0]}, {kind[1]} workers: median error {median(errors):.1%}"
+            said.append(f"{words}, worst of {len(own)} models {max(errors):.1%}.{outliers}")
     for kind in ("equal", "unequal"):
         ratios = []
         for row in rows:
             if row["solver"] == "auto" and (row["objective"], row["speeds"]) == ("throughput", kind):
                 same = (row["model"], kind, "even-split")
-                ratios += [
-                    median(one[0] / two[0] for one, two in zip(other["rounds"], row["rounds"], strict=True))
-                    for other in rows
-                    if (other["model"], other["speeds"], other["solver"]) == same
-                ]
+                other = next((r for r in rows if (r["model"], r["speeds"], r["solver"]) == same), None)
+                pairs = zip(other["rounds"], row["rounds"], strict=True) if other else ()
+                both = [one[0] / two[0] for one, two in pairs if one and two]
+                ratios += [median(both)] if both else []
         if ratios:
             words = f"Planned pipelines on {kind} workers are {geometric_mean(ratios):.2f} times as fast as even splits"
             said.append(f"{words} (geometric mean, measured, {len(ratios)} models; least {min(ratios):.2f}).")

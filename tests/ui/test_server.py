@@ -111,8 +111,13 @@ def test_what_is_not_there(server: Served) -> None:
         ("DELETE", "/api/models/999"),
         ("GET", "/assets/..%2fapp.py"),
         ("GET", "/docs"),
+        ("GET", f"/api/plans/{'9' * 100}/files/plan"),
     ):
-        assert server.ask(method, path)[0] == 404, path
+        status, said = server.ask(method, path)
+        assert status == 404, path
+        assert set(said) == {"error"}, path
+    assert server.ask("DELETE", "/")[0] == 405
+    assert server.ask("GET", f"/api/plans/{'9' * 5000}/files/plan")[0] == 414
     assert server.ask("POST", "/api/plans", {"model": 999, "seconds": 1})[0] == 404
     assert server.ask("POST", "/api/plans", b"{}")[0] == 422
 

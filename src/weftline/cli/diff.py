@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weftline.cli.output import JsonFlag, print_json, show
-from weftline.errors import VerificationError
+from weftline.errors import InputError, VerificationError
 
 if TYPE_CHECKING:
     from weftline.plan import Plan
@@ -23,7 +23,7 @@ def diff(
 ) -> None:
     """Compare two plans: value, bound, loads, moves.
 
-    Both are simulated again first: a file that claims another value is refused.
+    Both values are simulated again first: a file that claims another one is refused. (weftline verify checks the rest.)
     """
     from dataclasses import asdict
 
@@ -41,6 +41,10 @@ def _simulated(path: Path) -> Plan:
     from weftline.plan import load_plan, plan_result
 
     plan = load_plan(path)
-    if plan_result(plan)[1].value != plan.value_ns:
+    try:
+        value = plan_result(plan)[1].value
+    except InputError as error:
+        raise error.at(str(path)) from None
+    if value != plan.value_ns:
         raise VerificationError(f"{path}: the simulated value is not the plan's; weftline verify says what is wrong")
     return plan

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -95,6 +96,7 @@ def make_app(folder: Path, limits: Limits) -> tuple[Starlette, State]:
         exception_handlers={
             WeftlineError: _tell_error,
             NotThere: _tell_missing,
+            HTTPException: _tell_status,
             OSError: _tell_trouble,
             ClientDisconnect: _tell_error,
         },
@@ -218,6 +220,11 @@ async def _tell_error(request: Request, error: Exception) -> Response:
 
 async def _tell_trouble(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"this machine refuses: {getattr(error, 'strerror', None) or 'no room'}"}, 503)
+
+
+async def _tell_status(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail.lower()}, error.status_code, headers=error.headers)
 
 
 async def _tell_missing(request: Request, error: Exception) -> Response:

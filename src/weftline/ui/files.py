@@ -20,6 +20,7 @@ from weftline.ui.task import FileTask, Said, Task
 
 __all__ = ["Desk", "file_names"]
 
+LONGEST_KEY = 60
 _ENDS = {"report": ("report.html", "text/html; charset=utf-8"), "trace": ("trace.json", "application/json")}
 
 
@@ -30,7 +31,8 @@ def file_names(key: str) -> tuple[str, str]:
     if key in _ENDS:
         return _ENDS[key]
     target = key.removeprefix("export-")
-    if target == key or not target.replace("-", "").replace("_", "").replace(".", "").isalnum():
+    plain = target.replace("-", "").replace("_", "").replace(".", "")
+    if target == key or len(key) > LONGEST_KEY or not plain.isalnum():
         raise NotThere(key)
     return f"{target}.zip", "application/zip"
 

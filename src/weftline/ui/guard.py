@@ -33,6 +33,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _SAFE = ("GET", "HEAD")
+LONGEST_PATH = 200
 REFUSED = "Refused. Open the address that `weftline ui` has printed, with its token.\n"
 
 
@@ -64,6 +65,8 @@ class Guard:
         headers = Headers(scope=scope)
         given = _token_in_address(scope)
         refusal = self._refuse(scope["method"] in _SAFE, headers, given)
+        if refusal is None and len(scope["path"]) > LONGEST_PATH:
+            refusal = PlainTextResponse("Refused: no address here is so long.\n", 414)
         if refusal is not None:
             await refusal(scope, receive, send_guarded)
             return

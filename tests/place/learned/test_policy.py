@@ -9,10 +9,11 @@ import pytest
 from weftline import place
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
-from weftline.place.learned import policy, policy_polish
+from weftline.place.learned import policy, policy_mend, policy_polish
 from weftline.place.learned.policy_file import write_arrays
 from weftline.place.learned.policy_network import shapes
 from weftline.place.learned.train_policy_instances import fresh_problem
+from weftline.place.look_back import look_back
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search, Solver
 from weftline.testing.conformance import optimum, solve
@@ -50,6 +51,14 @@ def test_never_worse_than_single_devices(decodes: str) -> None:
         policy.offer_policy(search, wild, int(decodes))
         assert search.best is not None
         assert search.best.value <= _value(problem, place.solvers()["single-device"])
+
+
+def test_one_decode_looks_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests how often a single decode is planned again: milliseconds count there."""
+    looks = []
+    monkeypatch.setattr(policy_mend, "look_back", lambda *words, **more: looks.append(1) or look_back(*words, **more))
+    _value(fresh_problem(np.random.default_rng(3), 3, 40), policy.SOLVER, decodes="1")
+    assert len(looks) == 1
 
 
 def test_best_of_many_is_never_worse_than_heuristics() -> None:

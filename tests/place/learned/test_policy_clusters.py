@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from weftline import place
 from weftline.cost import CostTable
+from weftline.errors import InfeasibleError
 from weftline.graph import Graph
 from weftline.place.favourites import mean_times
 from weftline.place.learned.policy_clusters import SHARES, anneal_clusters, clusters
@@ -41,6 +43,22 @@ def test_sets_stay_together_and_have_a_device(kind: str) -> None:
         alone = [able[problem.group == group].all(axis=0).any() for group in np.unique(problem.group)]
         if all(alone):
             assert all(able[found == number].all(axis=0).any() for number in np.unique(found))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_polish_keeps_every_limit(kind: str) -> None:
+    """Tests that steps with clusters never lose a plan or offer a worse one, whatever is tight or missing."""
+    for problem in placement_problems(kind, 6, 91_000):
+        search = Search(problem)
+        try:
+            place.solvers()["policy"].solve(search)
+        except InfeasibleError:
+            continue
+        assert search.best is not None
+        before = search.best.value
+        polish(search, 50)
+        assert search.best.value <= before
+        assert np.all(search.best.peak <= problem.capacity)
 
 
 @pytest.mark.parametrize("seed", range(4))

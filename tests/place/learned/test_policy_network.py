@@ -8,6 +8,7 @@ import pytest
 from weftline.cost import CostTable
 from weftline.graph import assemble
 from weftline.place.decoder import Decoder
+from weftline.place.learned import policy_network
 from weftline.place.learned.policy import Policy
 from weftline.place.learned.policy_features import FEATURES, see
 from weftline.place.learned.policy_network import Lean, Weights, ask, first_weights, shapes
@@ -48,6 +49,22 @@ def test_untrained_network_is_cpeft(devices: int) -> None:
             assert np.array_equal(timeline.placement, plain.placement)
             assert np.array_equal(timeline.start, plain.start)
         assert np.array_equal(policy.argmax(), plain.placement)
+
+
+@pytest.mark.parametrize(("seed", "devices", "ops"), [(0, 5, 211), (7, 3, 403), (40, 2, 777)])
+def test_two_threads_say_the_same(seed: int, devices: int, ops: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests graphs that are worth a second thread, to the last bit."""
+    seen = see(some_problem(seed, devices, ops))
+    assert seen is not None
+    rows = seen.features.shape[0] * devices
+    found = []
+    for least in (1, rows + 1):
+        monkeypatch.setattr(policy_network, "FOR_TWO", least)
+        found.append(ask(some_weights(), seen))
+    two, one = found
+    assert rows % policy_network.PORTION
+    assert np.array_equal(two.logits, one.logits)
+    assert np.array_equal(two.one.bias, one.one.bias)
 
 
 def test_some_weights_are_not_cpeft() -> None:

@@ -2,7 +2,8 @@
 
 In: a problem and plans. Out: a placement and an order from which a search of single ops may begin. Where transfers cost
 more than ops, no single move out of a device pays, so that few steps of single ops end where they began. Clusters come
-from rounds of matching, the dearest transfers (per work of the smaller end) first, until each has a share of the work.
+from a few rounds of matching, the dearest transfers (per work of the smaller end) first. Simplified: memory is not
+looked at; what does not fit is no start.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from weftline.simulate.tables import tables
 __all__ = ["SHARES", "anneal_clusters", "clusters"]
 
 SHARES = 16
-"""No cluster holds more than one of so many parts of the work."""
+"""What is joined holds no more than one of so many parts of the work."""
 ROUNDS = 12
 
 
 def clusters(problem: Problem, shares: int = SHARES) -> Indices:
-    """(n,): the cluster of every op; ops of a cluster have a device in common, and no `together` set is torn."""
+    """(n,): the cluster of every op; what is joined has a device in common, and no `together` set is torn."""
     group = np.unique(problem.group, return_inverse=True)[1]
     count = int(group.max()) + 1
     work: Floats = np.bincount(group, mean_times(problem), minlength=count).astype(np.float64)

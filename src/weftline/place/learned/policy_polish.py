@@ -1,8 +1,8 @@
 """`policy+polish`: what the policy finds, then annealing from there for the time that is left.
 
-In: a Search; with the setting `steps` annealing makes so many steps, the first of them with whole clusters of ops, and
-a few looks back follow (`place.look_back`). Annealing begins at the policy's plan beside its usual starts, and never
-offers anything worse.
+In: a Search. Out: what annealing finds from the policy's plan and its usual starts, never anything worse. With the
+setting `steps` it makes so many steps from the plans of the policy alone, the first of them with whole clusters of ops,
+and a few looks back follow (`place.look_back`).
 """
 
 from __future__ import annotations

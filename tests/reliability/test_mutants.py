@@ -1,0 +1,16 @@
+"""Mutants that are called equivalent: each of them exists."""
+
+from __future__ import annotations
+
+from reliability.mutants import find_mutants
+from reliability.mutation_equivalent import EQUIVALENT
+from reliability.results_file import ROOT
+
+
+def test_every_equivalent_mutant_is_one() -> None:
+    """Tests that no entry has been left behind by an edit of its module."""
+    names = set()
+    for module in {name.split(":")[0] for name in EQUIVALENT}:
+        text = (ROOT / "src" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        names |= {f"{module}:{mutant.line} {mutant.function}: {mutant.what}" for mutant in find_mutants(text)}
+    assert EQUIVALENT.keys() <= names
