@@ -73,12 +73,12 @@ SIZES: dict[str, Row] = {
         "size": "full",
         "requests": 60,
         "rounds": 3,
-        "cuts": ["mobilenet-v3", "bert", "unet"],
+        "cuts": ["unet", "mobilenet-v3", "bert"],
         "limit": 3.0,
         "repeats": 20,
     },
 }
-CUT_REQUESTS = 20
+CUT_REQUESTS, AGAIN_REQUESTS = 12, 40
 AGAIN = 12
 """Cuts between two runs of the plan."""
 
@@ -94,20 +94,21 @@ def measure_execution(settings: Row, collect: Collector) -> None:
     prepare_pipelines()
     prepare_placements()
     with TemporaryDirectory(prefix="weftline-execution-") as folder:
-        for name in settings["models"]:
-            path = Path(folder) / f"{name}.onnx"
-            save(build(name, size=settings["size"], **_parameters(name, settings["size"])), path)
-            for kind, speeds in SPEEDS.items():
-                _model(settings, collect, name, kind, speeds, path)
-            path.unlink()
+        for part, names in (("runs", settings["models"]), ("cuts", settings["cuts"])):
+            for name in names:
+                path = Path(folder) / f"{name}.onnx"
+                save(build(name, size=settings["size"], **_parameters(name, settings["size"])), path)
+                for kind in SPEEDS if part == "runs" else ("unequal",):
+                    _model(settings, collect, part, name, kind, path)
+                path.unlink()
 
 
 def _parameters(name: str, size: str) -> dict[str, int]:
     return MODELS[name] if size == "full" else {}
 
 
-def _model(settings: Row, collect: Collector, name: str, kind: str, speeds: tuple[float, ...], path: Path) -> None:
-    cluster, graph = worker_cluster(speeds), read_model(path)
+def _model(settings: Row, collect: Collector, part: str, name: str, kind: str, path: Path) -> None:
+    cluster, graph = worker_cluster(SPEEDS[kind]), read_model(path)
     assert not isinstance(graph, Problem)
 
     def problem(profile: Profile, objective: str) -> Problem:
@@ -128,13 +129,12 @@ def _model(settings: Row, collect: Collector, name: str, kind: str, speeds: tupl
                 rounds.append(dict.fromkeys(PLANS, _failed(error)))
         return {"plans": [_row(plan, [each[plan] for each in rounds]) for plan in PLANS]}
 
-    key: Row = {"part": "runs", "model": name, "speeds": kind}
+    def cut() -> Row:
+        return _cuts_row(settings, problem(profiled(), "throughput"), path)
+
+    key: Row = {"part": part, "model": name, "speeds": kind}
     _say(key)
-    collect.measure(key, measured)
-    if kind == "unequal" and name in settings["cuts"]:
-        key = {"part": "cuts", "model": name, "speeds": kind}
-        _say(key)
-        collect.measure(key, lambda: _cuts_row(settings, problem(profiled(), "throughput"), path))
+    collect.measure(key, measured if part == "runs" else cut)
 
 
 def _say(key: Row) -> None:
@@ -198,7 +198,7 @@ def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
             found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
     planned.append(_measured(plan, path))
     _, cut = min(found)
-    again = [_measured(plan_again, path) for plan_again in (plan, _cut_plan(problem, *cut)) * 3]
+    again = [_measured(plan_again, path, AGAIN_REQUESTS) for plan_again in (plan, _cut_plan(problem, *cut)) * 3]
     return {
         "note": "",
         "count": len(found),
@@ -212,8 +212,8 @@ def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
     }
 
 
-def _measured(plan: Plan, path: Path) -> int:
-    done = run_local(plan, model=path, requests=CUT_REQUESTS, baselines=False)
+def _measured(plan: Plan, path: Path, requests: int = CUT_REQUESTS) -> int:
+    done = run_local(plan, model=path, requests=requests, baselines=False)
     done.check()
     return done.measured_ns
 
