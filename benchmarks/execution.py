@@ -39,7 +39,7 @@ MODELS: dict[str, dict[str, int]] = {
     "resnet50": {"image": 128},
     "mobilenet-v3": {},
     "inception-v3": {"image": 160},
-    "unet": {"image": 64},
+    "unet": {"image": 48},
     "bert": {"layers": 4, "sequence": 64},
     "gpt2": {"layers": 4, "sequence": 32, "vocabulary": 8000},
     "swin": {},

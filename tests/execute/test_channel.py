@@ -10,6 +10,8 @@ import pytest
 
 from weftline.errors import WeftlineError
 from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone, fit, make_memory, measure_channel
+from weftline.execute.hop_meter import measure_hop
+from weftline.execute.ort_devices import CPU, OrtDevice
 
 
 def _lines() -> tuple[Line, Line]:
@@ -107,3 +109,9 @@ def test_a_core_that_does_not_exist() -> None:
     """Tests that a failure over there is told here."""
     with pytest.raises(WeftlineError, match="cannot be measured"):
         measure_channel((1,), cores=((99_999,), (0,)), rounds=1)
+
+
+def test_a_step_between_two_workers_is_measured() -> None:
+    """Tests that a step takes at least a microsecond and, even where both share a core, no more than a blink."""
+    device = OrtDevice("ort:CPUExecutionProvider", CPU, {}, (min(os.sched_getaffinity(0)),), 1, False)
+    assert 1_000 < measure_hop(device, device) < 50_000_000

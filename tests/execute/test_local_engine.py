@@ -22,6 +22,7 @@ from weftline.execute import ort_session
 from weftline.execute.difference import difference
 from weftline.execute.local_engine import Engine
 from weftline.execute.local_folder import PREFIX, sweep
+from weftline.execute.ort_devices import CPU, OrtDevice
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,10 +91,11 @@ def test_replicas_run_side_by_side(model: Path) -> None:
         assert np.array_equal(one.kept[request]["y"], two.kept[request]["y"])
 
 
+@pytest.mark.parametrize("provider", [CPU, "CUDAExecutionProvider"])
 @pytest.mark.parametrize(("speed", "took"), [(1.0, 1_000_000), (0.5, 2_000_000), (0.25, 4_000_000), (0.001, 10**9)])
-def test_stretch(speed: float, took: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pace(speed: float, took: int, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests by a clock of our own that a run of 1 ms takes 1 / speed of it, slept for the most part."""
-    now, slept = [5_000_000], [0.0]
+    now, slept, stolen = [5_000_000], [0.0], [0]
 
     def clock() -> int:
         now[0] += 100
@@ -104,9 +106,18 @@ def test_stretch(speed: float, took: int, monkeypatch: pytest.MonkeyPatch) -> No
         now[0] += round(seconds * 1e9)
 
     monkeypatch.setattr(ort_session.time, "perf_counter_ns", clock)
+    monkeypatch.setattr(ort_session.time, "thread_time_ns", lambda: now[0] - stolen[0])
     monkeypatch.setattr(ort_session.time, "sleep", sleep)
-    assert ort_session.stretch(now[0] - 1_000_000, speed) == pytest.approx(took, rel=0.002)
+    pace = ort_session.Pace(OrtDevice("ort:x", provider, {}, (0,), 1, True), speed)
+    pace.begin()
+    now[0] += 1_000_000
+    assert pace.end() == pytest.approx(took, rel=0.002)
     assert slept[0] * 1e9 == pytest.approx(max(took - 1_000_000 - ort_session.SPIN_NS, 0), abs=2000 + took // 1000)
+    pace.begin()
+    now[0] += 1_000_000
+    stolen[0] += 400_000  # by somebody else on the same core: it takes its time, but is not stretched
+    stretched = 400_000 + 0.6 * took if provider == CPU else took
+    assert pace.end() == pytest.approx(stretched if speed < 1 else 1_000_000, rel=0.002)
 
 
 def test_a_slow_device_computes_longer(tmp_path: Path) -> None:

@@ -285,6 +285,8 @@ def test_links_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     for found in (memory, gloo):
         assert [(link.source, link.target) for link in found] == [("a", "b"), ("b", "a")]
     assert gloo[0].latency_ns + 2**16 / gloo[0].bandwidth * 1e9 > 1000
+    monkeypatch.setattr(profile_links, "measure_hop", lambda *_: 7_000_000)
+    assert {link.latency_ns for link in measure_links(TWO, devices)} == {7_000_000}
 
 
 def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from weftline.errors import InputError
 from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone
 from weftline.execute.local_job import Answer, Go, Job, WireJob
 from weftline.execute.local_layout import ELEMENTS
-from weftline.execute.ort_session import bind_cores, open_segment, stretch
+from weftline.execute.ort_session import Pace, bind_cores, open_segment
 
 __all__ = ["Runner", "main"]
 
@@ -49,7 +48,7 @@ class Runner:
 
     def __init__(self, job: Job) -> None:
         bind_cores(job.runtime.cores)
-        self._job = job
+        self._job, self._pace = job, Pace(job.runtime, job.speed)
         self._blocks = {process: Block(descriptor) for process, descriptor in job.blocks.items()}
         self._start = {process: block.address for process, block in self._blocks.items()}
         self._lines = {process: Line(*ends) for process, ends in job.lines.items()}
@@ -79,9 +78,9 @@ class Runner:
                     self._lines[reader].wait(wire.number, FREE)
         if self._request < 1 or any(wire.slots > 1 for wire in (*step.inputs, *step.outputs)):
             self._bind(step)
-        begin = time.perf_counter_ns()
+        self._pace.begin()
         step.session.run_with_iobinding(step.binding)
-        taken = stretch(begin, self._job.speed)
+        taken = self._pace.end()
         told = set()
         for wire in step.outputs:
             for reader in wire.readers:

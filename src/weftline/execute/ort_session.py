@@ -19,7 +19,7 @@ from weftline.execute.manifest import Manifest
 from weftline.execute.ort_devices import CPU, OrtDevice
 from weftline.execute.segment_session import open_session
 
-__all__ = ["SegmentRun", "bind_cores", "open_segment", "open_segments", "stretch"]
+__all__ = ["Pace", "SegmentRun", "bind_cores", "open_segment", "open_segments"]
 
 SPIN_NS = 200_000
 """The end of a stretch is waited for awake: sleeping ends a little late."""
@@ -31,18 +31,33 @@ def bind_cores(cores: Sequence[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def stretch(begin: int, speed: float) -> int:
-    """Wait until what began then has taken 1 / speed of its time; ns since it began."""
-    taken = time.perf_counter_ns() - begin
-    if speed == 1:
-        return taken
-    end = begin + round(taken / speed)
-    left = end - time.perf_counter_ns()
-    if left > SPIN_NS:
-        time.sleep((left - SPIN_NS) / 1e9)
-    while time.perf_counter_ns() < end:
-        pass
-    return time.perf_counter_ns() - begin
+class Pace:
+    """A device of a certain speed: what it computes takes 1 / speed of its time.
+
+    Where one thread does all of it, only its own time is stretched, and not what others took of its core meanwhile.
+    """
+
+    def __init__(self, device: OrtDevice, speed: float) -> None:
+        self._speed, self._alone = speed, device.provider == CPU and device.threads == 1
+        self._begun = self._worked = 0
+
+    def begin(self) -> None:
+        """Now it computes."""
+        self._begun, self._worked = time.perf_counter_ns(), time.thread_time_ns()
+
+    def end(self) -> int:
+        """It is done: wait for as long as its speed says -> ns since it began."""
+        taken = time.perf_counter_ns() - self._begun
+        if self._speed == 1:
+            return taken
+        worked = min(time.thread_time_ns() - self._worked, taken) if self._alone else taken
+        end = self._begun + taken + round(worked * (1 / self._speed - 1))
+        left = end - time.perf_counter_ns()
+        if left > SPIN_NS:
+            time.sleep((left - SPIN_NS) / 1e9)
+        while time.perf_counter_ns() < end:
+            pass
+        return time.perf_counter_ns() - self._begun
 
 
 def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) -> Any:
@@ -66,24 +81,24 @@ def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) 
 class SegmentRun:
     """A segment that is run with arrays of its own."""
 
-    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str], speed: float) -> None:
-        self._session, self.inputs, self.outputs, self._speed = session, tuple(inputs), list(outputs), speed
+    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str], pace: Pace) -> None:
+        self._session, self.inputs, self.outputs, self._pace = session, tuple(inputs), list(outputs), pace
 
     def run(self, feeds: Mapping[str, NDArray[Any]]) -> tuple[list[NDArray[Any]], int]:
         """Outputs, and how long it took: 1 / speed times what it took here."""
-        begin = time.perf_counter_ns()
+        self._pace.begin()
         try:
             found = self._session.run(self.outputs, {name: feeds[name] for name in self.inputs})
         except Exception as error:  # onnxruntime has a type for each of its codes
             raise WeftlineError(f"ONNX Runtime failed: {str(error)[:500]}") from error
-        return found, stretch(begin, self._speed)
+        return found, self._pace.end()
 
 
 def open_segments(folder: Path, manifest: Manifest, device: str, how: OrtDevice, speed: float) -> dict[int, SegmentRun]:
     """Number -> segment, for those of one device, in their order."""
     return {
         segment.number: SegmentRun(
-            open_segment(folder, manifest, segment.number, how), segment.inputs, segment.outputs, speed
+            open_segment(folder, manifest, segment.number, how), segment.inputs, segment.outputs, Pace(how, speed)
         )
         for segment in manifest.segments
         if segment.device == device

@@ -47,6 +47,8 @@ LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 """Of one measurement."""
 ROUNDS = 5
 """Devices alone and together take turns: a machine changes its speed over seconds."""
+LINKS = 2
+"""How links are measured; another way of measuring is another number, so that the cache forgets the old one."""
 LADDER = ("ALL", "EXTENDED", "NONE")
 """Levels whose kernels are looked for in the graph, the best first."""
 
@@ -96,6 +98,7 @@ def profile_model(
     settings = {
         "backend": backend,
         "channel": channel,
+        "links": LINKS,
         "repeats": repeats,
         "seed": seed,
         "inputs": sorted(inputs.items()),

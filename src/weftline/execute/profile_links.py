@@ -1,7 +1,8 @@
 """Links between devices of this machine, measured over the channel that runs plans: memory, or gloo.
 
 In: a cluster, the cores of its devices, the channel. Out: latency and bandwidth of every ordered pair that the cluster
-links (of all pairs, where it has no links). Simplified: both directions of a pair are alike, and so are pairs whose
+links (of all pairs, where it has no links). Over memory, latency is that of a step between two workers (`hop_meter`),
+which is more than the way of the first byte. Simplified: both directions of a pair are alike, and so are pairs whose
 runtimes are; pairs with another provider than the CPU keep the cluster's numbers.
 """
 
@@ -13,8 +14,9 @@ from typing import Literal
 
 from weftline.cluster import Cluster
 from weftline.cost.profile_file import LinkProfile
-from weftline.execute.channel import ChannelTimes, measure_channel
+from weftline.execute.channel import measure_channel
 from weftline.execute.gloo_meter import measure_gloo
+from weftline.execute.hop_meter import measure_hop
 from weftline.execute.ort_devices import CPU, OrtDevice
 
 __all__ = ["Channel", "measure_links"]
@@ -28,9 +30,8 @@ def measure_links(
     cluster: Cluster, devices: Mapping[str, OrtDevice], channel: Channel = "memory"
 ) -> tuple[LinkProfile, ...]:
     """Every linked pair of devices that run on cores."""
-    measure = measure_gloo if channel == "gloo" else measure_channel
     pairs = [(link.source, link.target) for link in cluster.links] or list(permutations(devices, 2))
-    known: dict[Key, ChannelTimes] = {}
+    known: dict[Key, tuple[int, int]] = {}
     found = []
     for source, target in pairs:
         a, b = devices[source], devices[target]
@@ -38,9 +39,18 @@ def measure_links(
             continue
         key: Key = tuple(sorted((_place(a), _place(b))))
         if key not in known:
-            known[key] = measure(cores=(a.cores, b.cores))
-        found.append(LinkProfile(source, target, known[key].latency, max(known[key].bandwidth, 1)))
+            known[key] = _measured(a, b, channel)
+        found.append(LinkProfile(source, target, *known[key]))
     return tuple(found)
+
+
+def _measured(a: OrtDevice, b: OrtDevice, channel: Channel) -> tuple[int, int]:
+    """Latency and bandwidth."""
+    if channel == "gloo":
+        times = measure_gloo(cores=(a.cores, b.cores))
+        return times.latency, max(times.bandwidth, 1)
+    times = measure_channel(cores=(a.cores, b.cores))
+    return max(times.latency, measure_hop(a, b)), max(times.bandwidth, 1)
 
 
 def _place(device: OrtDevice) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from weftline.errors import InputError, WeftlineError
 from weftline.execute.ort_devices import CPU
-from weftline.execute.ort_session import bind_cores, stretch
+from weftline.execute.ort_session import Pace, bind_cores
 from weftline.execute.profile_job import LEVELS, Answer, Measure, Prepare, Request, Rest, Setup
 from weftline.execute.profile_kernels import RunNode
 from weftline.execute.worker_lines import open_lines
@@ -42,6 +42,7 @@ class Bench:
         import onnxruntime
 
         self._ort, self._setup = onnxruntime, setup
+        self.pace = Pace(setup.device, setup.speed)
         there = onnxruntime.get_available_providers()
         if setup.device.provider not in there:
             raise InputError(f"ONNX Runtime has no {setup.device.provider} here", hint=f"it has {', '.join(there)}")
@@ -82,11 +83,12 @@ class Bench:
             if len(taken) >= 3 and (spent > ask.most_seconds or (len(taken) >= ask.runs and spent > ask.least_seconds)):
                 break
             start, before = time.perf_counter_ns(), time.thread_time_ns()
+            self.pace.begin()
             self.run()
             taken.append(time.perf_counter_ns() - start)
             worked += time.thread_time_ns() - before
             if ask.keep:
-                stretch(start, self._setup.speed)
+                self.pace.end()
         if not self._nodes:
             return Answer(ns=tuple(taken), stolen=self._stolen(sum(taken), worked))
         times = self._kernel_times(WARM_UP, len(taken))
@@ -216,9 +218,9 @@ def main() -> int:
                 continue
             say(bench.measure(ask))
             while ask.keep and lines.empty():
-                start = time.perf_counter_ns()
+                bench.pace.begin()
                 bench.run()
-                stretch(start, setup.speed)
+                bench.pace.end()
     except WeftlineError as error:
         say(Answer(str(error), "input"))
     except Exception as error:  # ONNX Runtime has many of its own
