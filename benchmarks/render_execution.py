@@ -14,10 +14,10 @@ __all__ = ["execution_sections"]
 TEXT = (
     "Two worker processes of one machine, one core each (`weftline run`), speeds 1 : 1 (*equal*) and 1 : 0.5 "
     "(*unequal*: the second stretches its computing time). A round: the model is profiled, planned from the profile, "
-    "split and run with {requests} requests; *error* is measured over predicted, less 1. Of {rounds} rounds the one "
-    "with the median error stands here, with the least and the largest error of all. *drift* is the error of "
-    "whole-model replicas beside it, which have no cut: by how much the machine was slower in that run than in its "
-    "profile. *one process* has both cores and, with unequal workers, their mean "
+    "split and run for {seconds:g} s ({requests} requests at least); *error* is measured over predicted, less 1. Of "
+    "{rounds} rounds the one with the median error stands here, with the least and the largest error of all. Columns "
+    "after it are of the first round: *drift* is the error of whole-model replicas, which have no cut: by how much the "
+    "machine was slower in the run than in its profile; *one process* has both cores and, with unequal workers, their mean "
     "speed; *replicas* are whole models on both workers. Outputs differ "
     "from the unsplit model by at most {difference:.1e} (relative)."
 )
@@ -37,7 +37,7 @@ def execution_sections(run: Row) -> list[str]:
         for plan in row["plans"]
     ]
     ran = [row for row in rows if not row["note"]]
-    settings = {name: run["settings"][name] for name in ("requests", "rounds")}
+    settings = {name: run["settings"][name] for name in ("requests", "rounds", "seconds")}
     worst = max((row["difference"] for row in ran), default=0.0)
     found = [TEXT.format(**settings, difference=worst), _runs(rows), *_reading(ran)]
     cuts = [row for row in run["rows"] if row["part"] == "cuts"]
@@ -63,7 +63,7 @@ def _runs(rows: list[Row]) -> str:
         if row["note"]:
             lines.append((*head, row["note"], *["-"] * 5))
             continue
-        others = {name.split(",")[0].split()[-1]: row["measured_ns"] / ns for name, ns in row["baselines"].items()}
+        others = {name.split(",")[0].split()[-1]: row["first_ns"] / ns for name, ns in row["baselines"].items()}
         lines.append(
             (
                 *head,

@@ -22,7 +22,7 @@ from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.execute.local_folder import run_folder
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.plan_segments import parts_of_plan
-from weftline.execute.profile import LEAST_SECONDS, MOST_SECONDS
+from weftline.execute.profile import LEAST_SECONDS, MOST_SECONDS, settling
 from weftline.execute.profile_job import Measure, Prepare
 from weftline.execute.profile_processes import Workers
 from weftline.execute.split import split_model
@@ -98,6 +98,8 @@ def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int
         with Workers(model, {}, {id: every[id] for id in used}) as workers:
             for segment in manifest.segments:
                 workers.prepare(segment.device, Prepare("ALL", kernels=False, model=str(folder / segment.file)))
+            settle = settling(ask.runs)
+            workers.measure_together(used, Measure(1, settle, settle))
             answers = workers.measure_together(used, ask)
     speed = {device.id: device.speed for device in problem.devices}
     return {id: round(median(answer.ns) / speed[id]) for id, answer in answers.items()}

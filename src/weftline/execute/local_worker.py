@@ -26,6 +26,8 @@ from weftline.execute.ort_session import Pace, bind_cores, open_segment
 
 __all__ = ["Runner", "main"]
 
+MOST_BINDINGS = 64
+"""Of one segment, kept."""
 KEEP = 100_000
 """Times of so many requests are kept for a median."""
 
@@ -34,7 +36,8 @@ class _Step(NamedTuple):
     """A segment and what is to do around it."""
 
     session: Any
-    binding: Any
+    bindings: dict[tuple[int, ...], Any]
+    """By the slots that it reads and writes: to bind takes as long as a small op."""
     inputs: tuple[WireJob, ...]
     outputs: tuple[WireJob, ...]
     await_filled: tuple[WireJob, ...]
@@ -76,10 +79,10 @@ class Runner:
             if self._request >= wire.slots:
                 for reader in wire.readers:
                     self._lines[reader].wait(wire.number, FREE)
-        if self._request < 1 or any(wire.slots > 1 for wire in (*step.inputs, *step.outputs)):
-            self._bind(step)
+        slots = tuple([self._request % wire.slots for wire in (*step.inputs, *step.outputs)])
+        binding = step.bindings.get(slots) or self._bind(step, slots)
         self._pace.begin()
-        step.session.run_with_iobinding(step.binding)
+        step.session.run_with_iobinding(binding)
         taken = self._pace.end()
         told = set()
         for wire in step.outputs:
@@ -93,11 +96,15 @@ class Runner:
             self._lines[process].flush()
         return taken
 
-    def _bind(self, step: _Step) -> None:
-        for wires, bind in ((step.inputs, step.binding.bind_input), (step.outputs, step.binding.bind_output)):
-            for wire in wires:
-                at = self._start[wire.maker] + wire.offset + self._request % wire.slots * wire.stride
-                bind(wire.name, "cpu", 0, ELEMENTS[wire.dtype], list(wire.shape), at)
+    def _bind(self, step: _Step, slots: tuple[int, ...]) -> Any:
+        if len(step.bindings) >= MOST_BINDINGS:
+            step.bindings.clear()
+        binding = step.bindings[slots] = step.session.io_binding()
+        binds = [binding.bind_input] * len(step.inputs) + [binding.bind_output] * len(step.outputs)
+        for wire, slot, bind in zip((*step.inputs, *step.outputs), slots, binds, strict=True):
+            at = self._start[wire.maker] + wire.offset + slot * wire.stride
+            bind(wire.name, "cpu", 0, ELEMENTS[wire.dtype], list(wire.shape), at)
+        return binding
 
     def _step(self, number: int) -> _Step:
         job, segment = self._job, self._job.manifest.segments[number]
@@ -108,7 +115,7 @@ class Runner:
         session = open_segment(Path(job.folder), job.manifest, number, job.runtime)
         return _Step(
             session,
-            session.io_binding(),
+            {},
             inputs,
             tuple(wires[name] for name in segment.outputs),
             tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o < number)),

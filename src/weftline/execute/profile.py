@@ -40,13 +40,14 @@ from weftline.graph import Graph
 from weftline.graph.ir import INPUT
 from weftline.importers import Imported, ImportOptions, read_file
 
-__all__ = ["REPEATS", "profile_model"]
+__all__ = ["LEAST_SECONDS", "MOST_SECONDS", "REPEATS", "profile_model", "settling"]
 
 REPEATS = 30
 LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 """Of one measurement."""
-ROUNDS = 5
-"""Devices alone and together take turns: a machine changes its speed over seconds."""
+SETTLE_SECONDS, PER_REPEAT = 2.5, 0.1
+"""Of work before whole runs are timed, and at most so much for each repeat: a rested processor is a tenth faster for
+the first seconds, and plans run for longer."""
 LINKS = 2
 """How links are measured; another way of measuring is another number, so that the cache forgets the old one."""
 LADDER = ("ALL", "EXTENDED", "NONE")
@@ -237,10 +238,9 @@ def _climb(graph: Graph, workers: Workers, id: str) -> _Found:
 def _times(
     workers: Workers, devices: Mapping[str, OrtDevice], found: Mapping[str, _Found], repeats: int, say: Tell
 ) -> tuple[dict[str, _Times], dict[str, _Times]]:
-    """Device -> times alone, and while all work; kernels once, whole runs in rounds."""
+    """Device -> times alone, and while all work."""
     twin = {id: next(other for other in devices if other == id or _same(devices[id], devices[other])) for id in devices}
     groups = [[id] for id in devices if twin[id] == id] + ([list(devices)] if len(devices) > 1 else [])
-    rounds = min(ROUNDS, repeats // 3)
     kernels = []
     for group in groups:
         say(f"{group[0]}: kernels alone" if len(group) == 1 else "kernels, all devices at once")
@@ -249,31 +249,34 @@ def _times(
         kernels.append(workers.measure_together(group, Measure(repeats, LEAST_SECONDS, MOST_SECONDS)))
     for id in devices:
         workers.prepare(id, Prepare("ALL", kernels=False))
-    ask = Measure(-(-repeats // rounds), LEAST_SECONDS, MOST_SECONDS / rounds)
-    whole: list[dict[str, list[Answer]]] = [{id: [] for id in group} for group in groups]
-    for number in range(rounds):
-        say(f"whole runs, round {number + 1} of {rounds}")
-        for group, answers in zip(groups, whole, strict=True):
-            for id, answer in workers.measure_together(group, ask).items():
-                answers[id].append(answer)
+    settle = settling(repeats)
+    whole = []
+    for group in groups:
+        say(f"{group[0]}: whole runs alone" if len(group) == 1 else "whole runs, all devices at once")
+        workers.measure_together(group, Measure(1, settle, settle))
+        whole.append(workers.measure_together(group, Measure(repeats, settle, MOST_SECONDS)))
     times = [{id: _scaled(a[id], k[id]) for id in group} for group, a, k in zip(groups, whole, kernels, strict=True)]
     alone = {id: measured for row in times if len(row) == 1 for id, measured in row.items()}
     return {id: alone[twin[id]] for id in devices}, times[-1] if len(devices) > 1 else alone
 
 
-def _scaled(whole: Sequence[Answer], kernels: Answer) -> _Times:
+def settling(repeats: int) -> float:
+    """Seconds of work before so many runs are timed."""
+    return min(SETTLE_SECONDS, PER_REPEAT * repeats)
+
+
+def _scaled(whole: Answer, kernels: Answer) -> _Times:
     """Kernels add up to the median whole run, to the nanosecond."""
-    runs = [ns for answer in whole for ns in answer.ns]
-    total = round(median(runs))
+    total = round(median(whole.ns))
     node = np.array(kernels.kernel_ns, np.float64)
     exact = np.cumsum(node * (total / node.sum()))
     edges = np.rint(exact).astype(np.int64)
     edges[-1] = total
-    low, middle, high = np.quantile(np.array(runs, np.float64), (0.25, 0.5, 0.75))
+    low, middle, high = np.quantile(np.array(whole.ns, np.float64), (0.25, 0.5, 0.75))
     return _Times(
         total,
         round(float((high - low) / middle), 4),
-        round(median(answer.stolen for answer in whole), 4),
+        round(whole.stolen, 4),
         np.diff(edges, prepend=0).tolist(),
         kernels.kernel_spread,
     )
