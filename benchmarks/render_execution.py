@@ -17,8 +17,8 @@ TEXT = (
     "split and run for {seconds:g} s ({requests} requests at least); *error* is measured over predicted, less 1. Of "
     "{rounds} rounds the one with the median error stands here, with the least and the largest error of all. Columns "
     "after it are of the first round: *drift* is the error of whole-model replicas, which have no cut: by how much the "
-    "machine was slower in the run than in its profile; *one process* has both cores and, with unequal workers, their mean "
-    "speed; *replicas* are whole models on both workers. Outputs differ "
+    "machine was slower in the run than in its profile; *one process* has both cores and, with unequal workers, "
+    "their mean speed; *replicas* are whole models on both workers. Outputs differ "
     "from the unsplit model by at most {difference:.1e} (relative)."
 )
 CUTS = (
