@@ -70,7 +70,7 @@ def test_a_better_move() -> None:
     """Tests that a plan that is no local optimum says so."""
     found = _kinds(problem_of([[5, 9], [5, 9], [5, 9]]), "single-device")
     assert found["search", ""].says == (
-        "no limit keeps 3 of the 3 dearest ops of the chain from a better place: op0 on d1 would give 10 ns"
+        "3 of the 3 dearest ops of the chain have a better place that no limit forbids: op0 on d1 would give 10 ns"
     )
 
 

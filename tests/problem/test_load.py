@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -113,6 +114,14 @@ def test_without_something_unknown(model: Path) -> None:
     """Tests that the message lists what can be dropped."""
     with pytest.raises(UsageError, match="cpus, memory, together"):
         load_problem(model, cluster=CLUSTER, without=("gpus",))
+
+
+def test_without_a_cpu_to_drop(model: Path) -> None:
+    """Tests that what would drop nothing is an error that names the kinds: a kind may be written in another way."""
+    devices = tuple(msgspec.structs.replace(device, kind=device.kind.upper()) for device in CLUSTER.devices)
+    other = msgspec.structs.replace(CLUSTER, devices=devices)
+    with pytest.raises(UsageError, match=r"no CPU to drop: the kinds of devices are .*CPU"):
+        load_problem(model, cluster=other, without=("cpus",))
 
 
 def test_without_the_last_device(fiddle: Path, tmp_path: Path) -> None:

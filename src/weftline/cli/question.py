@@ -108,6 +108,6 @@ def read_stages(stages: str | None, sweep: str | None) -> tuple[int | None, str]
         return None, sweep or stages or ""
     if not (stages.isascii() and stages.isdigit() and 1 <= len(stages) <= 9 and int(stages) >= 1):
         raise UsageError(
-            f"--stages {stages[:40]!r} is neither a number of stages nor auto; for several: --sweep-stages"
+            f"--stages {stages[:40]!r} is neither a whole number from 1 nor auto; for several: --sweep-stages"
         )
     return int(stages), ""

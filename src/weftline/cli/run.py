@@ -66,7 +66,9 @@ def run(
     ] = True,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="local: plan again while it runs, if a device is slower than planned."),
+        typer.Option(
+            "--watch", help="local: plan again while it runs, if a device is slower than the others, against the plan."
+        ),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="With --watch: write the last plan here.")

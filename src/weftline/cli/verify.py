@@ -32,5 +32,6 @@ def verify(plan: Annotated[Path, typer.Argument(help="A plan or schedule file.")
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
-    show(f"{plan}: holds. {verdict.objective} {value}, proved bound {bound}.")
+    what = "period" if verdict.objective == "throughput" else verdict.objective
+    show(f"{plan}: holds. {what} {value}, proved bound {bound}.")
     show(f"re-computed: {', '.join(verdict.checks)}")

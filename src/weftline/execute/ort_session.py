@@ -66,7 +66,7 @@ def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) 
 
     there = onnxruntime.get_available_providers()
     if how.provider not in there:
-        hint = f"it has {', '.join(there)}"
+        hint = f"it has {', '.join(there)}; to try the plan on cores: --runtime DEVICE=ort:{CPU}"
         raise InputError(f"{how.provider} is not part of the installed onnxruntime", hint=hint)
     options = _options(how.threads)
     if how.provider != CPU:  # an op that the provider cannot run is an error, not one for the CPU

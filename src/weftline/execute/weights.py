@@ -49,7 +49,9 @@ def open_weights(folder: Path, location: str) -> Iterator[int]:
         _require_plain(os.fstat(opened[-1]), where)
         yield opened[-1]
     except OSError as error:
-        hint = "weights must lie in the model's folder, in real folders and files"
+        hint = (
+            "weights must lie in the model's folder, in real folders and files; a zoo model made --no-weights has none"
+        )
         raise InputError(f"cannot be read: {error.strerror or error}", where=where, hint=hint) from error
     finally:
         for descriptor in reversed(opened):

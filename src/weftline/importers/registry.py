@@ -95,7 +95,8 @@ def _detect(path: Path, head: bytes) -> Importer:
 def _head(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise InputError("no such file" if not path.exists() else "not a file", where=str(path))
+            hint = "" if path.suffix or path.exists() else "for a model of the zoo: weftline zoo build NAME -o FILE"
+            raise InputError("not a file" if path.exists() else "no such file", where=str(path), hint=hint)
         size = path.stat().st_size
         if size == 0:
             raise InputError("the file is empty", where=str(path))

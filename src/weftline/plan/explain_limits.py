@@ -190,4 +190,4 @@ def _told(
         return f"sets that stay together (or kernels) keep {held} from a better place: {gain}"
     if kind == "stages":
         return f"the number of stages ({problem.rules.stages}) keeps {held} from a better place: {gain}"
-    return f"no limit keeps {held} from a better place: {gain}"
+    return f"{held} have a better place that no limit forbids: {gain}"

@@ -55,7 +55,7 @@ def explain_op(plan: Plan, name: str) -> OpStory:
         near = [op for op in problem.graph.index if name.lower() in op.lower()][:5]
         raise InputError(
             f"there is no op {name!r} in this plan",
-            hint=f"did you mean {format_names(near)}?" if near else "see plan.json",
+            hint=f"did you mean {format_names(near)}?" if near else "weftline explain PLAN --placement lists them",
         )
     i = problem.graph.index[name]
     op = problem.graph.ops[i]

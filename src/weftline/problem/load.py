@@ -177,6 +177,9 @@ def _without(problem: Problem, without: Collection[str]) -> Problem:
     if "memory" in without:
         problem = replace(problem, devices=tuple(_unlimited(device) for device in problem.devices))
     if "cpus" in without:
+        kinds = sorted({device.kind for device in problem.devices})
+        if "cpu" not in kinds:
+            raise UsageError(f"there is no CPU to drop: the kinds of devices are {', '.join(kinds)[:200]}")
         problem = _keep_devices(problem, [i for i, device in enumerate(problem.devices) if device.kind != "cpu"])
     return problem
 
