@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from weftline import errors
@@ -20,7 +24,7 @@ EXIT_CODES = {
 
 def test_every_error_is_in_the_tree() -> None:
     """Tests that all public errors derive from one root and have the documented exit codes."""
-    found = {name: getattr(errors, name) for name in errors.__all__}
+    found = {name: getattr(errors, name) for name in errors.__all__ if name != "keep_interrupts"}
     assert all(issubclass(error, WeftlineError) for error in found.values())
     assert {name: error.exit_code for name, error in found.items() if name != "WeftlineError"} == EXIT_CODES
 
@@ -66,3 +70,33 @@ def test_infeasible_error_lists_conflicts() -> None:
 def test_missing_extra_says_how_to_install() -> None:
     """Tests that the message is a command that helps."""
     assert "pip install 'weftline[torch]'" in str(MissingExtra("torch", "torch"))
+
+
+def test_no_interrupt_is_lost() -> None:
+    """Tests that Ctrl-C inside a destructor, which Python prints and forgets, ends the program all the same."""
+    code = (
+        "import signal, time\n"
+        "from weftline.errors import keep_interrupts\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "keep_interrupts()\n"
+        "class Gone:\n"
+        "    def __del__(self):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "gone = Gone()\n"
+        "try:\n"
+        "    del gone\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.stderr) == ("heard\n", "")
+
+
+def test_other_exceptions_of_destructors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that everything else goes where it went before."""
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    errors.keep_interrupts()
+    sys.unraisablehook(SimpleNamespace(exc_type=ValueError))  # type: ignore[arg-type]
+    assert len(told) == 1

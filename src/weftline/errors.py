@@ -8,9 +8,17 @@ WeftlineError                  exit code
 ├── VerificationError              6   a plan does not hold what it says
 ├── ExecutionMismatch              7   a real run differs from the plan
 └── MissingExtra                   2   an optional dependency is not installed
+
+And `keep_interrupts`: Ctrl-C, which Python may lose.
 """
 
 from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
 
 __all__ = [
     "ExecutionMismatch",
@@ -21,7 +29,11 @@ __all__ = [
     "UsageError",
     "VerificationError",
     "WeftlineError",
+    "keep_interrupts",
 ]
+
+AGAIN = 0.05
+"""Seconds until a lost Ctrl-C comes again."""
 
 
 class WeftlineError(Exception):
@@ -97,3 +109,22 @@ class MissingExtra(WeftlineError):
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def keep_interrupts() -> None:
+    """From now on no Ctrl-C is lost.
+
+    Where one arrives inside a destructor or the callback of a weak reference (imports have some), Python prints it and
+    goes on. Here it is not printed, and comes again a moment later.
+    """
+    before = sys.unraisablehook
+
+    def again(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = again

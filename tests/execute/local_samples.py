@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from weftline.cluster import Device
+from weftline.errors import keep_interrupts
 from weftline.execute.local_engine import Engine, Seat
 from weftline.execute.local_folder import run_folder
 from weftline.execute.local_layout import Layout, lay_out
@@ -111,6 +112,7 @@ def feeds(count: int = 3, width: int = WIDTH) -> list[Feed]:
 def forever(path: str) -> None:
     """Print the numbers of the workers, then run until someone ends it: for tests that do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has it ignored
+    keep_interrupts()
     with engine(Path(path), stages(2)) as running:
         sys.stdout.write(" ".join(map(str, running.pids)) + "\n")
         sys.stdout.flush()

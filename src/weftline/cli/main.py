@@ -29,7 +29,7 @@ from weftline.cli import (
     verify,
     zoo,
 )
-from weftline.errors import InfeasibleError, WeftlineError
+from weftline.errors import InfeasibleError, WeftlineError, keep_interrupts
 
 __all__ = ["app", "main"]
 
@@ -82,6 +82,7 @@ def main() -> None:
     for name in ("stdout", "stderr"):  # a closed stream takes everything and says nothing
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    keep_interrupts()
     try:
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()

@@ -98,6 +98,7 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     from weftline.cluster.toml_form import parse_cluster
     from weftline.importers import ImportOptions
     from weftline.plan import make_plan
+    from weftline.plan.certificate import uninterrupted
     from weftline.plan.files import save_plan
     from weftline.problem import load_problem
     from weftline.ui.answers import plan_answer
@@ -124,8 +125,9 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
         argv=task.argv,
         on_event=teller.hear,
     )
-    save_plan(plan, task.output)
-    return plan_answer(plan)
+    with uninterrupted():  # what comes now is too late to stop anything, and must not lose it
+        save_plan(plan, task.output)
+        return plan_answer(plan)
 
 
 def _model(model: ModelFile) -> Path:

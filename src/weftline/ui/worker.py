@@ -72,6 +72,9 @@ def _work(task: bytes, parent: int) -> NoReturn:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    from weftline.errors import keep_interrupts
+
+    keep_interrupts()
     from weftline.ui.work import do_task
 
     do_task(task, answers)
