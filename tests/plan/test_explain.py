@@ -164,5 +164,5 @@ def test_an_op_that_does_not_exist() -> None:
     """Tests that names like it are offered."""
     with pytest.raises(InputError, match=r"there is no op 'B'.*did you mean 'b1', 'b2', 'b3'\?"):
         explain_op(_plan(latency_plan()), "B")
-    with pytest.raises(InputError, match=r"see plan\.json"):
+    with pytest.raises(InputError, match=r"explain PLAN --placement lists them"):
         explain_op(_plan(latency_plan()), "nothing like it")
