@@ -1,7 +1,7 @@
 """Plans run for real on two workers of this machine: predicted against measured, planned against even and every cut.
 
 A round is what a user does: profile the model, plan from the profile, run the plans. A shared machine changes its speed
-by a third over minutes, so there are several rounds, each compared with its own profile, and the median counts. In the
+over minutes, so there are several rounds, each compared with its own profile, and the median counts. In the
 part `cuts` the model is cut at every place between two kernels in topological order, and every cut is run; runs of the
 plan stand between them. Outputs of every run are compared with those of the unsplit model.
 """

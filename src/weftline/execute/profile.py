@@ -46,7 +46,7 @@ REPEATS = 30
 LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 """Of one measurement."""
 SETTLE_SECONDS, PER_REPEAT = 2.5, 0.1
-"""Of work before whole runs are timed, and at most so much for each repeat: a rested processor is a tenth faster for
+"""Of work before whole runs are timed, and at most so much for each repeat: a rested processor is faster for
 the first seconds, and plans run for longer."""
 LINKS = 2
 """How links are measured; another way of measuring is another number, so that the cache forgets the old one."""
