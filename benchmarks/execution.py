@@ -1,7 +1,7 @@
 """Plans run for real on two workers of this machine: predicted against measured, planned against even and every cut.
 
 A round is what a user does: profile the model, plan from the profile, run the plans. A shared machine changes its speed
-over minutes, so there are several rounds, each compared with its own profile, and the median counts. In the
+over minutes, so there are several rounds, each compared with its own profile, and the mean counts. In the
 part `cuts` the model is cut at every place between two kernels in topological order, and every cut is run; runs of the
 plan stand between them. Outputs of every run are compared with those of the unsplit model.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
@@ -84,6 +84,8 @@ SIZES: dict[str, Row] = {
 CUT_REQUESTS, AGAIN_REQUESTS = 12, 40
 AGAIN = 12
 """Cuts between two runs of the plan."""
+TURNS = 9
+"""Runs of the plan, and of the best cut, at the end."""
 
 
 def execution_settings(size: str, time_limit: float | None) -> Row:
@@ -176,16 +178,16 @@ def _run(settings: Row, problem: Problem, solver: str, path: Path, first: bool) 
 
 
 def _row(plan: tuple[str, str], rounds: list[Row]) -> Row:
-    """One plan in all rounds: the round with the median error (the lower of two), and the times of all that ran."""
+    """One plan in all rounds: the means of measured and predicted times, and the times of all that ran."""
     head = {"objective": plan[0], "solver": plan[1]}
-    ran = sorted(
-        (each for each in rounds if not each["note"]), key=lambda each: each["measured_ns"] / each["predicted_ns"]
-    )
+    ran = [each for each in rounds if not each["note"]]
     if not ran:
         return {**head, **rounds[0]}
     return {
         **head,
-        **ran[(len(ran) - 1) // 2],
+        **ran[0],
+        **{name: round(mean(each[name] for each in ran)) for name in ("measured_ns", "predicted_ns")},
+        "failures": [each["note"] for each in rounds if each["note"]],
         "baselines": rounds[0].get("baselines", {}),
         "first_ns": rounds[0].get("measured_ns"),
         "predicted_replicas_ns": rounds[0].get("predicted_replicas_ns"),
@@ -207,7 +209,7 @@ def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
             found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
     planned.append(_measured(plan, path))
     _, cut = min(found)
-    again = [_measured(plan_again, path, AGAIN_REQUESTS) for plan_again in (plan, _cut_plan(problem, *cut)) * 3]
+    again = [_measured(plan_again, path, AGAIN_REQUESTS) for plan_again in (plan, _cut_plan(problem, *cut)) * TURNS]
     return {
         "note": "",
         "count": len(found),

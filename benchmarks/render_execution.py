@@ -14,8 +14,8 @@ __all__ = ["execution_sections"]
 TEXT = (
     "Two worker processes of one machine, one core each (`weftline run`), speeds 1 : 1 (*equal*) and 1 : 0.5 "
     "(*unequal*: the second stretches its computing time). A round: the model is profiled, planned from the profile, "
-    "split and run for {seconds:g} s ({requests} requests at least); *error* is measured over predicted, less 1. Of "
-    "{rounds} rounds the one with the median error stands here, with the least and the largest error of all. Columns "
+    "split and run for {seconds:g} s ({requests} requests at least); *error* is measured over predicted, less 1. The "
+    "means of {rounds} rounds stand here, with the least and the largest error of them. Columns "
     "after it are of the first round: *drift* is the error of whole-model replicas, which have no cut: by how much the "
     "machine was slower in the run than in its profile; *one process* has both cores and, with unequal workers, "
     "their mean speed; *replicas* are whole models on both workers. Outputs differ "
@@ -23,8 +23,8 @@ TEXT = (
 )
 CUTS = (
     "Unequal workers: every cut between two kernels in topological order was run, both ways round. Then the plan and "
-    "the best of them three times in turns; *ratio* is the plan's period over that of the best cut, by these runs. The "
-    "cut that was best of many is lucky by some noise, which the runs in turns take away."
+    "the best of them several times in turns; *ratio* is the plan's period over that of the best cut, by these runs. "
+    "The cut that was best of many is lucky by some noise, which the runs in turns take away."
 )
 
 

@@ -108,7 +108,7 @@ def _try(room: Room, module: str, number: int, kernel: bool, patience: int) -> R
         command += ["-W", "ignore::RuntimeWarning"]  # numpy warns of sums that wrap around, which kernels mean to do
     before = _processor_time()
     done = subprocess.run(
-        [*command, *dict.fromkeys(room.tests)],
+        [*command, *_tests(room, module)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -123,6 +123,12 @@ def _try(room: Room, module: str, number: int, kernel: bool, patience: int) -> R
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     outcome = "survived" if done.returncode == 0 else "killed"
     return {"outcome": outcome, "by": failed[0][:160] if failed else "", "seconds": seconds}
+
+
+def _tests(room: Room, module: str) -> list[str]:
+    """Those of the module first: most mutants end there."""
+    own = f"tests/{room.name}/test_{module.rpartition('.')[2]}.py"
+    return list(dict.fromkeys([own, *room.tests] if (ROOT / own).is_file() else room.tests))
 
 
 def _processor_time() -> float:

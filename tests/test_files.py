@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError
-from weftline.files import read_limited, write_atomically
+from weftline.files import other_kind, read_limited, write_atomically
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
@@ -128,3 +128,33 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     for path in (tmp_path / "none", Path("a\0b")):
         with pytest.raises(InputError, match="cannot be read"):
             read_limited(path, 10)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b'{"format":"weftline-plan","version":1', "a weftline plan"),
+        (b'{"format":"weftline-schedule","version":1', "a weftline schedule"),
+        (b'\n{"version": 1, "format" : "weftline-costs"}', "a file of costs"),
+        (b'{"format":"weftline-graph"', "a model as weftline JSON"),
+        (b'# two boards\n[[ device ]]\nid = "a"\n', "a cluster file"),
+        (b'\xef\xbb\xbf[[device]]\nnote = \'{"format": "weftline-plan"}\'\n', "a cluster file"),
+        (b'<?xml version="1.0"?><net name="x"><layers>', "an OpenVINO model"),
+        (b"\x08\x08\x12\x07pytorch", "an ONNX model"),
+    ],
+)
+def test_the_kind_of_a_file(data: bytes, kind: str) -> None:
+    """Tests that a file of another kind is named, and one of the wanted kind never said to be another."""
+    for wanted in ("a weftline plan", "a cluster file", "a file of costs"):
+        assert other_kind(data, wanted) == ("" if kind == wanted else f"this is {kind}, not {wanted}")
+    models = ("an ONNX model", "an OpenVINO model", "a model as weftline JSON")
+    assert other_kind(data, "a model") == ("" if kind in models else f"this is {kind}, not a model")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"hello", b"<?xml?><project/>", b"GIF\0\n[device]\n", b"\n" * 2**20 + b"x", b" " * 2**20, b'{"a": "<net "}'],
+)
+def test_nothing_is_said_about_other_files(data: bytes) -> None:
+    """Tests that what is like nothing we know is not called by a name; long runs of blanks take no time."""
+    assert other_kind(data, "a weftline plan") == ""

@@ -114,7 +114,7 @@ def test_registries() -> None:
         assert all(name == solver.name and solver.description for name, solver in solvers.items())
         assert any(solver.baseline for solver in solvers.values())
         assert find_solver(solvers, "auto") is solvers["auto"]
-        with pytest.raises(UsageError, match="unknown solver 'gurobi'; there are: auto, single-device"):
+        with pytest.raises(UsageError, match=r"unknown solver 'gurobi' \(there are: auto, single-device"):
             find_solver(solvers, "gurobi")
 
 

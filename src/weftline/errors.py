@@ -9,7 +9,7 @@ WeftlineError                  exit code
 ├── ExecutionMismatch              7   a real run differs from the plan
 └── MissingExtra                   2   an optional dependency is not installed
 
-And `keep_interrupts`: Ctrl-C, which Python may lose.
+And `near`, for the words of a message; and `keep_interrupts`: Ctrl-C, which Python may lose.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "VerificationError",
     "WeftlineError",
     "keep_interrupts",
+    "near",
 ]
 
 AGAIN = 0.05
@@ -109,6 +111,14 @@ class MissingExtra(WeftlineError):
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word: a guess at the known one that was meant, or nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word[:100], list(known), n=1)
+    return f", did you mean {found[0]!r}?" if found else ""
 
 
 def keep_interrupts() -> None:

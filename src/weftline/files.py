@@ -1,9 +1,13 @@
-"""Files that are read up to a limit, or written whole or not at all: temporary file beside it, fsync, rename."""
+"""Files that are read up to a limit, or written whole or not at all: temporary file beside it, fsync, rename.
+
+And `other_kind`: what a file is that was given for something else.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable
@@ -13,13 +17,44 @@ from secrets import token_hex
 
 from weftline.errors import InputError
 
-__all__ = ["read_limited", "write_atomically"]
+__all__ = ["other_kind", "read_limited", "write_atomically"]
 
 _LOCKS = sys.platform != "win32"
 if sys.platform != "win32":
     import fcntl
 _SLOTS = 64
 """Names for temporary files of one file: so many can write it at once, and no more are ever left by killed ones."""
+
+_FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|costs|graph)"')
+_FORMATS = {
+    b"plan": "a weftline plan",
+    b"schedule": "a weftline schedule",
+    b"costs": "a file of costs",
+    b"graph": "a model as weftline JSON",
+}
+_CLUSTER = re.compile(rb"^[ \t]*\[\[?[ \t]*(device|link)[ \t]*\]", re.MULTILINE)
+_ONNX = re.compile(rb"\x08[\x03-\x20][\x12-\x3a]")
+_MODELS = ("a model as weftline JSON", "an OpenVINO model", "an ONNX model")
+_FIRST, _HEAD = 400, 2**16
+"""Bytes in which the format of a JSON file stands, and in which the tables of a cluster file begin."""
+
+
+def other_kind(head: bytes, wanted: str) -> str:
+    """What to say about a file that begins so and is not `wanted`; empty if it looks like that, or like nothing."""
+    found = _kind(head[:_HEAD].removeprefix(b"\xef\xbb\xbf").lstrip())
+    same = not found or found == wanted or (wanted == "a model" and found in _MODELS)
+    return "" if same else f"this is {found}, not {wanted}"
+
+
+def _kind(head: bytes) -> str:
+    if head.startswith(b"{"):
+        found = _FORMAT.search(head[:_FIRST])
+        return _FORMATS[found[1]] if found else ""
+    if head.startswith(b"<"):
+        return "an OpenVINO model" if b"<net " in head[:_FIRST] and b"<layers" in head else ""
+    if _ONNX.match(head):
+        return "an ONNX model"
+    return "a cluster file" if b"\0" not in head and _CLUSTER.search(head) else ""
 
 
 def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:

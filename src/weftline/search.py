@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from threading import Timer
 from time import monotonic
@@ -18,7 +17,7 @@ from time import monotonic
 import numpy as np
 
 from weftline.bounds import Bound
-from weftline.errors import InfeasibleError, UsageError
+from weftline.errors import InfeasibleError, UsageError, near
 from weftline.graph.arrays import Indices, Ints
 from weftline.plugins import load_plugins
 from weftline.problem import Problem
@@ -85,7 +84,7 @@ class Budget:
 
 @dataclass
 class Search(Budget):
-    """One search: what was asked, what was found. Only `offer` and `offer_bound` change it."""
+    """One search: what was asked, what was found. Only `offer`, `adopt` and `offer_bound` change it."""
 
     problem: Problem
     best: Timeline | Loads | None = None
@@ -110,12 +109,13 @@ class Search(Budget):
 
     def run(self, solver: Solver) -> None:
         """Let a solver work on this search, and note what it reaches by itself."""
-        self._own = None
+        outer, self._own = self._own, None
         try:
             solver.solve(self)
         finally:
             if not self.stopped_by:
                 self.reached[solver.name] = self._own
+            self._own = min((value for value in (outer, self._own) if value is not None), default=None)
 
     def offer(self, placement: Indices, *, order: Indices | None = None, actions: Ints | None = None) -> int | None:
         """Cost a candidate -> its value, or None if it breaks a limit (then `refused` says which)."""
@@ -133,6 +133,12 @@ class Search(Budget):
             self.best = result
             self.tell()
         return result.value
+
+    def adopt(self, found: Timeline | Loads) -> None:
+        """What another search of the same problem found, within the limits."""
+        if self.best is None or found.value < self.best.value:
+            self.best = found
+            self.tell()
 
     def offer_bound(self, bound: Bound) -> None:
         """A lower bound that a solver found or claims."""
@@ -229,7 +235,5 @@ def best_of(search: Search, solvers: dict[str, Solver], names: tuple[str, ...]) 
 def find_solver(solvers: dict[str, Solver], name: str) -> Solver:
     """The solver of that name, or an error that lists what exists."""
     if name not in solvers:
-        near = get_close_matches(name[:100], solvers, 1)
-        hint = f". Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"unknown solver {name!r:.100}; there are: {', '.join(solvers)}{hint}")
+        raise UsageError(f"unknown solver {name!r:.100}{near(name, solvers)} (there are: {', '.join(solvers)})")
     return solvers[name]

@@ -59,6 +59,14 @@ def test_unreadable_files_are_refused(tmp_path: Path, name: str) -> None:
     assert refused.value.exit_code == 3
 
 
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    """Tests that strict reading changes nothing, numbers with a point included."""
+    path = tmp_path / "plan.json"
+    path.write_bytes(TEXT)
+    assert isinstance(read_plan(str(path))["gap"], float)
+    assert read_plan(str(path)) == latency_plan()
+
+
 def test_unreadable_files_have_their_own_messages(tmp_path: Path) -> None:
     """Tests that the sentences tell the kinds of unreadable files apart, but for words inside quotes."""
     messages = set()

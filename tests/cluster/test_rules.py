@@ -90,7 +90,7 @@ def test_warnings() -> None:
     guess = replace(RATE, source="guess")
     devices = (
         Device("a", "gpu", 100, rate=guess, memory_source="guess"),
-        Device("b", "cpu", 100, rate=replace(RATE, source="")),
+        Device("b", "CPU", 100, rate=replace(RATE, source="")),
         Device("c", "cpu", None),
         Device("h", "cpu", None, rate=RATE, host=True),
     )
@@ -104,6 +104,7 @@ def test_warnings() -> None:
         "a -> b: the link has no source and counts as a guess",
         "a -> c: the link is a guess",
         "b and c, b and h, c and h: no link in either direction, so no tensor can pass",
+        "CPU and cpu: kinds that differ only in capitals count as different",
     )
 
 

@@ -108,7 +108,7 @@ def test_stages_auto_and_sweep(work) -> None:
     words = ("plan", "unet.onnx", "-c", "two-gpus", "--objective", "throughput", "--solver", "greedy")
     done = run(*words, "--stages", "auto", "-o", "best.json", cwd=work)
     assert done.stderr == ""
-    for word in ("Numbers of stages", "Speed-up against 1 stage", "best here", "device"):
+    for word in ("Numbers of stages", "Speed-up against 1 stage", "best here", "How good is it", "device"):
         assert word in done.stdout
     run("verify", "best.json", cwd=work)
     answer = json.loads(run(*words, "--sweep-stages", "1..3", "--json", cwd=work).stdout)
@@ -283,6 +283,51 @@ def test_bad_files_are_refused_with_their_name(kind: str, work) -> None:
     assert "bad.bin" in done.stderr
     assert done.stdout == ""
     assert not (work / "bad-plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("explain", "unet.onnx"), "unet.onnx: this is an ONNX model, not a weftline plan"),
+        (("diff", "latency.json", "laptop.toml"), "laptop.toml: this is a cluster file, not a weftline plan"),
+        (("cluster", "check", "latency.json"), "latency.json: this is a weftline plan, not a cluster file"),
+        (("plan", "laptop.toml", "-c", "laptop"), "laptop.toml: this is a cluster file, not a model"),
+        (("plan", "unet.onnx", "-c", "unet.onnx"), "unet.onnx: this is an ONNX model, not a cluster file"),
+        (("plan", "unet.onnx", "-c", "laptop", "--costs", "latency.json"), "this is a weftline plan, not a file of"),
+        (("report", "latency.json", "--run", "latency.json"), "this is a weftline plan, not what `weftline run"),
+        (("plan", "unet.onnx", "-c", "laptp"), "neither a file nor a preset, did you mean 'laptop'?"),
+        (("verify", "unet.onnx"), "not a weftline plan, which is UTF-8 text"),
+    ],
+)
+def test_a_file_of_the_wrong_kind_is_named(words: tuple[str, ...], says: str, work) -> None:
+    """Tests that the message says what the file is, or which name was meant."""
+    (work / "laptop.toml").write_text(run("cluster", "show", "laptop", cwd=work).stdout)
+    assert says in run(*words, cwd=work, code=3).stderr
+
+
+def test_a_model_of_the_zoo_by_name(tmp_path) -> None:
+    """Tests that zoo:NAME:SIZE is planned like the file that `zoo build` writes, and that its name is looked up."""
+    run("plan", "zoo:unet:small", "-c", "laptop", "--work", "50", "-o", "named.json", cwd=tmp_path)
+    run("zoo", "build", "unet", "--size", "small", "--no-weights", "-o", "unet.onnx", cwd=tmp_path)
+    run("plan", "unet.onnx", "-c", "laptop", "--work", "50", "-o", "file.json", cwd=tmp_path)
+    named, file = (json.loads((tmp_path / name).read_text()) for name in ("named.json", "file.json"))
+    assert named["provenance"].pop("argv") != file["provenance"].pop("argv")
+    assert named == file
+    assert "did you mean 'unet'?" in run("plan", "zoo:unett", "-c", "laptop", cwd=tmp_path, code=2).stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.json", "named.json", "unet.onnx"]
+
+
+def test_verify_says_what_was_not_checked(tmp_path) -> None:
+    """Tests that a bound above the proved one is called a claim, and one that is proved is not."""
+    run("zoo", "build", "layered", "--ops", "12", "-o", "graph.json", cwd=tmp_path)
+    run("plan", "graph.json", "-c", "two-gpus", "--work", "5000", "-o", "plan.json", cwd=tmp_path)
+    verdict = json.loads(run("verify", "plan.json", "--json", cwd=tmp_path).stdout)
+    text = run("verify", "plan.json", cwd=tmp_path).stdout
+    assert verdict["bound_ns"] > verdict["proved_bound_ns"]
+    assert "is a claim, which was not checked" in text
+    run("zoo", "build", "layered", "--ops", "1", "-o", "one.json", cwd=tmp_path)
+    run("plan", "one.json", "-c", "two-gpus", "--work", "5", "-o", "one-plan.json", cwd=tmp_path)
+    assert "claim" not in run("verify", "one-plan.json", cwd=tmp_path).stdout
 
 
 def test_names_cannot_drive_the_terminal(tmp_path) -> None:

@@ -111,7 +111,7 @@ def test_interrupting_a_measured_plan(planned: Path) -> None:
         ((*PLAN, "--reward", "measured", *HERE[:4]), 3, "device 'igpu' cannot be run by OpenVINO"),
         ((*PLAN, "--reward", "measured", *HERE, "--gap", "1%"), 2, "a gap and a work limit"),
         ((*PLAN, "--reward", "measured", *HERE, "--objective", "throughput"), 2, "are for the objective latency"),
-        (("plan", "plan.json", "--cluster", "laptop", "--reward", "measured", *HERE), 3, "this is a plan"),
+        (("plan", "plan.json", "--cluster", "laptop", "--reward", "measured", *HERE), 3, "this is a weftline plan"),
     ],
 )
 def test_mistakes_are_said_in_one_line(planned: Path, words: tuple[str, ...], code: int, says: str) -> None:

@@ -102,7 +102,7 @@ BAD = {
     "bad UTF-8": (BYTES.replace(b'"gpu"', b'"\xff"', 1), "utf-8"),
     "half a character": (BYTES.replace(b'"gpu"', b'"\\udc00"', 1), "malformed"),
     "not an object": (b"[]", "Expected `object`"),
-    "other format": (_with(format="weftline-graph"), "$.format"),
+    "other format": (_with(format="weftline-stages"), "$.format"),
     "other version": (_with(version=2), "$.version"),
     "unknown field": (_with(colour=1), "colour"),
     "field missing": (json.dumps({k: v for k, v in latency_plan().items() if k != "gap"}).encode(), "gap"),

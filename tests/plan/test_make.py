@@ -225,9 +225,58 @@ def test_a_start_is_offered_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make_plan(problem, solver="greedy", start=torn).value_ns == good.value_ns
 
 
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_auto_is_never_worse_than_its_baselines(objective: str) -> None:
+    """Tests that a search that was too short to look for itself takes what its baselines find; other solvers do not."""
+    better = 0
+    for seed in range(40):
+        problem = random_problem(seed, objective=objective)
+        try:
+            plan = make_plan(problem, work_limit=1)
+        except InfeasibleError:
+            continue
+        found = {name: value for name, value in plan.baselines.items() if value is not None and name != "replicas"}
+        if not found:
+            continue
+        assert plan.value_ns <= min(found.values())
+        assert plan.stopped_by == "optimal" or plan.value_ns > plan.bound_ns
+        worst = max(found, key=found.__getitem__)
+        better += make_plan(problem, solver=worst, work_limit=1).value_ns > min(found.values())
+    assert better > 3
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_start_without_time_is_kept(objective: str) -> None:
+    """Tests that a given placement comes back where there is no time for another, though baselines are better."""
+    worse = 0
+    for seed in range(40):
+        problem = random_problem(seed, objective=objective, limits=False)
+        start = make_plan(problem, solver="even-split", work_limit=1)
+        placement = np.array([problem.device_index[device] for device in start.placement.values()], np.int32)
+        plan = make_plan(problem, start=placement, time_limit=0.0)
+        assert plan.placement == start.placement
+        worse += any(value is not None and value < plan.value_ns for value in plan.baselines.values())
+    assert worse > 3
+
+
+def test_an_interrupt_inside_compiled_code(monkeypatch) -> None:
+    """Tests that what numba makes of Ctrl-C keeps the best plan; another such error is a defect and stays one."""
+
+    def stopped(search: Search) -> None:
+        solvers_for("latency")["greedy"].solve(search)
+        raise SystemError("returned a result with an exception set") from cause
+
+    monkeypatch.setitem(solvers_for("latency"), "stopped", Solver("stopped", "is interrupted", stopped))
+    cause: BaseException | None = KeyboardInterrupt()
+    assert make_plan(_problem(), solver="stopped", work_limit=100).stopped_by == "interrupted"
+    cause = None
+    with pytest.raises(SystemError):
+        make_plan(_problem(), solver="stopped", work_limit=100)
+
+
 def test_an_unknown_solver() -> None:
     """Tests that the message lists the solvers there are."""
-    with pytest.raises(UsageError, match=r"unknown solver 'magic'; there are: .*auto"):
+    with pytest.raises(UsageError, match=r"unknown solver 'magic' \(there are: .*auto"):
         make_plan(_problem(), solver="magic")
 
 

@@ -54,6 +54,16 @@ def test_the_best_measured_is_the_plan(tmp_path) -> None:
     wl.verify(tmp_path / "plan.json")
 
 
+def test_a_measured_plan_is_not_exchanged() -> None:
+    """Tests that a baseline which the simulator likes better does not take the place of what was measured best."""
+    problem = _problem()
+    machine = Machine(problem, [6.0, 1.0])
+    plan = make_plan(problem, solver="auto", backend=machine.backend(8))
+    assert plan.measured
+    assert machine.ratio(_placement(plan)) == min(machine.ratio(call) for call in machine.calls)
+    assert plan.measured.ratio == pytest.approx(machine.ratio(_placement(plan)), abs=1e-6)
+
+
 def test_other_plans_have_no_such_field() -> None:
     """Tests that the files of plans without measurements did not change."""
     plan = make_plan(_problem(), solver="greedy", work_limit=10)

@@ -93,7 +93,8 @@ def test_replicas_win_over_a_pipeline() -> None:
     assert plan.baselines["replicas"] == 10
     assert plan.summary().splitlines()[0] == "pair: 2 ops on 2 devices, period 20 ns"
     assert plan.summary().splitlines()[-1] == (
-        "A baseline is better than this plan: replicas (a whole model on every device, no pipeline)."
+        "A baseline is better than this plan: replicas "
+        "(whole models on as many devices as there may be stages, no pipeline)."
     )
 
 

@@ -18,12 +18,14 @@ def test_every_unit_is_drawn_when_there_is_room() -> None:
     """Tests the picture of a schedule that fits the width, letter by letter."""
     lines = [line.plain for line in gantt(SCHEDULE, 80)]
     assert lines[:2] == ["0 01...0002111.222", "1 .000011112222..."]
-    assert "micro-batches" in lines[-1]
+    assert lines[-1] == "   forward   backward  by colour; 0-9a-z micro-batch; . idle; width 16"
 
 
 def test_a_long_schedule_is_drawn_coarser() -> None:
     """Tests that no line is wider than asked."""
-    assert max(len(line.plain) for line in gantt(SCHEDULE, 14)[:-1]) <= 14
+    *lines, legend = gantt(SCHEDULE, 12)
+    assert max(len(line.plain) for line in lines) <= 12
+    assert "width 16" in legend.plain
 
 
 def test_words_name_value_bound_and_period() -> None:

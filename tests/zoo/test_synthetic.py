@@ -157,7 +157,7 @@ def test_cost_graph_round_trip(tmp_path: Path, name: str, ops: int) -> None:
 @pytest.mark.parametrize(
     ("name", "ops", "seed", "message"),
     [
-        ("star", 10, 0, "no synthetic family 'star'; there are chain"),
+        ("star", 10, 0, "no synthetic family 'star' \\(there are: chain"),
         ("chain", 0, 0, "1 to 200000 ops, not 0"),
         ("chain", 200_001, 0, "1 to 200000 ops"),
         ("chain", 10, -1, "seed is not negative"),

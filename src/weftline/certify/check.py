@@ -87,6 +87,8 @@ class Verdict(NamedTuple):
     objective: str
     value_ns: int
     proved_bound_ns: int
+    bound_ns: int
+    """The plan's own; where it lies above the proved one it is a claim, which was not checked."""
     checks: tuple[str, ...]
 
 
@@ -112,7 +114,7 @@ def read_plan(path: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise Unreadable("json", f"not valid JSON, or cut off: {error}") from error
     except UnicodeDecodeError as error:
-        raise Unreadable("encoding", f"not a weftline plan, which is UTF-8 text: {error}") from error
+        raise Unreadable("encoding", f"not a weftline plan, which is UTF-8 text (byte {error.start} is not)") from error
     except (RecursionError, MemoryError) as error:
         raise Unreadable("nesting", "nested too deeply, or too large") from error
     except ValueError as error:
@@ -282,7 +284,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
         value, held = max(load), _stage_intervals(problem, placement)
     _check_devices(problem, plan["devices"], load, _peaks(problem, placement, held))
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
-    return Verdict(objective, value, _check_bounds(problem, plan, value), CHECKS)
+    return Verdict(objective, value, _check_bounds(problem, plan, value), plan["bound_ns"], CHECKS)
 
 
 def _check_form(plan: dict[str, Any]) -> None:

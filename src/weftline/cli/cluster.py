@@ -38,7 +38,9 @@ def presets(json: JsonFlag = False) -> None:
 
 
 @app.command("show")
-def show_preset(name: Annotated[str, typer.Argument(help="Name of a preset.")], json: JsonFlag = False) -> None:
+def show_preset(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a preset.")], json: JsonFlag = False
+) -> None:
     """Print the TOML file of a preset, comments included."""
     from weftline.cluster import Cluster, preset_text
 
@@ -49,7 +51,10 @@ def show_preset(name: Annotated[str, typer.Argument(help="Name of a preset.")], 
 
 
 @app.command("check")
-def check(file: Annotated[str, typer.Argument(help="A cluster file, or a preset.")], json: JsonFlag = False) -> None:
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE|PRESET", help="A cluster file, or a preset.")],
+    json: JsonFlag = False,
+) -> None:
     """Check a cluster file: exit code 3 and the exact place if something is wrong."""
     from weftline.cluster import warnings
 
@@ -65,9 +70,11 @@ def check(file: Annotated[str, typer.Argument(help="A cluster file, or a preset.
 
 @app.command("detect")
 def detect(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the TOML file here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the TOML file here.")
+    ] = None,
     devices: Annotated[
-        int | None, typer.Option(min=1, help="Split the cores into so many devices.  [default: one each]")
+        int | None, typer.Option(metavar="N", min=1, help="Split the cores into so many devices.  [default: one each]")
     ] = None,
     quick: Annotated[bool, typer.Option(help="Small, less exact measurements.")] = False,
     json: JsonFlag = False,

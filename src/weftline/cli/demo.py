@@ -17,7 +17,7 @@ QUESTIONS = (("flava", "four-unequal", "latency"), ("bert", "two-gpus", "through
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder to write plans, traces and reports to.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write plans, traces and reports to.")
     ] = Path("demo"),
     run: Annotated[
         bool, typer.Option("--run/--no-run", help="End with a real run on two workers of this machine.")

@@ -17,8 +17,8 @@ __all__ = ["diff"]
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(help="A plan file.")],
-    second: Annotated[Path, typer.Argument(help="Another plan file.")],
+    first: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    second: Annotated[Path, typer.Argument(metavar="PLAN", help="Another plan file.")],
     json: JsonFlag = False,
 ) -> None:
     """Compare two plans: value, bound, loads, moves.

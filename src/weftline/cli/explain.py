@@ -14,10 +14,10 @@ __all__ = ["explain"]
 
 
 def explain(
-    plan: Annotated[Path, typer.Argument(help="A plan file.")],
-    op: Annotated[str | None, typer.Option(help="Tell the story of one op instead.")] = None,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    op: Annotated[str | None, typer.Option(metavar="NAME", help="Tell the story of one op instead.")] = None,
     placement: Annotated[bool, typer.Option("--placement", help="List every op with its device and time.")] = False,
-    most: Annotated[int, typer.Option(min=1, help="Show at most so many links of the chain.")] = 40,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most so many links of the chain.")] = 40,
     json: JsonFlag = False,
 ) -> None:
     """Show what decides the value of a plan.

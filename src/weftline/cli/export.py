@@ -10,7 +10,7 @@ import typer
 
 from weftline.cli.options import read_runtimes
 from weftline.cli.output import JsonFlag, print_json, show
-from weftline.errors import InputError, UsageError
+from weftline.errors import InputError, UsageError, near
 
 if TYPE_CHECKING:
     from weftline.export import ExportOptions
@@ -20,10 +20,13 @@ __all__ = ["export"]
 
 def export(
     answer: Annotated[Path | None, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")] = None,
-    to: Annotated[str, typer.Option("--to", help="The target; `--to help` lists them.")] = "help",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The target; `--to help` lists them.")] = "help",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the files.")
+    ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Plans: the model file, where a target needs its names or checks them.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Plans: the model file, where a target needs its names or checks them."),
     ] = None,
     runtime: Annotated[
         list[str] | None,
@@ -80,8 +83,8 @@ def _export_plan(path: Path, to: str, output: Path, options: ExportOptions) -> l
 
 def _check_target(to: str, known: Collection[str], other: Collection[str], kind: str) -> None:
     if to not in known:
-        why = f"{to!r} is not for {kind}" if to in other else f"unknown target {to!r}"
-        raise UsageError(f"{why}; for {kind} there are: {', '.join(known)}")
+        why = f"{to!r} is not for {kind}" if to in other else f"unknown target {to!r:.100}{near(to, known)}"
+        raise UsageError(f"{why} (for {kind} there are: {', '.join(known)})")
 
 
 def _folder(output: Path) -> Path:

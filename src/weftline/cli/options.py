@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from weftline.errors import InputError, UsageError
+from weftline.errors import InputError, UsageError, near
 from weftline.units import parse_ratio, parse_time
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ def find_cluster(word: str) -> tuple[Cluster, str]:
     path = Path(word)
     if not path.exists():
         raise InputError(
-            "no such file, and no preset of that name", where=word, hint=f"the presets are {', '.join(preset_names())}"
+            f"neither a file nor a preset{near(word, preset_names())}",
+            where=word,
+            hint=f"the presets are {', '.join(preset_names())}",
         )
     cluster = Cluster.load(path)
     return cluster, hashlib.sha256(path.read_bytes()).hexdigest()

@@ -24,13 +24,13 @@ def show_plan(answer: Plan, output: Path | None) -> None:
 
 
 def show_sweep(answer: Sweep, output: Path | None) -> None:
-    """Every number of stages, the curve, what follows; then the stages of the best plan."""
-    from weftline.report import sweep_curve, sweep_table, sweep_words
+    """Every number of stages, the curve, what follows; then the best plan beside the baselines, and its stages."""
+    from weftline.report import comparison_table, sweep_curve, sweep_table, sweep_words
 
     graph = answer.plan.problem.graph
     show(f"{graph.name}: {len(graph.ops)} ops, {answer.plan.objective}", "")
     show(sweep_table(answer), "", *sweep_curve(answer, ascii_only=console().options.ascii_only), "")
-    show(*sweep_words(answer), "")
+    show(*sweep_words(answer), "", comparison_table(answer.plan), "")
     _conclude(answer.plan, output)
 
 

@@ -38,17 +38,23 @@ __all__ = [
 Model = Annotated[
     Path | None,
     typer.Argument(
-        help="ONNX model, OpenVINO IR (.xml), weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, REGAL cost graph."
+        metavar="MODEL",
+        help="ONNX model, OpenVINO IR (.xml), weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, REGAL cost graph; "
+        "or zoo:NAME, zoo:NAME:SIZE: an architecture of `weftline zoo`.",
     ),
 ]
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset; see: weftline cluster presets.")
+    str | None,
+    typer.Option(
+        "--cluster", "-c", metavar="FILE|PRESET", help="Cluster file (TOML) or preset; see: weftline cluster presets."
+    ),
 ]
 Costs = Annotated[
     Path | None,
     typer.Option(
+        metavar="FILE",
         help="Measured times of this model on this cluster, written by: weftline profile. Kernels are not cut.  "
-        "[default: estimated from the devices' rates]"
+        "[default: estimated from the devices' rates]",
     ),
 ]
 Calibrate = Annotated[
@@ -75,27 +81,31 @@ SweepStages = Annotated[
     str | None,
     typer.Option(metavar="A..B|K,K...", help="Throughput: like --stages auto, for these numbers: 1..8 or 1,2,4,8."),
 ]
-SolverName = Annotated[str, typer.Option(help="Name of a solver; `--solver help` lists them.")]
+SolverName = Annotated[str, typer.Option(metavar="NAME", help="Name of a solver; `--solver help` lists them.")]
 Gap = Annotated[
     str | None,
     typer.Option(
+        metavar="SHARE",
         help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.  "
-        "[default: 0.01%, without an exit code]"
+        "[default: 0.01%, without an exit code]",
     ),
 ]
 Time = Annotated[
     str | None,
     typer.Option(
+        metavar="TIME",
         help="Time limit of the whole command, e.g. 60s.  [default: 60s, unless --work is given; 600s with --reward "
-        "measured]"
+        "measured]",
     ),
 ]
 Work = Annotated[
-    int | None, typer.Option(min=1, help="Limit of candidates costed: with it the same call gives the same bytes.")
+    int | None,
+    typer.Option(metavar="N", min=1, help="Limit of candidates costed: with it the same call gives the same bytes."),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")]
 Shape = Annotated[
-    list[str] | None, typer.Option(help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated.")
+    list[str] | None,
+    typer.Option(metavar="INPUT=SHAPE", help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated."),
 ]
 Runtime = Annotated[
     list[str] | None,
@@ -118,7 +128,9 @@ Memory = Annotated[
     Literal["dynamic", "static"] | None,
     typer.Option(help="Live activations over time, or the plain sum.  [default: the file's rule]"),
 ]
-Without = Annotated[str, typer.Option(help="Limits to drop, comma-separated: cpus, memory, together.")]
+Without = Annotated[
+    str, typer.Option(metavar="LIMITS", help="Limits to drop, comma-separated: cpus, memory, together.")
+]
 Coarsen = Annotated[
     Literal["none", "gcof", "oracle", "chains", "coplace"],
     typer.Option(
@@ -128,12 +140,14 @@ Coarsen = Annotated[
     ),
 ]
 Preset = Annotated[
-    str | None, typer.Option(help="Solver hsdag: paper (as published) or weftline.  [default: weftline]")
+    str | None,
+    typer.Option(metavar="NAME", help="Solver hsdag: paper (as published) or weftline.  [default: weftline]"),
 ]
 Polish = Annotated[
     str | None,
     typer.Option(
-        help="Solvers hsdag, placeto, rnn: anneal the result for so long, e.g. 5s; on: for the time left; or off."
+        metavar="TIME|on|off",
+        help="Solvers hsdag, placeto, rnn: anneal the result for so long, e.g. 5s; on: for the time left; or off.",
     ),
 ]
 Reward = Annotated[
@@ -146,10 +160,12 @@ Reward = Annotated[
 ]
 Measurements = Annotated[
     int | None,
-    typer.Option(min=1, max=100_000, help="With --reward measured: how many placements are run.  [default: 60]"),
+    typer.Option(
+        metavar="N", min=1, max=100_000, help="With --reward measured: how many placements are run.  [default: 60]"
+    ),
 ]
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the solver's own. May be repeated."),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan here.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")]

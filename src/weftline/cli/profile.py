@@ -19,10 +19,16 @@ __all__ = ["profile"]
 
 
 def profile(
-    model: Annotated[Path, typer.Argument(help="ONNX model, or OpenVINO IR.")],
-    cluster: Annotated[str, typer.Option("--cluster", "-c", help="Cluster file (TOML) or preset.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Write the costs here, for plan --costs.")],
-    repeats: Annotated[int, typer.Option(min=3, max=100_000, help="Runs that count, for each number.")] = 30,
+    model: Annotated[Path, typer.Argument(metavar="FILE", help="ONNX model, or OpenVINO IR.")],
+    cluster: Annotated[
+        str, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file (TOML) or preset.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Write the costs here, for plan --costs.")
+    ],
+    repeats: Annotated[
+        int, typer.Option(metavar="N", min=3, max=100_000, help="Runs that count, for each number.")
+    ] = 30,
     runtime: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,7 +39,7 @@ def profile(
         ),
     ] = None,
     shape: given.Shape = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of the random inputs.")] = 0,
     links: Annotated[
         Literal["memory", "gloo"],
         typer.Option(help="Measure links over shared memory (run), or over gloo (run --engine torch)."),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -39,7 +41,7 @@ class Question:
     ) -> None:
         from weftline.cluster.rules import unlinked
 
-        self.model, self._rules, self._coarsen = model, rules, coarsen
+        self.model, self._rules, self._coarsen = _model_file(model), rules, coarsen
         self._without = tuple(word for word in without.split(",") if word)
         self._shapes = read_shapes(shapes)
         self._cluster: Cluster | None = None
@@ -88,6 +90,17 @@ class Question:
     def inputs(self) -> dict[str, str]:
         """Role -> sha256 of every file that was read."""
         return {role: self._digests[role] for role in ("model", "cluster", "costs") if role in self._digests}
+
+
+def _model_file(model: Path) -> Path:
+    """The model's file; one of the zoo is built, and removed when the command ends."""
+    from weftline.zoo import ZOO, build_named
+
+    if not str(model).startswith(ZOO):
+        return model
+    folder = TemporaryDirectory(prefix="weftline-zoo-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return build_named(str(model), Path(folder.name))
 
 
 def _read_costs(path: Path, coarsen: str) -> tuple[Profile, str]:

@@ -16,7 +16,9 @@ __all__ = ["report"]
 
 def report(
     answer: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
     run: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What `weftline run --json` printed: measured times.")
     ] = None,

@@ -43,12 +43,20 @@ def run(
             "[default: local for ONNX models, openvino for others, weftline for schedules]"
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: steps for each seed.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed of weights and inputs.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Schedules: number of seeds, one model each.")] = 1,
-    requests: Annotated[int, typer.Option(min=1, max=10**6, help="local, torch: timed requests.")] = 100,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="openvino: timed runs, each beside one device.")] = 20,
-    inputs: Annotated[Path | None, typer.Option(help="Plans: inputs by name, .npz.  [default: random]")] = None,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: steps for each seed.")] = 3,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="The first seed of weights and inputs.")
+    ] = 0,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: number of seeds, one model each.")
+    ] = 1,
+    requests: Annotated[int, typer.Option(metavar="N", min=1, max=10**6, help="local, torch: timed requests.")] = 100,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="openvino: timed runs, each beside one device.")
+    ] = 20,
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Plans: inputs by name, .npz.  [default: random]")
+    ] = None,
     runtime: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +67,12 @@ def run(
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option(min=1, max=10**6, help="local, torch: seconds without any sign of life that count as a hang."),
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            max=10**6,
+            help="local, torch: seconds without any sign of life that count as a hang.",
+        ),
     ] = 60,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
@@ -71,11 +84,15 @@ def run(
         ),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="With --watch: write the last plan here.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --watch: write the last plan here.")
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0, help="Largest allowed difference to one process or device.  [default: 1e-6; plans 1e-3]"),
+        typer.Option(
+            metavar="DIFFERENCE",
+            min=0,
+            help="Largest allowed difference to one process or device.  [default: 1e-6; plans 1e-3]",
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare with one process or device.")] = True,
     json: JsonFlag = False,

@@ -24,19 +24,22 @@ PER_DEVICE = 4
 
 
 def schedule(
-    shape: Annotated[str | None, typer.Option(help="A named placement; `--shape help` lists them.")] = None,
-    devices: Annotated[int, typer.Option("--devices", min=1, help="Number of devices of the shape.")] = 4,
-    plan: Annotated[
-        Path | None, typer.Option(help="A throughput plan: its stages become blocks, in ns and bytes.")
+    shape: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A named placement; `--shape help` lists them.")
     ] = None,
-    blocks: Annotated[Path | None, typer.Option(help="A blocks.json file (docs/formats.md).")] = None,
+    devices: Annotated[int, typer.Option("--devices", metavar="N", min=1, help="Number of devices of the shape.")] = 4,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="PLAN", help="A throughput plan: its stages become blocks, in ns and bytes.")
+    ] = None,
+    blocks: Annotated[Path | None, typer.Option(metavar="FILE", help="A blocks.json file (docs/formats.md).")] = None,
     micro_batches: Annotated[
-        int | None, typer.Option("--micro-batches", "-n", min=1, help="How many.  [default: 4 per device]")
+        int | None, typer.Option("--micro-batches", "-n", metavar="N", min=1, help="How many.  [default: 4 per device]")
     ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            help="Limit of every device, in units of the blocks (with --plan also 12 GiB), or one for each: 4,4,8."
+            metavar="LIMIT",
+            help="Limit of every device, in units of the blocks (with --plan also 12 GiB), or one for each: 4,4,8.",
         ),
     ] = None,
     train: Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward alone.")] = True,
@@ -53,31 +56,40 @@ def schedule(
     period: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With --infer: a request arrives every so often; search the least latency at that rate."
+            metavar="N",
+            min=1,
+            help="With --infer: a request arrives every so often; search the least latency at that rate.",
         ),
     ] = None,
-    solver: Annotated[str, typer.Option(help="Name of a method; `--solver help` lists them.")] = "auto",
+    solver: Annotated[str, typer.Option(metavar="NAME", help="Name of a method; `--solver help` lists them.")] = "auto",
     gap: Annotated[
-        str | None, typer.Option(help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.")
+        str | None,
+        typer.Option(metavar="SHARE", help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached."),
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]")
+        str | None,
+        typer.Option(metavar="TIME", help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]"),
     ] = None,
     work: Annotated[
-        int | None, typer.Option(min=1, help="Limit of orders costed: with it the same call gives the same bytes.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Limit of orders costed: with it the same call gives the same bytes."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     robust: Annotated[
         bool, typer.Option("--robust", help="Choose the order with the least 95th percentile under noise.")
     ] = False,
-    noise: Annotated[float, typer.Option(min=0, max=2, help="With --robust: sigma of the log-normal spans.")] = 0.1,
+    noise: Annotated[
+        float, typer.Option(metavar="SIGMA", min=0, max=2, help="With --robust: sigma of the log-normal spans.")
+    ] = 0.1,
     straggler: Annotated[
-        float, typer.Option(min=1, max=100, help="With --robust: how much slower one device may be.")
+        float, typer.Option(metavar="FACTOR", min=1, max=100, help="With --robust: how much slower one device may be.")
     ] = 1.2,
     sweep_memory: Annotated[
         str | None, typer.Option(metavar="A..B|M,M...", help="Period and makespan for several memory limits.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schedule here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the schedule here.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Order many micro-batches on their devices, with a bound on it.

@@ -14,8 +14,10 @@ __all__ = ["simulate"]
 
 
 def simulate(
-    plan: Annotated[Path, typer.Argument(help="A plan or schedule file.")],
-    trace: Annotated[Path | None, typer.Option(help="Write a trace for ui.perfetto.dev or chrome://tracing.")] = None,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Simulate a plan again; write a trace of it.

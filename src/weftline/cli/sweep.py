@@ -22,37 +22,50 @@ FINISHED, INTERRUPTED = 0, 130
 
 
 def sweep(
-    file: Annotated[Path | None, typer.Argument(help="TOML or JSON file with the lists; options replace them.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="TOML or JSON file with the lists; options replace them.")
+    ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="Model file, zoo:NAME or zoo:NAME:SIZE. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="FILE|zoo:NAME", help="Model file, zoo:NAME or zoo:NAME:SIZE. May be repeated."),
     ] = None,
     cluster: Annotated[
-        list[str] | None, typer.Option("--cluster", "-c", help="Cluster file or preset. May be repeated.")
+        list[str] | None,
+        typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file or preset. May be repeated."),
     ] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(metavar="latency|throughput", help="May be repeated.  [default: latency]"),
     ] = None,
     stages: Annotated[
-        list[int] | None, typer.Option(min=1, help="Throughput: at most so many devices. May be repeated.")
+        list[int] | None, typer.Option(metavar="N", min=1, help="Throughput: at most so many devices. May be repeated.")
     ] = None,
-    solver: Annotated[list[str] | None, typer.Option(help="May be repeated.  [default: auto]")] = None,
-    seed: Annotated[list[int] | None, typer.Option(min=0, help="May be repeated.  [default: 0]")] = None,
-    gap: Annotated[str | None, typer.Option(help="Each search stops when this close to its bound, e.g. 1%.")] = None,
+    solver: Annotated[list[str] | None, typer.Option(metavar="NAME", help="May be repeated.  [default: auto]")] = None,
+    seed: Annotated[list[int] | None, typer.Option(metavar="N", min=0, help="May be repeated.  [default: 0]")] = None,
+    gap: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Each search stops when this close to its bound, e.g. 1%.")
+    ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Time limit of each search.  [default: 60s, unless --work is given]")
+        str | None,
+        typer.Option(metavar="TIME", help="Time limit of each search.  [default: 60s, unless --work is given]"),
     ] = None,
     work: Annotated[
-        int | None, typer.Option(min=1, help="Limit of candidates of each search: the same plans on every machine.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Limit of candidates of each search: the same plans on every machine."),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Searches at the same time.  [default: cores]")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Searches at the same time.  [default: cores]")
+    ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of Ray.")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Ray: a cluster that runs already.  [default: one of this machine alone]")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs already.  [default: one of this machine alone]"),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for results and plans.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for results and plans.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Plan every combination of models, clusters, objectives, stages, solvers and seeds.

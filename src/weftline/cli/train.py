@@ -23,12 +23,14 @@ def _about() -> None:
 
 @app.command()
 def policy(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of weights; its checkpoint stands beside.")],
-    time: Annotated[str | None, typer.Option(help="How long, e.g. 2h.  [default: 2h]")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file of weights; its checkpoint stands beside.")
+    ],
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="How long, e.g. 2h.  [default: 2h]")] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="How many steps: with it the same seed gives the same bytes.")
+        int | None, typer.Option(metavar="N", min=1, help="How many steps: with it the same seed gives the same bytes.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     json: JsonFlag = False,
 ) -> None:

@@ -14,11 +14,16 @@ __all__ = ["ui"]
 
 
 def ui(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 0,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Searches at the same time; others wait.")] = 2,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Searches at the same time; others wait.")] = 2,
     away: Annotated[
-        str, typer.Option(help="Stop searches when no page has been open for so long; their best plans are kept.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Stop searches when no page has been open for so long; their best plans are kept."
+        ),
     ] = "30s",
     json: JsonFlag = False,
 ) -> None:

@@ -12,7 +12,10 @@ from weftline.cli.output import JsonFlag, print_json, show
 __all__ = ["verify"]
 
 
-def verify(plan: Annotated[Path, typer.Argument(help="A plan or schedule file.")], json: JsonFlag = False) -> None:
+def verify(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    json: JsonFlag = False,
+) -> None:
     """Check that a plan holds what it says.
 
     Re-computes value, limits and proved bounds in a process that imports no solver.
@@ -34,4 +37,6 @@ def verify(plan: Annotated[Path, typer.Argument(help="A plan or schedule file.")
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
     what = "period" if verdict.objective == "throughput" else verdict.objective
     show(f"{plan}: holds. {what} {value}, proved bound {bound}.")
+    if verdict.bound_ns > verdict.proved_bound_ns:
+        show(f"The plan's own bound {format_time(verdict.bound_ns)} is a claim, which was not checked.")
     show(f"re-computed: {', '.join(verdict.checks)}")

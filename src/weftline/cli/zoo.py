@@ -37,15 +37,24 @@ def _list(context: typer.Context, json: JsonFlag = False) -> None:
 
 @app.command("build")
 def build(
-    name: Annotated[str, typer.Argument(help="Architecture or synthetic family; `weftline zoo` lists them.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")],
-    size: Annotated[str, typer.Option(help="full, small, or another size of the architecture.")] = "full",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights or of the graph.")] = 0,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Architecture or synthetic family; `weftline zoo` lists them.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")],
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="full, small, or another size of the architecture.")
+    ] = "full",
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the weights or of the graph.")] = 0,
     weights: Annotated[bool, typer.Option(help="Without weights a file is small and can be planned, not run.")] = True,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a parameter: layers=24, sequence=512. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Change a parameter: layers=24, sequence=512. May be repeated."
+        ),
     ] = None,
-    ops: Annotated[int | None, typer.Option(min=1, help="Synthetic: number of ops.  [default: 1000]")] = None,
+    ops: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Synthetic: number of ops.  [default: 1000]")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Build a model file: an ONNX model, or a synthetic graph as JSON (REGAL-like families: cost graph text)."""
@@ -70,7 +79,7 @@ def build(
     if json:
         print_json({"name": name, "ops": count, "file": str(output), "bytes": output.stat().st_size})
     else:
-        show(f"{name}: {count} nodes written to {output}")
+        show(f"{name}: {count} {'ops' if name in FAMILIES else 'ONNX nodes'} written to {output}")
 
 
 def _parameters(words: list[str]) -> dict[str, int]:

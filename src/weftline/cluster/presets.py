@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from weftline.cluster.rules import near
-from weftline.errors import InputError
+from weftline.errors import InputError, near
 
 __all__ = ["preset_descriptions", "preset_names", "preset_text"]
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from itertools import combinations, islice
 
 from weftline.cluster.model import Cluster, Device, Limits, Link, Rate
-from weftline.errors import InputError
+from weftline.errors import InputError, near
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["LEAST_SPEED", "MAX_DEVICES", "MAX_LINKS", "SOURCES", "check_cluster", "near", "unlinked", "warnings"]
+__all__ = ["LEAST_SPEED", "MAX_DEVICES", "MAX_LINKS", "SOURCES", "check_cluster", "unlinked", "warnings"]
 
 MAX_DEVICES = 1024
 MAX_LINKS = MAX_DEVICES * (MAX_DEVICES - 1)
@@ -49,12 +48,6 @@ def check_cluster(cluster: Cluster, link_places: Sequence[tuple[str, str]] | Non
     _check_links(cluster.links, known, link_places)
     _check_limits(cluster.limits, known)
     return cluster
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: a guess at the known one that was meant, or nothing."""
-    found = get_close_matches(word[:100], list(known), n=1)
-    return f", did you mean {found[0]!r}?" if found else ""
 
 
 def _check_device(device: Device, place: str) -> None:
@@ -174,8 +167,17 @@ def warnings(cluster: Cluster) -> tuple[str, ...]:
         ("the link has no source and counts as a guess", [_arrow(link) for link in links if not link.origin]),
         ("the link is a guess", [_arrow(link) for link in links if link.origin == "guess"]),
         ("no link in either direction, so no tensor can pass", unlinked(cluster)),
+        ("kinds that differ only in capitals count as different", _twins(device.kind for device in devices)),
     )
     return tuple(f"{_enumerate(places)}: {sentence}" for sentence, places in sentences if places)
+
+
+def _twins(words: Iterable[str]) -> list[str]:
+    """Words that are the same but for capitals."""
+    seen: dict[str, set[str]] = {}
+    for word in words:
+        seen.setdefault(word.casefold(), set()).add(word)
+    return [" and ".join(sorted(group)) for group in seen.values() if len(group) > 1]
 
 
 def _arrow(link: Link) -> str:

@@ -13,13 +13,15 @@ from itertools import combinations
 from pathlib import Path
 
 from weftline.cluster.model import Cluster, Device, Limits, Link, OpDevice, Rate
-from weftline.cluster.rules import MAX_LINKS, check_cluster, near
-from weftline.errors import InputError
+from weftline.cluster.rules import MAX_LINKS, check_cluster
+from weftline.errors import InputError, near
+from weftline.files import other_kind
 from weftline.units import parse_bandwidth, parse_bytes, parse_flops, parse_time
 
 __all__ = ["MAX_FILE_BYTES", "load_cluster", "parse_cluster"]
 
 MAX_FILE_BYTES = 2**20
+CLUSTER = "a cluster file"
 _TOO_LARGE, _SMALLER = "is larger than the limit of 1 MiB", "one 'between' may list many devices"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -37,12 +39,18 @@ def load_cluster(path: Path) -> Cluster:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise InputError(_TOO_LARGE, where=where, hint=_SMALLER)
+            raise InputError(other_kind(data, CLUSTER) or _TOO_LARGE, where=where, hint=_SMALLER)
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
-        raise InputError(f"cannot be read: {error}", where=where) from error
+        other = other_kind(data, CLUSTER) if isinstance(error, UnicodeDecodeError) else ""
+        raise InputError(other or f"cannot be read: {error}", where=where) from error
     name = path.stem if path.stem.isprintable() and len(path.stem) <= 64 else "cluster"
-    return parse_cluster(text, where, name=name)
+    try:
+        return parse_cluster(text, where, name=name)
+    except InputError as error:
+        if other := other_kind(data, CLUSTER):
+            raise InputError(other, where=where) from error
+        raise
 
 
 def parse_cluster(text: str, where: str, *, name: str = "cluster") -> Cluster:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from weftline.errors import InputError
-from weftline.files import read_limited, write_atomically
+from weftline.files import other_kind, read_limited, write_atomically
 from weftline.units import MAX_QUANTITY
 
 __all__ = [
@@ -39,7 +39,7 @@ MAX_DEVICES = 1024
 MAX_KERNELS = 2_000_000
 """Of all devices together."""
 MAX_TEXT = 4096
-HINT = "write it again with: weftline profile MODEL --cluster FILE -o costs.json"
+HINT = "write one with: weftline profile MODEL --cluster FILE -o costs.json"
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
@@ -166,7 +166,8 @@ def profile_from_json(data: bytes) -> Profile:
     try:
         profile = msgspec.json.decode(data, type=Profile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"is not a file of costs: {str(error)[:200]}", hint=HINT) from error
+        other = other_kind(data, "a file of costs")
+        raise InputError(other or f"is not a file of costs: {str(error)[:200]}", hint=HINT) from error
     _check(profile)
     return profile
 

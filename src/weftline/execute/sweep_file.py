@@ -14,9 +14,10 @@ import msgspec
 
 from weftline.cluster import preset_names
 from weftline.errors import InputError
-from weftline.execute.sweep_questions import ZOO, Objective, Wanted
+from weftline.execute.sweep_questions import Objective, Wanted
 from weftline.files import read_limited
 from weftline.units import parse_ratio, parse_time
+from weftline.zoo import ZOO
 
 __all__ = ["SweepFile", "read_sweep_file"]
 

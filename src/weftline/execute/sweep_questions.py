@@ -22,13 +22,13 @@ from weftline.files import read_limited
 from weftline.importers.registry import file_sha256
 from weftline.plan.make import MAX_SEED, solvers_for, stop_rules
 from weftline.problem.load import MAX_STAGES
+from weftline.zoo import ZOO, build_named
 
 __all__ = ["Objective", "Question", "Wanted", "questions_of"]
 
 Objective = Literal["latency", "throughput"]
 MOST_QUESTIONS = 100_000
 MOST_CLUSTER_BYTES = 2**20
-ZOO = "zoo:"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def _check(wanted: Wanted) -> None:
 
 def _model(word: str, folder: Path) -> _Model:
     try:
-        path = _zoo_file(word, folder) if word.startswith(ZOO) else Path(word).absolute()
+        path = build_named(word, folder) if word.startswith(ZOO) else Path(word).absolute()
         if not path.is_file():
             raise InputError("no such file", where=word)
         return _Model(word, str(path), file_sha256(path), "")
@@ -186,21 +186,6 @@ def _model(word: str, folder: Path) -> _Model:
         return _Model(word, word, "", str(error))
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         return _Model(word, word, "", f"{word[:200]}: cannot be read: {error}")
-
-
-def _zoo_file(word: str, folder: Path) -> Path:
-    from weftline.zoo import architectures, build, save
-
-    name, _, size = word.removeprefix(ZOO).partition(":")
-    size = size or "full"
-    if name not in architectures():
-        raise InputError(f"the zoo has no architecture {name[:80]!r}", where=word[:100], hint="see: weftline zoo")
-    if size not in architectures()[name].sizes:
-        raise InputError(f"has no size {size[:80]!r}", where=word[:100], hint="see: weftline zoo")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder.absolute() / f"{name}-{size}.onnx"
-    save(build(name, size=size, weights=False), path)
-    return path
 
 
 def _cluster(word: str) -> _Cluster:

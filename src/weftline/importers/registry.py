@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from weftline.errors import InputError
+from weftline.files import other_kind
 from weftline.graph import Graph
 from weftline.importers.costs import FileCosts
 from weftline.plugins import load_plugins
@@ -18,6 +19,12 @@ __all__ = ["ImportOptions", "Imported", "Importer", "detect", "file_sha256", "im
 
 MAX_FILE_BYTES = 4 * 2**30
 HEAD_BYTES = 4096
+_HINTS = {
+    "a weftline plan": "try: weftline explain, or weftline verify",
+    "a weftline schedule": "try: weftline report, or weftline verify",
+    "a cluster file": "try: weftline plan MODEL --cluster FILE",
+    "a file of costs": "try: weftline plan MODEL --cluster FILE --costs FILE",
+}
 
 
 @dataclass(frozen=True)
@@ -84,10 +91,10 @@ def _detect(path: Path, head: bytes) -> Importer:
     for importer in importers().values():
         if importer.accepts(path, head):
             return importer
-    if b'"weftline-plan"' in head:
-        raise InputError("this is a plan, not a model", hint="try: weftline explain, or weftline verify")
+    if other := other_kind(head, "a model"):
+        raise InputError(other, hint=next((hint for kind, hint in _HINTS.items() if kind in other), ""))
     if path.suffix == ".toml":
-        raise InputError("this looks like a cluster file, not a model", hint="try: weftline plan MODEL --cluster FILE")
+        raise InputError("this looks like a cluster file, not a model", hint=_HINTS["a cluster file"])
     known = "; ".join(f"{importer.name}: {importer.description}" for importer in importers().values())
     raise InputError("the format is not known", hint=f"weftline reads {known}")
 

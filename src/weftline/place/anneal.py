@@ -29,7 +29,7 @@ PATIENCE = 4
 """Portions without any answer before others are asked."""
 MANY = 80_000
 """Steps that begin at the usual temperature; fewer begin at less, by the root of their number."""
-HELPERS = ("greedy", "even-split", "round-robin", "pack")
+HELPERS = ("greedy", "even-split", "m-topo", "round-robin", "pack")
 
 
 def anneal_from(
@@ -71,13 +71,16 @@ def anneal_from(
 
 
 def ask_helpers(search: Search) -> None:
-    """Where memory is so tight that no move mends it: what simple heuristics or an exact packing find."""
+    """Where memory is so tight that no move mends it: what simple heuristics or an exact packing find.
+
+    Those that have looked to their end already are not asked again.
+    """
     from weftline.place import solvers
 
     for name in HELPERS:
-        if search.best is None and not search.is_over:
+        if search.best is None and not search.is_over and name not in search.reached:
             try:
-                solvers()[name].solve(search)
+                search.run(solvers()[name])
             except InfeasibleError as error:
                 if error.proved:
                     raise

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from weftline.bounds.chain import MOST_OPS, reach
 from weftline.errors import InfeasibleError
-from weftline.place.anneal import anneal_starts
+from weftline.place.anneal import anneal_starts, ask_helpers
 from weftline.place.blocks import BOUNDED, EXACT, PLANNED, Decomposition
 from weftline.place.crew import Crew
 from weftline.place.decompose import beside_the_chain, chains, decompose
@@ -40,7 +40,7 @@ def _solve(search: Search) -> None:
     exact = ("min-cut",) if search.problem.rules.runtime == "sequential" else ()
     reasons = best_of(search, solvers(), (*exact, *FIRST))
     if search.best is None and not search.is_over:
-        search.run(solvers()["pack"])
+        ask_helpers(search)
     if not search.is_over and len(search.problem.devices) > 1:
         if search.work_limit is None:
             _at_once(search)

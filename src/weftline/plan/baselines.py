@@ -18,10 +18,13 @@ GRACE = 1.0
 """Seconds after the time limit in which baselines may still begin."""
 
 
-def baseline_values(problem: Problem, solvers: dict[str, Solver], seed: int, done: Search) -> dict[str, int | None]:
+def baseline_values(
+    problem: Problem, solvers: dict[str, Solver], seed: int, done: Search, *, adopt: bool = False
+) -> dict[str, int | None]:
     """Name -> value, None where the baseline breaks a limit.
 
-    What the search has reached already is not computed again; once its time is over, the rest is left out.
+    What the search has reached already is not computed again; once its time is over, the rest is left out. With
+    `adopt` the search takes what a baseline finds, if it is better: it may have been too short to look for itself.
     """
     values: dict[str, int | None] = {}
     for solver in solvers.values():
@@ -35,6 +38,8 @@ def baseline_values(problem: Problem, solvers: dict[str, Solver], seed: int, don
                 values[solver.name] = None
                 continue
             values[solver.name] = None if search.best is None else search.best.value
+            if adopt and search.best is not None:
+                done.adopt(search.best)
     if problem.rules.objective == "throughput":
         values["replicas"] = _replicas(problem)
     return values

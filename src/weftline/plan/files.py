@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from weftline.errors import InputError
-from weftline.files import write_atomically
+from weftline.files import other_kind, write_atomically
 from weftline.plan.model import Plan
 
 __all__ = ["load_plan", "plan_to_json", "save_plan"]
@@ -31,8 +31,11 @@ def load_plan(path: Path | str) -> Plan:
     try:
         if path.stat().st_size > MAX_PLAN_BYTES or not path.is_file():
             raise InputError("more than 2 GiB, or not a file at all, is not a plan", where=str(path))
-        return msgspec.json.decode(path.read_bytes(), type=Plan)
+        data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    try:
+        return msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not a weftline plan: {error}", where=str(path)) from error
+        what = other_kind(data, "a weftline plan") or f"not a weftline plan: {error}"
+        raise InputError(what, where=str(path)) from error

@@ -119,6 +119,10 @@ def make_plan(
             _solve(search, chosen, bounds[0], start, coarsen)
     except KeyboardInterrupt:
         interrupted = True
+    except SystemError as error:  # what numba's dispatcher makes of an interrupt that arrives inside it
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        interrupted = True
     except InfeasibleError as error:
         if search.best is None:
             raise _too_late(search, error) from error
@@ -132,11 +136,18 @@ def make_plan(
     stopped_by = "interrupted" if interrupted else rule or "done"
     seconds = None if work_limit is not None else round(search.seconds, 3)
     baselines: dict[str, int | None] = {}
+    found = search.best
     try:
         if not interrupted:
-            baselines = baseline_values(problem, registry, seed, search)
+            # a placement that was measured, or given to be kept, is not exchanged for another
+            adopt = solver == "auto" and measured is None and start is None
+            baselines = baseline_values(problem, registry, seed, search, adopt=adopt)
     except KeyboardInterrupt:
         stopped_by = "interrupted"
+    if search.best is not found:
+        if stopped_by != "interrupted" and search.stopped_by in ("optimal", "gap"):
+            stopped_by = search.stopped_by
+        seconds = None if work_limit is not None else round(search.seconds, 3)
     if search.bound is not None and search.bound not in bounds:
         bounds.append(search.bound)
     progress = None

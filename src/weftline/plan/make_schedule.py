@@ -15,7 +15,7 @@ from weftline import __version__
 from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.bounds.period import period_bound
 from weftline.certify import check_schedule
-from weftline.errors import InfeasibleError, UsageError, VerificationError
+from weftline.errors import InfeasibleError, UsageError, VerificationError, near
 from weftline.plan.certificate import Clock, searching_time, uninterrupted
 from weftline.plan.schedule_file import Action, RepetendFile, Schedule, ScheduleProvenance, exact
 from weftline.problem import UNLIMITED, Blocks
@@ -41,7 +41,7 @@ def find_scheduler(name: str) -> Scheduler:
     """The scheduler of that name, or an error that lists what exists."""
     known = schedulers()
     if name not in known:
-        raise UsageError(f"unknown solver {name!r}; there are: {', '.join(known)}")
+        raise UsageError(f"unknown solver {name!r:.100}{near(name, known)} (there are: {', '.join(known)})")
     return known[name]
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from weftline.errors import InputError, UsageError
-from weftline.files import write_atomically
+from weftline.files import other_kind, write_atomically
 from weftline.problem.blocks_json import BlocksFile, blocks_of_file
 from weftline.units import MAX_QUANTITY
 
@@ -172,8 +172,11 @@ def load_schedule(path: Path | str) -> Schedule:
     try:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             raise InputError("more than 1 GiB, or not a file at all, is not a schedule", where=str(path))
-        return msgspec.json.decode(path.read_bytes(), type=Schedule)
+        data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    try:
+        return msgspec.json.decode(data, type=Schedule)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not a weftline schedule: {error}", where=str(path)) from error
+        what = other_kind(data, "a weftline schedule") or f"not a weftline schedule: {error}"
+        raise InputError(what, where=str(path)) from error

@@ -37,7 +37,7 @@ def better_baseline(plan: Plan) -> str:
     if plan.wins:
         return ""
     name = min((value, name) for name, value in plan.baselines.items() if value is not None)[1]
-    note = " (a whole model on every device, no pipeline)" if name == "replicas" else ""
+    note = " (whole models on as many devices as there may be stages, no pipeline)" if name == "replicas" else ""
     simulated = " on the simulator (this plan was chosen by measurement)" if plan.measured else ""
     return f"A baseline is better than this plan{simulated}: {name}{note}."
 

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["gantt", "schedule_table", "schedule_words"]
+__all__ = ["NAMES", "gantt", "schedule_table", "schedule_words"]
 
 COLOURS = {"F": "blue", "B": "green", "W": "yellow", "C": "white"}
+NAMES = {"F": "forward", "B": "backward", "W": "weights", "C": "sends"}
+"""Kind of block -> what it does, for people."""
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 IDLE = "."
 
@@ -50,13 +52,20 @@ def gantt(schedule: Schedule, width: int = 100) -> list[Text]:
             else:
                 line.append(IDLE)
         lines.append(line)
+    return [*lines, _legend(schedule, kinds, margin)]
+
+
+def _legend(schedule: Schedule, kinds: list[str], margin: int) -> Text:
+    """What colours and letters mean."""
+    from rich.text import Text
+
+    time, _ = _units(schedule)
     legend = Text(" " * margin)
-    used = [kind for kind in COLOURS if kind in kinds]
-    for kind in used:
-        legend.append(f" {kind} ", style=f"black on {COLOURS[kind]}")
+    for kind in (kind for kind in COLOURS if kind in kinds):
+        legend.append(f" {NAMES[kind]} ", style=f"black on {COLOURS[kind]}")
         legend.append(" ")
-    legend.append("letters: micro-batches")
-    return [*lines, legend]
+    legend.append(f"by colour; 0-9a-z micro-batch; {IDLE} idle; width {time(schedule.makespan)}")
+    return legend
 
 
 def schedule_table(schedule: Schedule) -> Table:

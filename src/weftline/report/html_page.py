@@ -21,7 +21,7 @@ __all__ = ["bound_words", "contents", "input_rows", "key", "plan_page", "run_row
 CAP = 3.0
 """Bars of the comparison end at so many times the plan."""
 STOPS = {
-    "optimal": "nothing better exists",
+    "optimal": "the bound is reached",
     "gap": "close enough to the bound",
     "time": "the time was over",
     "work": "the work limit was reached",
@@ -129,7 +129,9 @@ def _chips(plan: Plan) -> list[dict[str, str]]:
     words = {"proved": "bound proved", "claimed": "bound claimed", "none": "no bound"}
     chips = [{"tone": tones[plan.proof], "text": words[plan.proof]}]
     if plan.value_ns == plan.bound_ns:
-        chips.append({"tone": "good", "text": "best possible" + (" pipeline" if plan.stages else "")})
+        claim = ", by that claim" if plan.proof == "claimed" else ""
+        tone = "" if plan.proof == "claimed" else "good"
+        chips.append({"tone": tone, "text": f"best possible{' pipeline' if plan.stages else ''}{claim}"})
     chips.append({"tone": "", "text": STOPS.get(plan.stopped_by, short_name(plan.stopped_by, 40))})
     return chips
 

@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import msgspec
 
 from weftline.errors import InputError, UsageError
-from weftline.files import read_limited
+from weftline.files import other_kind, read_limited
 from weftline.plan import Plan
 from weftline.report.html_pack import short_name
 
 __all__ = ["RunRow", "RunTable", "check_run", "find_run", "read_run", "run_table"]
 
 MOST_BYTES = 64 << 20
+RUN = "what `weftline run --json` prints"
 MOST_ROWS = 200
 
 
@@ -92,12 +93,13 @@ class _Run(msgspec.Struct, frozen=True):
 
 def read_run(path: Path | str) -> RunTable:
     """A file that `weftline run --json > FILE` wrote."""
+    data = read_limited(path, MOST_BYTES)
     try:
-        return run_table(msgspec.json.decode(read_limited(path, MOST_BYTES)))
+        return run_table(msgspec.json.decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not what `weftline run --json` prints: {error}", where=str(path)) from error
+        raise InputError(other_kind(data, RUN) or f"not {RUN}: {error}", where=str(path)) from error
     except InputError as error:
-        raise InputError(str(error), where=str(path)) if str(path) not in str(error) else error from None
+        raise InputError(other_kind(data, RUN) or error.what, where=str(path)) from error
 
 
 def find_run(run: Any) -> RunTable:
@@ -116,11 +118,11 @@ def run_table(found: dict[str, Any]) -> RunTable:
     try:
         run = msgspec.convert(found, _Run)
     except msgspec.ValidationError as error:
-        raise InputError(f"not what `weftline run --json` prints: {error}") from error
+        raise InputError(f"not {RUN}: {error}") from error
     what = {"throughput": "period", "latency": "latency"}.get(run.objective, "one step" if run.steps else "latency")
     measured = run.measured_ns if run.measured_ns is not None else _ns(run.measured_seconds)
     if measured is None or measured < 0:
-        raise InputError("not what `weftline run --json` prints: no measured time")
+        raise InputError(f"not {RUN}: no measured time")
     predicted = run.predicted_ns if run.predicted_ns is not None else _ns(run.predicted_seconds)
     predicted = _ns(run.simulated_seconds) if predicted is None else predicted
     rows = [*(run.devices if isinstance(run.devices, list) else ()), *run.ranks][:MOST_ROWS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weftline.plan.schedule_file import Schedule
-from weftline.report.gantt import schedule_words
+from weftline.report.gantt import NAMES, schedule_words
 from weftline.report.html_pack import short_name
 from weftline.report.html_page import bound_words, contents, input_rows, key, run_rows
 from weftline.report.html_run import RunTable
@@ -13,12 +13,8 @@ from weftline.units import format_bytes, format_time
 
 __all__ = ["schedule_page"]
 
-KINDS = {
-    "F": ("forward", "forward"),
-    "B": ("backward", "backward"),
-    "W": ("weight", "weights"),
-    "C": ("other", "sends"),
-}
+KINDS = {"F": "forward", "B": "backward", "W": "weight", "C": "other"}
+"""Kind of block -> its class in the page's style."""
 
 
 def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None) -> dict[str, Any]:
@@ -48,7 +44,7 @@ def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None
         "has": {"timeline": True, "memory": True, "stages": False, "graph": False, "progress": False},
         "timeline_title": "Schedule",
         "timeline_words": _repeats_words(schedule, data, time),
-        "timeline_keys": [key(KINDS[kind][0], KINDS[kind][1]) for kind in used] + [key("idle", "bubble")],
+        "timeline_keys": [key(KINDS[kind], NAMES[kind]) for kind in used] + [key("idle", "bubble")],
         "stages_words": "",
         "stage_table": ((), []),
         "memory_words": "What blocks hold on each device. The dashed line is the limit, where it is near. "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from weftline.errors import UsageError
+from weftline.errors import UsageError, near
 from weftline.problem.blocks import Block, Blocks, Lane
 
 __all__ = ["SHAPES", "Shape", "chunked", "make_shape"]
@@ -42,7 +42,7 @@ class _Step:
 def make_shape(name: str, devices: int, *, train: bool = True) -> Blocks:
     """The blocks of a named shape."""
     if name not in SHAPES:
-        raise UsageError(f"unknown shape {name!r}; there are: {', '.join(SHAPES)}")
+        raise UsageError(f"unknown shape {name!r:.100}{near(name, SHAPES)} (there are: {', '.join(SHAPES)})")
     if not 1 <= devices <= MOST_DEVICES:
         raise UsageError(f"a shape has 1 to {MOST_DEVICES} devices")
     return SHAPES[name].make(devices, train)

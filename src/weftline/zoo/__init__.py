@@ -8,16 +8,19 @@ computes nothing of use, but in the shapes, ops and names of the real one.
 from weftline.zoo.architecture import Architecture
 from weftline.zoo.graphs import zoo_graph
 from weftline.zoo.inputs import example_inputs
+from weftline.zoo.named import ZOO, build_named
 from weftline.zoo.registry import architectures, build
 from weftline.zoo.saving import save
 from weftline.zoo.synthetic import FAMILIES, Family, regal_costs, synthetic, to_cost_graph_text
 
 __all__ = [
     "FAMILIES",
+    "ZOO",
     "Architecture",
     "Family",
     "architectures",
     "build",
+    "build_named",
     "example_inputs",
     "regal_costs",
     "save",

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from weftline.errors import UsageError
+from weftline.errors import UsageError, near
 from weftline.plugins import load_plugins
 from weftline.zoo.architecture import Architecture
 from weftline.zoo.builder import Builder
@@ -47,7 +47,7 @@ def build(name: str, *, size: str = "full", seed: int = 0, weights: bool = True,
     """
     known = architectures()
     if name not in known:
-        raise UsageError(f"the zoo has no architecture {name!r}; it has: {', '.join(known)}")
+        raise UsageError(f"the zoo has no architecture {name!r:.100}{near(name, known)} (it has: {', '.join(known)})")
     architecture = known[name]
     chosen = architecture.parameters(size, **parameters)
     builder = Builder(name if size == "full" else f"{name}-{size}", seed=seed, weights=weights)

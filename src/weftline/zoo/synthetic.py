@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weftline.errors import UsageError
+from weftline.errors import UsageError, near
 from weftline.graph import Graph
 from weftline.importers.regal import regal_costs, to_cost_graph_text
 from weftline.zoo import network_graphs, random_graphs
@@ -56,7 +56,7 @@ FAMILIES: dict[str, Family] = {
 def synthetic(name: str, *, ops: int, seed: int = 0) -> Graph:
     """A graph of the family with exactly `ops` ops; the seed decides everything that is drawn."""
     if name not in FAMILIES:
-        raise UsageError(f"no synthetic family {name!r}; there are {', '.join(FAMILIES)}")
+        raise UsageError(f"no synthetic family {name!r:.100}{near(name, FAMILIES)} (there are: {', '.join(FAMILIES)})")
     if not 1 <= ops <= MAX_SYNTHETIC_OPS:
         raise UsageError(f"a synthetic graph has 1 to {MAX_SYNTHETIC_OPS} ops, not {ops}")
     if seed < 0:
