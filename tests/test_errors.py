@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from types import SimpleNamespace
-
 import pytest
 
 from weftline import errors
@@ -70,33 +66,3 @@ def test_infeasible_error_lists_conflicts() -> None:
 def test_missing_extra_says_how_to_install() -> None:
     """Tests that the message is a command that helps."""
     assert "pip install 'weftline[torch]'" in str(MissingExtra("torch", "torch"))
-
-
-def test_no_interrupt_is_lost() -> None:
-    """Tests that Ctrl-C inside a destructor, which Python prints and forgets, ends the program all the same."""
-    code = (
-        "import signal, time\n"
-        "from weftline.errors import keep_interrupts\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "keep_interrupts()\n"
-        "class Gone:\n"
-        "    def __del__(self):\n"
-        "        signal.raise_signal(signal.SIGINT)\n"
-        "gone = Gone()\n"
-        "try:\n"
-        "    del gone\n"
-        "    time.sleep(60)\n"
-        "except KeyboardInterrupt:\n"
-        "    print('heard')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
-    assert (done.stdout, done.stderr) == ("heard\n", "")
-
-
-def test_other_exceptions_of_destructors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that everything else goes where it went before."""
-    told: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
-    errors.keep_interrupts()
-    sys.unraisablehook(SimpleNamespace(exc_type=ValueError))  # type: ignore[arg-type]
-    assert len(told) == 1

@@ -12,6 +12,7 @@ import weftline
 ROOT = Path(weftline.__file__).parent
 FLOW = [
     "errors",
+    "interrupts",
     "units",
     "files",
     "plugins",

@@ -9,17 +9,12 @@ WeftlineError                  exit code
 ├── ExecutionMismatch              7   a real run differs from the plan
 └── MissingExtra                   2   an optional dependency is not installed
 
-And `near`, for the words of a message; and `keep_interrupts`: Ctrl-C, which Python may lose.
+And `near`, for the words of a message.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from collections.abc import Iterable
-from typing import Any
 
 __all__ = [
     "ExecutionMismatch",
@@ -30,12 +25,8 @@ __all__ = [
     "UsageError",
     "VerificationError",
     "WeftlineError",
-    "keep_interrupts",
     "near",
 ]
-
-AGAIN = 0.05
-"""Seconds until a lost Ctrl-C comes again."""
 
 
 class WeftlineError(Exception):
@@ -119,22 +110,3 @@ def near(word: str, known: Iterable[str]) -> str:
 
     found = get_close_matches(word[:100], list(known), n=1)
     return f", did you mean {found[0]!r}?" if found else ""
-
-
-def keep_interrupts() -> None:
-    """From now on no Ctrl-C is lost.
-
-    Where one arrives inside a destructor or the callback of a weak reference (imports have some), Python prints it and
-    goes on. Here it is not printed, and comes again a moment later.
-    """
-    before = sys.unraisablehook
-
-    def again(lost: Any) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):
-            before(lost)
-            return
-        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT))
-        timer.daemon = True
-        timer.start()
-
-    sys.unraisablehook = again

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from weftline.cluster import Device
-from weftline.errors import keep_interrupts
 from weftline.execute.local_engine import Engine, Seat
 from weftline.execute.local_folder import run_folder
 from weftline.execute.local_layout import Layout, lay_out
@@ -23,6 +22,7 @@ from weftline.execute.ort_devices import ort_devices
 from weftline.execute.segments import parts_by_level
 from weftline.execute.split import split_model
 from weftline.importers.registry import read_file
+from weftline.interrupts import keep_interrupts
 
 LAYERS, WIDTH = 6, 16
 RUNTIME = "ort:CPUExecutionProvider"

@@ -29,7 +29,8 @@ from weftline.cli import (
     verify,
     zoo,
 )
-from weftline.errors import InfeasibleError, WeftlineError, keep_interrupts
+from weftline.errors import InfeasibleError, WeftlineError
+from weftline.interrupts import interruption, keep_interrupts
 
 __all__ = ["app", "main"]
 
@@ -85,8 +86,11 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     keep_interrupts()
     try:
-        code = app(standalone_mode=False) or 0
-        sys.stdout.flush()
+        with interruption() as stop:
+            code = app(standalone_mode=False) or 0
+            sys.stdout.flush()
+        if stop.ended:
+            raise KeyboardInterrupt
         sys.exit(code)
     except WeftlineError as error:
         _report(error)

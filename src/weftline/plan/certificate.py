@@ -1,9 +1,7 @@
-"""The ends of a search: what is left of a time limit for it, and that Ctrl-C waits while the certificate is made."""
+"""The clock of a search: what is left of a time limit for it when everything else has had its share."""
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from time import monotonic
 
 from weftline.search import Event, compiling
 
-__all__ = ["Clock", "searching_time", "uninterrupted"]
+__all__ = ["Clock", "searching_time"]
 
 LOADING = 5.0
 """Seconds; loading kernels takes one or two, compiling them a minute."""
@@ -44,16 +42,3 @@ class Clock:
             yield
         if monotonic() - before > LOADING:
             self.begun += monotonic() - before
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Only the main thread gets signals, so only there something is to be done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -13,13 +13,14 @@ from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
 from weftline.graph.arrays import Indices
+from weftline.interrupts import interruption, uninterrupted
 from weftline.partition.prepare import prepare as prepare_partition
 from weftline.place.coarse import search_coarse
 from weftline.place.learned.measured import solve_measured
 from weftline.place.learned.measurements import Backend, Measurements
 from weftline.place.prepare import prepare as prepare_place
 from weftline.plan.baselines import baseline_values
-from weftline.plan.certificate import Clock, searching_time, uninterrupted
+from weftline.plan.certificate import Clock, searching_time
 from weftline.plan.measured import best_measured, check_measurable, measured_file
 from weftline.plan.model import BoundEntry, DeviceUse, MeasuredFile, Plan, Provenance, Stage, TimelineFile
 from weftline.plan.progress import Progress, ProgressRow
@@ -110,39 +111,33 @@ def make_plan(
     )
     bounds: list[Bound] = []
     measured = None if backend is None else Measurements(search, backend)
-    interrupted = False
-    try:
-        bounds += lower_bounds(problem)
-        if measured is not None:
-            solve_measured(search, chosen, measured)
-        else:
-            _solve(search, chosen, bounds[0], start, coarsen)
-    except KeyboardInterrupt:
-        interrupted = True
-    except SystemError as error:  # what numba's dispatcher makes of an interrupt that arrives inside it
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        interrupted = True
-    except InfeasibleError as error:
-        if search.best is None:
-            raise _too_late(search, error) from error
+    with interruption(insist=measured is None) as stop:
+        try:
+            bounds += lower_bounds(problem)
+            if measured is not None:
+                solve_measured(search, chosen, measured)
+            else:
+                _solve(search, chosen, bounds[0], start, coarsen)
+        except InfeasibleError as error:
+            if search.best is None:
+                raise _too_late(search, error) from error
     if measured is not None:
-        search.best = best_measured(measured, interrupted=interrupted)
+        search.best = best_measured(measured, interrupted=stop.ended)
     if search.best is None:
-        if interrupted:
+        if stop.ended:
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
     rule = search.stopped_by if measured is None else measured.stopped_by
-    stopped_by = "interrupted" if interrupted else rule or "done"
+    stopped_by = "interrupted" if stop.ended else rule or "done"
     seconds = None if work_limit is not None else round(search.seconds, 3)
     baselines: dict[str, int | None] = {}
     found = search.best
-    try:
-        if not interrupted:
+    with interruption(insist=True) as late:
+        if not stop.ended:
             # a placement that was measured, or given to be kept, is not exchanged for another
             adopt = solver == "auto" and measured is None and start is None
             baselines = baseline_values(problem, registry, seed, search, adopt=adopt)
-    except KeyboardInterrupt:
+    if late.ended:
         stopped_by = "interrupted"
     if search.best is not found:
         if stopped_by != "interrupted" and search.stopped_by in ("optimal", "gap"):

@@ -16,7 +16,8 @@ from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.bounds.period import period_bound
 from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
-from weftline.plan.certificate import Clock, searching_time, uninterrupted
+from weftline.interrupts import interruption, uninterrupted
+from weftline.plan.certificate import Clock, searching_time
 from weftline.plan.schedule_file import Action, RepetendFile, Schedule, ScheduleProvenance, exact
 from weftline.problem import UNLIMITED, Blocks
 from weftline.problem.blocks_json import BlocksFile, blocks_to_file
@@ -96,23 +97,21 @@ def make_schedule(
         solver=solver,
         keep=0 if robust is None else POOL,
     )
-    interrupted = False
-    try:
-        check_memory(blocks)
-        search.offer_bound(*_bound(search))
-        if blocks.balanced:
-            search.offer_period_bound(*period_bound(blocks))
-        chosen.solve(search)
-    except KeyboardInterrupt:
-        interrupted = True
-    except InfeasibleError:
-        if search.best is None:
-            raise
+    with interruption(insist=True) as stop:
+        try:
+            check_memory(blocks)
+            search.offer_bound(*_bound(search))
+            if blocks.balanced:
+                search.offer_period_bound(*period_bound(blocks))
+            chosen.solve(search)
+        except InfeasibleError:
+            if search.best is None:
+                raise
     if search.best is None:
-        if interrupted:
+        if stop.ended:
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
-    stopped_by = "interrupted" if interrupted else search.stopped_by or "done"
+    stopped_by = "interrupted" if stop.ended else search.stopped_by or "done"
     provenance = ScheduleProvenance(__version__, "", dict(inputs), tuple(argv), seed, limit, work_limit, search.gap)
     with uninterrupted():
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)

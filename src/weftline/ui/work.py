@@ -16,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.interrupts import interruption, uninterrupted
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, FileTask, ModelFile, PlanTask, Row, Said, Task
 
 __all__ = ["do_task"]
@@ -31,14 +32,16 @@ def do_task(data: bytes, answers: IO[bytes]) -> None:
     """Do it, and say how it went."""
     teller = Teller(answers)
     try:
-        task = msgspec.json.decode(data, type=Task)
-        teller.end(Said(answer=_WORKS[type(task)](task, teller)))
-    except KeyboardInterrupt:
-        teller.end(Said(error="stopped before there was a plan", kind="Stopped"))
+        with interruption(insist=True) as stop:
+            task = msgspec.json.decode(data, type=Task)
+            said = Said(answer=_WORKS[type(task)](task, teller))
+        if stop.ended:
+            said = Said(error="stopped before there was a plan", kind="Stopped")
     except WeftlineError as error:
-        teller.end(Said(error=_labelled(str(error), task)[:MOST_TEXT], kind=type(error).__name__))
+        said = Said(error=_labelled(str(error), task)[:MOST_TEXT], kind=type(error).__name__)
     except Exception as error:  # a defect; the page says so, and the server goes on
-        teller.end(Said(error=f"{type(error).__name__}: {error}"[:MOST_TEXT], kind="Defect"))
+        said = Said(error=f"{type(error).__name__}: {error}"[:MOST_TEXT], kind="Defect")
+    teller.end(said)
 
 
 class Teller:
@@ -98,7 +101,6 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     from weftline.cluster.toml_form import parse_cluster
     from weftline.importers import ImportOptions
     from weftline.plan import make_plan
-    from weftline.plan.certificate import uninterrupted
     from weftline.plan.files import save_plan
     from weftline.problem import load_problem
     from weftline.ui.answers import plan_answer

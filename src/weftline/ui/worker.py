@@ -19,8 +19,6 @@ __all__ = ["main"]
 
 STOPPING = 30.0
 """Seconds that a child has to answer after it was stopped."""
-AGAIN = 3.0
-"""Seconds after which it is stopped once more: compiled code may lose an interrupt."""
 
 
 def main() -> int:
@@ -55,23 +53,18 @@ def _exactly(count: int) -> bytes:
 
 def _watch(child: int, alive: int, deadline: float) -> int:
     """Until the child has ended; `alive` is the end of a pipe that it holds and never uses."""
-    inputs, stopped, again = [0, alive], False, deadline
+    inputs, stopped = [0, alive], False
     while True:
-        ready, _, _ = select.select(inputs, [], [], max(0.0, min(again, deadline) - monotonic()))
+        ready, _, _ = select.select(inputs, [], [], max(0.0, deadline - monotonic()))
         if alive in ready:
             os.killpg(0, signal.SIGTERM)  # whoever the child has left behind; we ignore it
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF
-        late = not ready and monotonic() >= deadline
-        if (0 in ready and not os.read(0, 4096)) or (late and stopped):
+        if (0 in ready and not os.read(0, 4096)) or (not ready and stopped):
             os.killpg(0, signal.SIGKILL)
         if not stopped:
-            stopped, deadline, again = True, monotonic() + STOPPING, monotonic() + AGAIN
-        elif ready or again == deadline:
-            continue
-        else:
-            again = deadline
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGINT)
+            stopped, deadline = True, monotonic() + STOPPING
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGINT)
 
 
 def _work(task: bytes, parent: int) -> NoReturn:
@@ -79,7 +72,7 @@ def _work(task: bytes, parent: int) -> NoReturn:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    from weftline.errors import keep_interrupts
+    from weftline.interrupts import keep_interrupts
 
     keep_interrupts()
     from weftline.ui.work import do_task

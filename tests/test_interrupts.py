@@ -1,0 +1,142 @@
+"""Ctrl-C is neither lost nor mistaken for something else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from weftline import interrupts
+from weftline.interrupts import interruption, keep_interrupts, uninterrupted
+
+
+def test_no_interrupt_is_lost() -> None:
+    """Tests that Ctrl-C inside a destructor, which Python prints and forgets, ends the program all the same."""
+    code = (
+        "import signal, time\n"
+        "from weftline.interrupts import keep_interrupts\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "keep_interrupts()\n"
+        "class Gone:\n"
+        "    def __del__(self):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "gone = Gone()\n"
+        "try:\n"
+        "    del gone\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.stderr) == ("heard\n", "")
+
+
+def test_other_exceptions_of_destructors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that everything else goes where it went before."""
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    keep_interrupts()
+    sys.unraisablehook(SimpleNamespace(exc_type=ValueError))  # type: ignore[arg-type]
+    assert len(told) == 1
+
+
+def test_an_interrupt_ends_its_block_alone() -> None:
+    """Tests that what stands behind the block is done, and that the handler is what it was."""
+    before = signal.getsignal(signal.SIGINT)
+    with interruption() as stop:
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the block went on")
+    assert stop.ended
+    assert signal.getsignal(signal.SIGINT) is before
+    with interruption() as stop:
+        pass
+    assert not stop.ended
+
+
+def test_what_an_interrupt_becomes_is_the_interrupt() -> None:
+    """Tests that an exception after Ctrl-C ends the block, and one without it is an error as ever."""
+    with interruption() as stop:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("half of a module") from None
+    assert stop.ended
+    with interruption() as stop:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+    assert stop.ended
+    with pytest.raises(ImportError), interruption():
+        raise ImportError("no such module")
+
+
+def test_a_block_that_goes_on_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that compiled code that swallows an interrupt gets another, and that none comes after the block."""
+    monkeypatch.setattr(interrupts, "INSIST", 0.05)
+    heard = 0
+    with interruption(insist=True) as stop:
+        while True:
+            try:
+                if not heard:
+                    signal.raise_signal(signal.SIGINT)
+                time.sleep(60)
+            except KeyboardInterrupt:
+                heard += 1
+                if heard == 3:
+                    raise
+    assert stop.ended
+    time.sleep(0.2)  # a late one would end this test
+
+
+def test_blocks_inside_blocks() -> None:
+    """Tests that the inner block takes the interrupt, and errors behind it are errors for the outer one."""
+
+    def both() -> None:
+        with interruption():
+            with interruption() as inner:
+                signal.raise_signal(signal.SIGINT)
+            assert inner.ended
+            raise ValueError("later")
+
+    with pytest.raises(ValueError, match="later"):
+        both()
+
+
+def test_handlers_of_others_stay() -> None:
+    """Tests that a program with its own answer to Ctrl-C keeps it."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        with interruption() as stop:
+            signal.raise_signal(signal.SIGINT)
+        assert heard == [signal.SIGINT]
+        assert not stop.ended
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_threads_have_no_signals() -> None:
+    """Tests that both blocks do nothing outside the main thread."""
+    done = []
+
+    def work() -> None:
+        with interruption() as stop, uninterrupted():
+            done.append(stop.ended)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [False]
+
+
+def test_uninterrupted() -> None:
+    """Tests that Ctrl-C inside does nothing, and does something again behind it."""
+    with uninterrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
