@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
+from statistics import mean
 from typing import Protocol
 
 import msgspec
@@ -84,7 +84,7 @@ def calibrated_plan(
 
 
 def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int = 0) -> dict[str, int]:
-    """Device -> ns of one run of its stage (median), while all stages run; slowed down by the device's speed."""
+    """Device -> ns of one run of its stage (mean), while all stages run; slowed down by the device's speed."""
     problem = plan.load_problem()
     if problem.host.any():
         raise UsageError("pipelines with a host device cannot be calibrated: its ops are no stage of their own")
@@ -102,7 +102,7 @@ def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int
             workers.measure_together(used, Measure(1, settle, settle))
             answers = workers.measure_together(used, ask)
     speed = {device.id: device.speed for device in problem.devices}
-    return {id: round(median(answer.ns) / speed[id]) for id, answer in answers.items()}
+    return {id: round(mean(answer.ns) / speed[id]) for id, answer in answers.items()}
 
 
 def measured_period(plan: Plan, measured: Mapping[str, int]) -> int:

@@ -77,13 +77,21 @@ class Line:
 
     def flush(self) -> None:
         """Send what was posted."""
+        if not self._post:
+            return
         for start in range(0, len(self._post), AT_ONCE):
+            self._write(array(TOKEN, self._post[start : start + AT_ONCE]))
+        self._post.clear()
+
+    def _write(self, tokens: array[int]) -> None:
+        while True:
             try:
+                os.write(self._writing, tokens)  # so few bytes are written whole or not at all
+                return
+            except BlockingIOError:
                 self._room()
-                os.write(self._writing, array(TOKEN, self._post[start : start + AT_ONCE]))
             except BrokenPipeError:
                 raise PeerGone("the peer has left") from None
-        self._post.clear()
 
     def _room(self) -> None:
         """Wait until a write cannot block; what arrives meanwhile is read, so two full pipes do not stop each other."""

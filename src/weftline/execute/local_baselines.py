@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from weftline.execute.local_engine import Engine, LanePass, Seat
+from weftline.execute.local_engine import Engine, Seat
 from weftline.execute.local_layout import Layout, lay_out
 from weftline.execute.manifest import INPUT, Manifest, Segment, Wire
 from weftline.execute.ort_devices import OrtDevice
@@ -23,7 +22,7 @@ from weftline.execute.ort_devices import OrtDevice
 if TYPE_CHECKING:
     from weftline.plan import Plan
 
-__all__ = ["Baselines", "period_of", "whole_model"]
+__all__ = ["Baselines", "whole_model"]
 
 WARM_UP = 4
 
@@ -56,7 +55,7 @@ class Baselines:
             warm = one.run([max(WARM_UP, count)], self._feeds, keep=[frozenset(range(count))])[0]
             if measured:
                 timed = one.run([self._requests], self._feeds)[0]
-                self.found[f"one process, {len(cores)} threads"] = self._time(timed)
+                self.found[f"one process, {len(cores)} threads"] = round(timed.taken(pipelined=self._pipelined))
         return [warm.kept[number] for number in range(count)]
 
     def replicas(self) -> None:
@@ -67,30 +66,12 @@ class Baselines:
             rates = [1 / max(found.answers[0].compute_ns[0], 1) for found in warm]
             counts = [max(3, round(self._requests * rate / sum(rates))) for rate in rates]
             timed = engine.run(counts, self._feeds)
-        together = sum(1 / max(period_of(found, 1)[0], 1) for found in timed)
+        together = sum(1 / max(found.taken(pipelined=True), 1.0) for found in timed)
         self.found[f"{len(lanes)} whole-model replicas"] = round(1 / together)
 
     def _lane(self, device: str) -> Layout:
         manifest = whole_model(self._manifest, self._model.name, device)
         return lay_out(manifest, str(self._model.parent), pipelined=self._pipelined)
-
-    def _time(self, found: LanePass) -> int:
-        if self._pipelined:
-            return round(period_of(found, 1)[0])
-        return round(median(done - sent for sent, done in zip(found.sent_ns, found.done_ns, strict=True)))
-
-
-def period_of(found: LanePass, stages: int) -> tuple[float, float]:
-    """Median and mean of the times between completions, once the pipeline is full.
-
-    Completions come in bursts where stages share a core; so the median is taken over spans of several.
-    """
-    done = np.array(found.done_ns, np.float64)
-    if len(done) < 2:
-        return float(done[0] - found.sent_ns[0]), float(done[0] - found.sent_ns[0])
-    steady = done[min(stages, len(done) // 3) :]
-    span = max(1, min(2 * stages, len(steady) // 4))
-    return float(np.median(steady[span:] - steady[:-span]) / span), float((steady[-1] - steady[0]) / (len(steady) - 1))
 
 
 def whole_model(split: Manifest, file: str, device: str) -> Manifest:

@@ -66,7 +66,7 @@ class Answer(msgspec.Struct, frozen=True):
     """The last three are failures: of what was asked, of ONNX Runtime, of a peer that has left."""
     text: str = ""
     compute_ns: tuple[int, ...] = ()
-    """Of each segment that runs here: median, at the speed of the device."""
+    """Of each segment that runs here: mean, at the speed of the device."""
     busy_ns: int = 0
     """All computing of all requests, at the speed of the device."""
     rss: int = 0

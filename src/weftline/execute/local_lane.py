@@ -26,9 +26,9 @@ class Lane:
     """Counts requests on their way."""
 
     def __init__(self, layout: Layout, blocks: Mapping[int, Block], lines: Mapping[int, Line]) -> None:
-        self._layout, self._blocks, self.lines = layout, blocks, lines
-        self._inputs = [wire for wire in layout.wires if wire.maker == PARENT]
-        self._outputs = [wire for wire in layout.wires if PARENT in wire.readers]
+        self.lines = lines
+        self._inputs = [(wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT]
+        self._outputs = [(wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT in wire.readers]
         self._most = 2**62 if layout.pipelined else 1
         self._first = self._sent = self._done = self._end = 0
         self._feeds: Sequence[Arrays] = ()
@@ -58,41 +58,46 @@ class Lane:
     def _send(self) -> bool:
         if self._sent == self._end or self._sent - self._done >= self._most:
             return False
-        free = [(reader, wire) for wire in self._inputs for reader in wire.readers if self._sent >= wire.slots]
-        if not all(self.lines[reader].has(wire.number, FREE) for reader, wire in free):
-            return False
-        for reader, wire in free:
-            self.lines[reader].take(wire.number, FREE)
-        feed = self._feeds[(self._sent - self._first) % len(self._feeds)]
+        lines, sent = self.lines, self._sent
+        for wire, slots, readers in self._inputs:
+            if sent >= len(slots) and not all(lines[reader].has(wire.number, FREE) for reader in readers):
+                return False
+        feed = self._feeds[(sent - self._first) % len(self._feeds)]
         self.sent_ns.append(time.perf_counter_ns())
-        for wire in self._inputs:
-            self._slot(wire, self._sent)[...] = feed[wire.name]
-            for reader in wire.readers:
-                self.lines[reader].post(wire.number, FILLED)
+        for wire, slots, readers in self._inputs:
+            if sent >= len(slots):
+                for reader in readers:
+                    lines[reader].take(wire.number, FREE)
+            slots[sent % len(slots)][...] = feed[wire.name]
+            for reader in readers:
+                lines[reader].post(wire.number, FILLED)
         self._sent += 1
         self._flush()
         return True
 
     def _complete(self) -> bool:
-        if self._done == self._sent and self._inputs:
+        if self._done == self._end or (self._done == self._sent and self._inputs):
             return False
-        if self._done == self._end or not all(self.lines[w.maker].has(w.number, FILLED) for w in self._outputs):
+        lines, done = self.lines, self._done
+        if not all(lines[maker].has(wire.number, FILLED) for wire, _, maker in self._outputs):
             return False
         self.done_ns.append(time.perf_counter_ns())
-        number = self._done - self._first
+        number = done - self._first
         if number in self._keep:
-            self.kept[number] = {wire.name: self._slot(wire, self._done).copy() for wire in self._outputs}
-        for wire in self._outputs:
-            self.lines[wire.maker].take(wire.number, FILLED)
-            self.lines[wire.maker].post(wire.number, FREE)
+            self.kept[number] = {wire.name: slots[done % len(slots)].copy() for wire, slots, _ in self._outputs}
+        for wire, _, maker in self._outputs:
+            lines[maker].take(wire.number, FILLED)
+            lines[maker].post(wire.number, FREE)
         self._done += 1
         self._flush()
         return True
 
-    def _slot(self, wire: WireJob, request: int) -> NDArray[Any]:
-        at = wire.offset + request % wire.slots * wire.stride
-        return self._blocks[wire.maker].array(at, wire.shape, stored_type(wire.dtype))
-
     def _flush(self) -> None:
         for line in self.lines.values():
             line.flush()
+
+
+def _slots(wire: WireJob, blocks: Mapping[int, Block]) -> list[NDArray[Any]]:
+    """The tensors of a wire where they lie, made once: the processes that compute share their cores with this one."""
+    block, dtype = blocks[wire.maker], stored_type(wire.dtype)
+    return [block.array(wire.offset + slot * wire.stride, wire.shape, dtype) for slot in range(wire.slots)]

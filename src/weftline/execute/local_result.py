@@ -20,7 +20,7 @@ class SegmentRun:
     device: str
     ops: int
     compute_ns: int
-    """Of one request, median, at the speed of the device."""
+    """Of one request, the mean, at the speed of the device."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class DeviceRun:
     ops: int
     segments: int
     compute_ns: int
-    """Of one request: the sum of its segments' medians."""
+    """Of one request: the sum of its segments."""
     predicted_compute_ns: int
     predicted_load_ns: int
     """Throughput: of the stage, transfers included. Latency: as predicted_compute_ns."""
@@ -55,10 +55,8 @@ class LocalResult:
     warm_up: int
     """Requests before those that count."""
     measured_ns: int
-    """Throughput: the period, from completion to completion, median. Latency: of one request, median."""
+    """Throughput: the period, from completion to completion. Latency: of one request. The mean of the run."""
     predicted_ns: int
-    mean_ns: int
-    """The same as a mean."""
     latency_ns: int
     """Of one request, median; in a pipeline it includes waiting in queues."""
     latency_p95_ns: int
@@ -88,7 +86,7 @@ class LocalResult:
         word = "period" if self.objective == "throughput" else "latency"
         lines = [
             f"{word}: measured {format_time(self.measured_ns)}, predicted {format_time(self.predicted_ns)} "
-            f"(median of {self.requests} requests)",
+            f"(mean of {self.requests} requests)",
             f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative, "
             f"{self.compared} requests compared)",
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import UsageError
-from weftline.execute.local_baselines import Baselines, period_of
+from weftline.execute.local_baselines import Baselines
 from weftline.execute.local_engine import TIMEOUT, LanePass, Seat
 from weftline.execute.local_layout import Layout
 from weftline.execute.local_result import DeviceRun, LocalResult, SegmentRun
@@ -83,24 +83,21 @@ def _result(
     plan: Plan, ready: Started, timed: LanePass, counts: tuple[int, int], worst: float, baselines: dict[str, int]
 ) -> LocalResult:
     layout, seats = ready.layout, ready.seats
-    latencies = [done - sent for sent, done in zip(timed.sent_ns, timed.done_ns, strict=True)]
     pipelined = plan.objective == "throughput"
     segments = tuple(
         SegmentRun(number, device, len(layout.manifest.segments[number].ops), taken)
         for device, numbers, answer in zip(layout.devices, layout.segments, timed.answers, strict=True)
         for number, taken in zip(numbers, answer.compute_ns, strict=True)
     )
-    period, average = period_of(timed, len(layout.devices)) if pipelined else (median(latencies), mean(latencies))
     return LocalResult(
         engine="local",
         objective=plan.objective,
         requests=counts[0],
         warm_up=counts[1],
-        measured_ns=round(period),
+        measured_ns=round(timed.taken(pipelined=pipelined)),
         predicted_ns=plan.value_ns,
-        mean_ns=round(average),
-        latency_ns=round(median(latencies)),
-        latency_p95_ns=round(float(np.quantile(latencies, 0.95))),
+        latency_ns=round(median(timed.latencies)),
+        latency_p95_ns=round(float(np.quantile(timed.latencies, 0.95))),
         devices=tuple(_device(plan, layout, seats, timed, worker) for worker in range(len(layout.devices))),
         segments=tuple(sorted(segments, key=lambda segment: segment.number)),
         max_output_difference=min(worst, 1e300),

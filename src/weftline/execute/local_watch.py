@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
 from weftline.errors import ExecutionMismatch, UsageError
-from weftline.execute.local_baselines import Baselines, period_of
+from weftline.execute.local_baselines import Baselines
 from weftline.execute.local_engine import TIMEOUT, LanePass
 from weftline.execute.local_result import TOLERANCE
 from weftline.execute.local_run import check_runtimes
@@ -229,7 +229,8 @@ class _Watched:
             self.answered += len(found.done_ns)
             self.worst = max(self.worst, ready.worst(found, self.expected))
             slower = self._slower(ready, found)
-            self.rounds.append(Round(count, _time(self.plan, ready, found), self.plan.value_ns, slower))
+            taken = found.taken(pipelined=self.plan.objective == "throughput")
+            self.rounds.append(Round(count, round(taken), self.plan.value_ns, slower))
             self.asked.tell(f"{self.answered} of {requests} requests, {format_time(self.rounds[-1].measured_ns)}")
             late = watcher.see(slower)
             if late and self.answered < requests:
@@ -283,9 +284,3 @@ def _value(problem: Problem, plan: Plan) -> int:
         order = np.array([op for _, _, op in sorted((b, e, op) for op, b, e in plan.timeline.ops)], np.int32)
     search.offer(placement, order=order)
     return search.best.value if search.best is not None else plan.value_ns
-
-
-def _time(plan: Plan, ready: Started, found: LanePass) -> int:
-    if plan.objective == "throughput":
-        return round(period_of(found, len(ready.layout.devices))[0])
-    return round(median(done - sent for sent, done in zip(found.sent_ns, found.done_ns, strict=True)))

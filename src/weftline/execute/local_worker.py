@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from weftline.errors import InputError
 from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone
@@ -28,8 +27,6 @@ __all__ = ["Runner", "main"]
 
 MOST_BINDINGS = 64
 """Of one segment, kept."""
-KEEP = 100_000
-"""Times of so many requests are kept for a median."""
 
 
 class _Step(NamedTuple):
@@ -60,17 +57,14 @@ class Runner:
 
     def run(self, requests: int) -> Answer:
         """Run so many; the times are those of computing alone, stretched."""
-        kept = np.zeros((min(requests, KEEP), len(self._steps)), np.int64)
-        busy = 0
-        for number in range(requests):
+        taken = [0] * len(self._steps)
+        for _ in range(requests):
             for place, step in enumerate(self._steps):
-                taken = self._run(step)
-                busy += taken
-                kept[number % KEEP, place] = taken
+                taken[place] += self._run(step)
             self._request += 1
         now, peak = memory_in_use()
-        middle = tuple(np.median(kept, axis=0).round().astype(int).tolist()) if requests else ()
-        return Answer("done", compute_ns=middle, busy_ns=busy, rss=now, peak_rss=peak)
+        each = tuple(round(ns / requests) for ns in taken) if requests else ()
+        return Answer("done", compute_ns=each, busy_ns=sum(taken), rss=now, peak_rss=peak)
 
     def _run(self, step: _Step) -> int:
         for wire in step.await_filled:

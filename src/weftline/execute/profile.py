@@ -11,13 +11,13 @@ scaled to what ALL takes. Simplified: inputs are random, times do not depend on 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
+from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -48,8 +48,11 @@ LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 SETTLE_SECONDS, PER_REPEAT = 2.5, 0.1
 """Of work before whole runs are timed, and at most so much for each repeat: a rested processor is faster for
 the first seconds, and plans run for longer."""
-LINKS = 2
-"""How links are measured; another way of measuring is another number, so that the cache forgets the old one."""
+TURNS = 4
+"""Whole runs alone and all at once take turns, and their mean counts: a shared machine changes its speed every few
+seconds, back and forth, and so it will when plans run."""
+WAY = 3
+"""How times are measured; another way of measuring is another number, so that the cache forgets the old one."""
 LADDER = ("ALL", "EXTENDED", "NONE")
 """Levels whose kernels are looked for in the graph, the best first."""
 
@@ -99,7 +102,7 @@ def profile_model(
     settings = {
         "backend": backend,
         "channel": channel,
-        "links": LINKS,
+        "way": WAY,
         "repeats": repeats,
         "seed": seed,
         "inputs": sorted(inputs.items()),
@@ -249,15 +252,31 @@ def _times(
         kernels.append(workers.measure_together(group, Measure(repeats, LEAST_SECONDS, MOST_SECONDS)))
     for id in devices:
         workers.prepare(id, Prepare("ALL", kernels=False))
-    settle = settling(repeats)
-    whole = []
-    for group in groups:
-        say(f"{group[0]}: whole runs alone" if len(group) == 1 else "whole runs, all devices at once")
-        workers.measure_together(group, Measure(1, settle, settle))
-        whole.append(workers.measure_together(group, Measure(repeats, settle, MOST_SECONDS)))
+    whole = [_joined(turns) for turns in zip(*_whole_runs(workers, groups, repeats, say), strict=True)]
     times = [{id: _scaled(a[id], k[id]) for id in group} for group, a, k in zip(groups, whole, kernels, strict=True)]
     alone = {id: measured for row in times if len(row) == 1 for id, measured in row.items()}
     return {id: alone[twin[id]] for id in devices}, times[-1] if len(devices) > 1 else alone
+
+
+def _whole_runs(
+    workers: Workers, groups: Sequence[Sequence[str]], repeats: int, say: Tell
+) -> Iterator[list[dict[str, Answer]]]:
+    """Turn by turn: what every group of devices took."""
+    settle = settling(repeats)
+    say("whole runs: settling")
+    workers.measure_together(groups[-1], Measure(1, settle, settle))
+    part = Measure(-(-repeats // TURNS), settle / 2, MOST_SECONDS / TURNS)
+    for turn in range(1, TURNS + 1):
+        say(f"whole runs, alone and all at once: {turn} of {TURNS}")
+        yield [workers.measure_together(group, part) for group in groups]
+
+
+def _joined(turns: Sequence[dict[str, Answer]]) -> dict[str, Answer]:
+    """All runs of a group's devices."""
+    return {
+        id: Answer(ns=tuple(ns for turn in turns for ns in turn[id].ns), stolen=mean(turn[id].stolen for turn in turns))
+        for id in turns[0]
+    }
 
 
 def settling(repeats: int) -> float:
@@ -266,8 +285,8 @@ def settling(repeats: int) -> float:
 
 
 def _scaled(whole: Answer, kernels: Answer) -> _Times:
-    """Kernels add up to the median whole run, to the nanosecond."""
-    total = round(median(whole.ns))
+    """Kernels add up to the mean whole run, to the nanosecond."""
+    total = round(mean(whole.ns))
     node = np.array(kernels.kernel_ns, np.float64)
     exact = np.cumsum(node * (total / node.sum()))
     edges = np.rint(exact).astype(np.int64)
