@@ -21,6 +21,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from weftline.cluster import Cluster, Device
@@ -36,6 +37,7 @@ from weftline.execute.profile_layouts import layout_changes
 from weftline.execute.profile_links import Channel, measure_links
 from weftline.execute.profile_openvino import LEVEL, measure_openvino
 from weftline.execute.profile_processes import Workers
+from weftline.execute.step_meter import measure_steps
 from weftline.graph import Graph
 from weftline.graph.ir import INPUT
 from weftline.importers import Imported, ImportOptions, read_file
@@ -51,8 +53,6 @@ the first seconds, and plans run for longer."""
 TURNS = 4
 """Whole runs alone and all at once take turns, and their mean counts: a shared machine changes its speed every few
 seconds, back and forth, and so it will when plans run."""
-WAY = 3
-"""How times are measured; another way of measuring is another number, so that the cache forgets the old one."""
 LADDER = ("ALL", "EXTENDED", "NONE")
 """Levels whose kernels are looked for in the graph, the best first."""
 
@@ -102,7 +102,6 @@ def profile_model(
     settings = {
         "backend": backend,
         "channel": channel,
-        "way": WAY,
         "repeats": repeats,
         "seed": seed,
         "inputs": sorted(inputs.items()),
@@ -205,7 +204,22 @@ def _measured(
         _device_profile(graph, device, devices[device.id], found[device.id], alone[device.id], busy[device.id])
         for device in cluster.devices
     )
-    return _profile(imported, "onnxruntime", number, "ALL", repeats, profiles, links())
+    profile = _profile(imported, "onnxruntime", number, "ALL", repeats, profiles, links())
+    say("steps between two workers")
+    return _with_steps(profile, model, imported, cluster, devices, repeats)
+
+
+def _with_steps(
+    profile: Profile, model: Path, imported: Imported, cluster: Cluster, devices: Mapping[str, OrtDevice], repeats: int
+) -> Profile:
+    """Links as this model finds them: measured between two workers, added to all."""
+    pair = next(((link.source, link.target) for link in profile.links), None)
+    if pair is None:
+        return profile
+    places = [(id, devices[id]) for id in pair]
+    longer = measure_steps(model, imported.graph, cluster, profile, places, 2 * settling(repeats))
+    links = tuple(msgspec.structs.replace(link, latency_ns=link.latency_ns + longer) for link in profile.links)
+    return msgspec.structs.replace(profile, links=links)
 
 
 def _same(a: OrtDevice, b: OrtDevice) -> bool:

@@ -28,7 +28,7 @@ __all__ = ["cache_folder", "cached"]
 
 MOST_STOLEN, MOST_SPREAD = 0.1, 0.2
 """A profile with more is not kept: it tells of other programs."""
-FORM = 3
+FORM = 4
 """Counts up when what is measured changes."""
 
 
