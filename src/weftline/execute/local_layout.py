@@ -20,8 +20,8 @@ from weftline.execute.manifest import INPUT, Manifest, Wire
 __all__ = ["ELEMENTS", "Layout", "lay_out", "stored_type"]
 
 ALIGNMENT = 128
-AHEAD = 2
-"""A stage may be so many more requests ahead of its reader; else each waits for the slower one of every moment."""
+AHEAD = 6
+"""A stage may be so many more requests ahead of its reader; else each waits for whoever is slower at the moment."""
 AHEAD_BYTES = 2**26
 """What lies ready of one tensor is no larger."""
 ELEMENTS = {
