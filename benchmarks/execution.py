@@ -26,6 +26,7 @@ from weftline.cost import ABSENT, CostTable, Profile
 from weftline.errors import WeftlineError
 from weftline.execute.local_run import run_local
 from weftline.execute.profile import profile_model
+from weftline.execute.segments import cut_places
 from weftline.graph.arrays import Indices
 from weftline.partition.prepare import prepare as prepare_pipelines
 from weftline.place.prepare import prepare as prepare_placements
@@ -231,13 +232,8 @@ def _measured(plan: Plan, path: Path, requests: int = CUT_REQUESTS) -> int:
 
 def _cuts(problem: Problem) -> Iterator[tuple[int, int]]:
     """(ops before the cut, device of these): every cut that divides no kernel."""
-    group = problem.group
-    last = {int(number): op for op, number in enumerate(group.tolist())}
-    open_until = 0
-    for op, number in enumerate(group.tolist()):
-        open_until = max(open_until, last[number])
-        if open_until == op and op + 1 < len(group):
-            yield from ((op + 1, 0), (op + 1, 1))
+    for ops in cut_places(problem.group):
+        yield from ((ops, 0), (ops, 1))
 
 
 def _cut_plan(problem: Problem, ops: int, first: int) -> Plan:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from weftline import interrupts
-from weftline.interrupts import interruption, keep_interrupts, uninterrupted
+from weftline.interrupts import Interruption, keep_interrupts, uninterrupted
 
 
 def test_no_interrupt_is_lost() -> None:
@@ -49,28 +49,28 @@ def test_other_exceptions_of_destructors_are_told(monkeypatch: pytest.MonkeyPatc
 def test_an_interrupt_ends_its_block_alone() -> None:
     """Tests that what stands behind the block is done, and that the handler is what it was."""
     before = signal.getsignal(signal.SIGINT)
-    with interruption() as stop:
+    with Interruption() as stop:
         signal.raise_signal(signal.SIGINT)
         pytest.fail("the block went on")
     assert stop.ended
     assert signal.getsignal(signal.SIGINT) is before
-    with interruption() as stop:
+    with Interruption() as stop:
         pass
     assert not stop.ended
 
 
 def test_what_an_interrupt_becomes_is_the_interrupt() -> None:
     """Tests that an exception after Ctrl-C ends the block, and one without it is an error as ever."""
-    with interruption() as stop:
+    with Interruption() as stop:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             raise ImportError("half of a module") from None
     assert stop.ended
-    with interruption() as stop:
+    with Interruption() as stop:
         raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
     assert stop.ended
-    with pytest.raises(ImportError), interruption():
+    with pytest.raises(ImportError), Interruption():
         raise ImportError("no such module")
 
 
@@ -78,7 +78,7 @@ def test_a_block_that_goes_on_is_told_again(monkeypatch: pytest.MonkeyPatch) -> 
     """Tests that compiled code that swallows an interrupt gets another, and that none comes after the block."""
     monkeypatch.setattr(interrupts, "INSIST", 0.05)
     heard = 0
-    with interruption(insist=True) as stop:
+    with Interruption(insist=True) as stop:
         while True:
             try:
                 if not heard:
@@ -96,8 +96,8 @@ def test_blocks_inside_blocks() -> None:
     """Tests that the inner block takes the interrupt, and errors behind it are errors for the outer one."""
 
     def both() -> None:
-        with interruption():
-            with interruption() as inner:
+        with Interruption():
+            with Interruption() as inner:
                 signal.raise_signal(signal.SIGINT)
             assert inner.ended
             raise ValueError("later")
@@ -111,7 +111,7 @@ def test_handlers_of_others_stay() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        with interruption() as stop:
+        with Interruption() as stop:
             signal.raise_signal(signal.SIGINT)
         assert heard == [signal.SIGINT]
         assert not stop.ended
@@ -124,7 +124,7 @@ def test_threads_have_no_signals() -> None:
     done = []
 
     def work() -> None:
-        with interruption() as stop, uninterrupted():
+        with Interruption() as stop, uninterrupted():
             done.append(stop.ended)
 
     thread = threading.Thread(target=work)

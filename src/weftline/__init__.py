@@ -69,6 +69,7 @@ __all__ = [
     "__version__",
     "diff",
     "from_openvino",
+    "from_torch",
     "load",
     "load_problem",
     "plan",
@@ -110,6 +111,16 @@ def from_openvino(model: Any, *, name: str = "") -> Graph:
     from weftline.importers.openvino_live import graph_of_openvino
 
     return graph_of_openvino(model, name)
+
+
+def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
+    """The graph of a `torch.nn.Module` for example inputs: a tensor, a tuple of them, or keyword arguments as a dict.
+
+    Its plans are by estimated costs, and are exported by module names. To run one, export the module to ONNX first.
+    """
+    from weftline.importers.torch_live import graph_of_torch
+
+    return graph_of_torch(module, inputs, name)
 
 
 def load_problem(

@@ -13,6 +13,7 @@ from threading import Event, Thread
 from types import MappingProxyType
 from typing import Any
 
+from weftline.interrupts import uninterrupted
 from weftline.search import Search
 
 __all__ = ["Outcome", "run_cp_sat", "run_model"]
@@ -137,8 +138,9 @@ def run_model(
                 if poll():
                     solver.stop_search()
     finally:
-        while not ended.wait(POLL):  # again and again: a call before the solver has begun would be lost
-            solver.stop_search()
+        with uninterrupted():
+            while not ended.wait(POLL):  # again and again: a call before the solver has begun would be lost
+                solver.stop_search()
     hand_over()
     return Outcome(solver, outcome[0])
 

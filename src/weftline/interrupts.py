@@ -1,7 +1,7 @@
 """Ctrl-C: neither lost nor mistaken for something else.
 
 Python raises KeyboardInterrupt wherever the program happens to be. Inside a destructor it is printed and forgotten;
-compiled code and half-done imports turn it into other errors, or drop it. `keep_interrupts` and `interruption` mend
+compiled code and half-done imports turn it into other errors, or drop it. `keep_interrupts` and `Interruption` mend
 that for a program and for a block of it; `uninterrupted` is for what must not be torn.
 """
 
@@ -13,10 +13,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Self
 
-__all__ = ["Interruption", "interruption", "keep_interrupts", "uninterrupted"]
+__all__ = ["Interruption", "keep_interrupts", "uninterrupted"]
 
 AGAIN = 0.05
 """Seconds until a Ctrl-C that Python has forgotten comes again."""
@@ -43,12 +43,36 @@ def keep_interrupts() -> None:
 
 
 class Interruption:
-    """Whether Ctrl-C has ended a block."""
+    """For a `with`: Ctrl-C ends the block, and only that; afterwards `ended` says so.
 
-    def __init__(self, *, insist: bool) -> None:
+    Whatever exception leaves the block after a Ctrl-C is taken for it: compiled code and imports that are interrupted
+    raise others. With `insist` it comes again while the block goes on. A program that answers Ctrl-C in its own way
+    keeps that; threads beside the main one get no signals.
+    """
+
+    def __init__(self, *, insist: bool = False) -> None:
         self.ended = False
         self._insists, self._seen, self._closed = insist, False, False
-        self._lock = threading.RLock()
+        self._before: Any = None
+        self._sending = threading.Lock()
+
+    def __enter__(self) -> Self:
+        before = signal.getsignal(signal.SIGINT)
+        ours = before is signal.default_int_handler or isinstance(before, Interruption)
+        if ours and threading.current_thread() is threading.main_thread():
+            self._before = before
+            signal.signal(signal.SIGINT, self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        self._closed = True  # from here on nothing is raised
+        if self._before is not None:
+            with self._sending:  # what is on its way arrives here
+                pass
+            signal.signal(signal.SIGINT, self._before)
+        became = isinstance(error, Exception) and (self._seen or isinstance(error.__cause__, KeyboardInterrupt))
+        self.ended = became or isinstance(error, KeyboardInterrupt)
+        return self.ended
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """The handler of the signal inside the block."""
@@ -62,46 +86,9 @@ class Interruption:
         raise KeyboardInterrupt
 
     def _send(self) -> None:
-        with self._lock:
+        with self._sending:
             if not self._closed:
                 os.kill(os.getpid(), signal.SIGINT)
-
-    def _close(self) -> None:
-        with self._lock:
-            self._closed = True
-
-    @contextmanager
-    def _around(self) -> Iterator[None]:
-        before = signal.getsignal(signal.SIGINT)
-        ours = before is signal.default_int_handler or isinstance(before, Interruption)
-        if not ours or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        signal.signal(signal.SIGINT, self)
-        try:
-            yield
-        finally:
-            self._close()
-            signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def interruption(*, insist: bool = False) -> Iterator[Interruption]:
-    """Ctrl-C ends the block, and only that; afterwards `ended` says so.
-
-    Whatever exception leaves the block after a Ctrl-C is taken for it: compiled code and imports that are interrupted
-    raise others. With `insist` it comes again while the block goes on, for blocks without cleaning up that takes long.
-    """
-    found = Interruption(insist=insist)
-    try:
-        with found._around():
-            yield found
-    except KeyboardInterrupt:
-        found.ended = True
-    except Exception as error:
-        if not found._seen and not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        found.ended = True
 
 
 @contextmanager

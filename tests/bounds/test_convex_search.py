@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weftline.bounds.convex_graph import make_graph, pack
-from weftline.bounds.convex_search import find_conflicts, search
-from weftline.bounds.convex_state import make_state
+from weftline.bounds.convex_graph import Bits, Graph, make_graph, pack
+from weftline.bounds.convex_pool import draw_sets
+from weftline.bounds.convex_search import _candidates, find_conflicts, search
+from weftline.bounds.convex_state import IN, OUT, make_state
 from weftline.coarsen import make_pieces
 from weftline.coarsen.pieces import Pieces
 from weftline.cost import CostTable
+from weftline.graph.arrays import Ints
 from weftline.problem import Problem
 from weftline.testing import random_problem
+from weftline.testing.by_hand import problem_of
 
 STOP = np.zeros(1, np.int64)
 
@@ -95,7 +99,7 @@ def test_search_is_exact(start: int) -> None:
 @pytest.mark.parametrize("start", range(0, 60, 30))
 def test_conflicts_are_true(start: int) -> None:
     """Tests that no cheap convex set holds a pair that was marked, and that pairs are marked at all."""
-    marked = 0
+    marked = alone = 0
     for seed in range(start, start + 30):
         pieces = make_pieces(equal_problem(seed, max_ops=9, scales=(1, 1000)))
         graph = make_graph(pieces, 1)
@@ -109,8 +113,59 @@ def test_conflicts_are_true(start: int) -> None:
         together = cheap.T @ cheap > 0
         pairs = (conflict[:, np.arange(n) >> 6] >> (np.arange(n) & 63).astype(np.uint64)) & np.uint64(1)
         assert not (together & (pairs > 0)).any()
+        assert (pairs == pairs.T).all()
+        dear = np.flatnonzero(graph.work >= target)
+        assert (pairs[dear, dear] > 0).all()
         marked += int((pairs > 0).sum())
+        alone += len(dear)
     assert marked > 50
+    assert alone > 1
+
+
+@numba.njit
+def candidates(
+    graph: Graph, pi: Ints, box: Ints, decided: Bits, block: Bits, gap: Bits, chosen: Ints, gain: NDArray[np.float64]
+) -> int:
+    """A function that Python can call."""
+    return _candidates(graph, pi, box, decided, block, gap, chosen, gain)
+
+
+def test_candidates_are_the_most_promising_pieces() -> None:
+    """Tests that those of the highest score come first, and that none is decided already."""
+    short = 0
+    for seed in range(40):
+        graph, random = make_graph(make_pieces(equal_problem(seed, max_ops=9)), 1), np.random.default_rng(seed)
+        n, state = len(graph.work), make_state(graph, len(graph.work) + 3)
+        pi, gain, inside = random.integers(-20, 100, n), random.random(n), random.random(n) < 0.4
+        side = random.integers(0, 4, n)
+        decided = state.bits[0]
+        decided[:] = 0
+        decided[OUT], decided[IN] = pack((side == 2)[None])[0], pack((side == 3)[None])[0]
+        box, chosen = np.array([50, 30, 0, 0, 0, 0, 0, 0], np.int64), np.zeros(4, np.int64)
+        block, nothing = pack(inside[None])[0], np.zeros(graph.before.shape[1], np.uint64)
+        count = candidates(graph, pi, box, decided, block, nothing, chosen, gain)
+        near = [side[graph.near_of[graph.near_ptr[p] : graph.near_ptr[p + 1]]] == 3 for p in range(n)]
+        score = (0.02 + graph.work / 50.0 + np.abs(pi) / 30.0) * np.where(inside, 2.0, 1.0)
+        score *= np.where([beside.any() for beside in near], 1.5, 1.0) * (0.1 + gain)
+        best = [piece for piece in np.argsort(-score, kind="stable").tolist() if side[piece] < 2]
+        assert chosen[:count].tolist() == best[:4]
+        short += len(best) > 4
+    assert short > 5
+
+
+def test_sets_are_drawn_from_every_single_piece() -> None:
+    """Tests that a drawing may begin at any of four equal pieces: one step finds a pair from one of its own."""
+    graph = make_graph(make_pieces(problem_of([[5, 5]] * 4, objective="throughput")), 1)
+    assert len(graph.work) == 4
+    for pair in ((1, 3), (0, 2), (0, 1)):
+        wanted = np.isin(np.arange(4), pair)
+        found, nothing = np.zeros((1, 1), np.uint64), np.zeros((0, 1), np.uint64)
+        drawn = [
+            draw_sets(graph, 10 * wanted.astype(np.int64), 11, 20, nothing, 1, 1, seed, found, STOP)
+            for seed in range(200)
+        ]
+        assert 0 < sum(drawn) < 200
+        assert (found == pack(wanted[None])).all()
 
 
 def test_search_stops_when_told() -> None:

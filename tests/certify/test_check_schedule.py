@@ -14,6 +14,7 @@ import pytest
 from weftline.certify import check_schedule, verify_file
 from weftline.errors import InputError, VerificationError
 from weftline.plan.make_schedule import make_schedule
+from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.shapes import make_shape
 
 Tamper = Callable[[dict[str, Any]], None]
@@ -35,6 +36,15 @@ def test_what_was_made_holds(schedule: dict[str, Any], tmp_path: Path) -> None:
     verdict = verify_file(tmp_path / "s.json")
     assert verdict._asdict()["value"] == schedule["makespan"]
     assert verdict._asdict()["proved_period_bound"] == "6"
+
+
+def test_devices_that_end_at_different_times() -> None:
+    """Tests that the makespan is that of the last device, and the span of devices that of the longest."""
+    blocks = Blocks.of("two", [Lane("0"), Lane("1")], [Block("F", 5, (0,), (0,)), Block("F", 1, (1,), (0,))], [(0, 1)])
+    made = msgspec.to_builtins(make_schedule(blocks, 3, work_limit=60))
+    ends = [row[-1]["end"] for row in made["actions"]]
+    assert ends == [15, 16]
+    assert check_schedule.check(made).value == made["makespan"] == 16
 
 
 def _shift(plan: dict[str, Any]) -> None:

@@ -111,6 +111,13 @@ def test_dropped_devices_are_never_better() -> None:
     )
     with pytest.raises(Refusal, match="sometimes better"):
         bound_of(far, witness)
+    once = _read(problem_of([[1, 1], [4, 3]], [Wire(0, (1,), 3)], runtime="sequential"))
+    with pytest.raises(Refusal, match="sometimes better"):
+        bound_of(once, {**witness, "dropped": [[1, 0]]})
+    links = [[0, 3, 9, 9], [3, 0, 8, 9], [9, 9, 0, 9], [9, 9, 9, 0]]
+    one_link = _read(problem_of([[1] * 4, [2] * 4], [Wire(0, (1,), links)], runtime="sequential"))
+    with pytest.raises(Refusal, match="sometimes better"):
+        bound_of(one_link, {**witness, "dropped": [[1, 0]]})
 
 
 def test_an_order_that_takes_too_long_is_refused() -> None:

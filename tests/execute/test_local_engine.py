@@ -20,8 +20,10 @@ from tests.execute.local_samples import engine, expected, feeds, seats, small_mo
 from weftline.errors import InputError, WeftlineError
 from weftline.execute import ort_session
 from weftline.execute.difference import difference
-from weftline.execute.local_engine import Engine
+from weftline.execute.local_engine import Engine, LanePass
 from weftline.execute.local_folder import PREFIX, sweep
+from weftline.execute.local_job import Answer
+from weftline.execute.local_layout import AHEAD
 from weftline.execute.ort_devices import CPU, OrtDevice
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,30 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     sweep(here)  # as the next run does, after one that was killed
     assert not list(here.glob(f"{PREFIX}*"))
     assert set(process.children()) <= children
+
+
+def test_time_of_a_request() -> None:
+    """Tests the mean of latencies, and that of a full pipeline from completion to completion, also of few requests."""
+
+    def lane(*done: int) -> LanePass:
+        return LanePass((0,) * len(done), done, (Answer("done"), Answer("done")), {})
+
+    assert lane(30, 50, 60, 90, 110, 140).taken(pipelined=True) == (140 - 60) / 3
+    assert lane(30, 50, 60, 90, 110, 140).taken(pipelined=False) == 80
+    assert lane(10).taken(pipelined=True) == 10
+    assert lane(10, 24).taken(pipelined=True) == 14
+    assert lane(10, 24, 30).taken(pipelined=True) == 6
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_rings_come_round_together(workers: int, model: Path) -> None:
+    """Tests that a pipeline's rings have powers of two as slots, enough for all stages between, and few bindings."""
+    with split(model, stages(workers)) as layout:
+        slots = {wire.slots for wire in layout.wires if wire.readers}
+        assert all(count & (count - 1) == 0 and count >= 2 + AHEAD for count in slots)
+        assert layout.most_slots == max(slots) <= 32
+    with split(model, stages(workers), pipelined=False) as layout:
+        assert layout.most_slots == 1
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from weftline.cost import CostTable
 from weftline.errors import InputError, UsageError
 from weftline.execute.plan_segments import parts_of_plan
 from weftline.execute.segment_merge import OVERHEAD_NS, merge_segments
-from weftline.execute.segments import Parts, parts_by_level, parts_by_order, parts_by_stage
+from weftline.execute.segments import Parts, cut_places, parts_by_level, parts_by_order, parts_by_stage
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.plan import make_plan
 from weftline.problem import Problem, Rules, build_problem
@@ -60,6 +60,13 @@ def test_any_placement_has_segments(sample: tuple[Graph, np.ndarray]) -> None:
         if placement[a] != placement[b]:
             assert a == max(np.flatnonzero(parts.part == parts.part[a]))  # ends where it sends
             assert b == min(np.flatnonzero(parts.part == parts.part[b]))  # begins where it receives
+
+
+def test_places_for_cuts() -> None:
+    """Tests that cuts divide no group, however its ops lie."""
+    assert cut_places(np.arange(4, dtype=np.int32)) == [1, 2, 3]
+    assert cut_places(np.array([0, 1, 0, 2, 3, 3], np.int32)) == [3, 4]
+    assert cut_places(np.zeros(3, np.int32)) == []
 
 
 def test_levels() -> None:

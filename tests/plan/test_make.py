@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +21,8 @@ from weftline.plan.files import plan_to_json
 from weftline.plan.make import DEFAULT_GAP, DEFAULT_SECONDS, solvers_for
 from weftline.problem import Problem, problem_hash
 from weftline.problem.json_form import problem_to_file
+from weftline.schedule import schedulers
+from weftline.schedule.shapes import make_shape
 from weftline.search import Event, Search, Solver
 from weftline.testing import random_problem
 
@@ -272,6 +277,20 @@ def test_an_interrupt_inside_compiled_code(monkeypatch) -> None:
     cause = None
     with pytest.raises(SystemError):
         make_plan(_problem(), solver="stopped", work_limit=100)
+
+
+def test_a_schedule_interrupted_inside_compiled_code(monkeypatch) -> None:
+    """Tests the same for schedules."""
+    room = import_module("weftline.plan.make_schedule")
+
+    def stopped(search: Any) -> None:
+        found.solve(search)
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    found = schedulers()["list"]
+    monkeypatch.setattr(room, "find_scheduler", lambda name: replace(found, solve=stopped))
+    made = room.make_schedule(make_shape("vshape", 2), 3, work_limit=20)
+    assert made.stopped_by == "interrupted"
 
 
 def test_an_unknown_solver() -> None:

@@ -30,7 +30,7 @@ from weftline.cli import (
     zoo,
 )
 from weftline.errors import InfeasibleError, WeftlineError
-from weftline.interrupts import interruption, keep_interrupts
+from weftline.interrupts import Interruption, keep_interrupts
 
 __all__ = ["app", "main"]
 
@@ -86,7 +86,7 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     keep_interrupts()
     try:
-        with interruption() as stop:
+        with Interruption() as stop:
             code = app(standalone_mode=False) or 0
             sys.stdout.flush()
         if stop.ended:

@@ -13,6 +13,7 @@ from weftline.cli.output import JsonFlag, print_json, progress
 from weftline.cli.plan_answer import list_solvers, show_plan, show_sweep
 from weftline.cli.question import Question, read_stages
 from weftline.errors import InputError, UsageError
+from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from weftline.cost import Profile
@@ -97,7 +98,8 @@ def plan(
         answer = _plan(question, number, {**options, "settings": settings}, measured)
     best = answer.plan if isinstance(answer, Sweep) else answer
     if output is not None:
-        save_plan(best, output)
+        with uninterrupted():
+            save_plan(best, output)
     if json:
         print_json((answer.to_json() if isinstance(answer, Sweep) else plan_to_json(answer)).rstrip())
     elif isinstance(answer, Sweep):

@@ -11,6 +11,7 @@ from weftline.cli.options import process_begun, read_gap, read_seconds
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.cli.plan import call_arguments
 from weftline.errors import InputError, UsageError
+from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from weftline.plan.schedule_file import Schedule
@@ -136,7 +137,8 @@ def schedule(
             return
         answer = make_schedule(question, count, on_event=tell, **options)
     if output is not None:
-        answer.save(output)
+        with uninterrupted():
+            answer.save(output)
     if json:
         print_json(schedule_to_json(answer).rstrip())
     else:
@@ -221,7 +223,8 @@ def _show_sweep(answer: MemorySweep, output: Path | None, json: bool) -> None:
     from weftline.report.memory_sweep import memory_table, memory_words
 
     if output is not None:
-        answer.best.save(output)
+        with uninterrupted():
+            answer.best.save(output)
     if json:
         print_json(answer.to_json())
         return

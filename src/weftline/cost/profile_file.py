@@ -77,7 +77,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The share of its real speed that it was given; times are for that share."""
     threads: int
     alone_ns: int
-    """One run of the whole model: median. The kernels add up to it."""
+    """One run of the whole model, the mean (by OpenVINO: the median). The kernels add up to it."""
     busy_ns: int
     spread: float
     """Of whole runs, alone."""

@@ -20,13 +20,13 @@ from weftline.execute.manifest import INPUT, Manifest, Wire
 __all__ = ["as_numbers", "make_feeds"]
 
 PRIMES = (5, 7, 11, 13, 17, 23, 31, 61, 127, 257, 521, 1031)
-"""Numbers of random feeds: no ring has a multiple of it as its number of slots, so a lap too early shows."""
+"""Numbers of random feeds; rings have powers of two as their numbers of slots, so a lap too early shows."""
 
 
 def make_feeds(
     manifest: Manifest, given: Mapping[str, NDArray[Any]] | None, seed: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """What is given, or several of random values, more than there are slots in a ring."""
+    """What is given, or several of random values, more than there are stages."""
     wires = [wire for wire in manifest.tensors if wire.source == INPUT]
     if given is not None:
         return [_given(wires, given)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Baselines", "whole_model"]
 
-WARM_UP = 4
+WARM_UP = 8
 
 
 class Baselines:

@@ -59,6 +59,11 @@ class Layout:
     """Process -> bytes of its block."""
     pipelined: bool
 
+    @property
+    def most_slots(self) -> int:
+        """Requests after which every slot of every ring was used."""
+        return max(wire.slots for wire in self.wires)
+
     def wires_of(self, process: int) -> tuple[WireJob, ...]:
         """Those that a process makes or reads."""
         return tuple(wire for wire in self.wires if process == wire.maker or process in wire.readers)
@@ -102,10 +107,15 @@ def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> Layout:
 
 
 def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
-    """One that is being made, one for each stage on the way to the last reader, and some that lie ready."""
-    last = max((workers if reader == PARENT else reader for reader in readers), default=maker)
+    """One that is being made, one for each stage on the way to the last reader, and some that lie ready.
+
+    A power of two, so that a segment's wires come round together: few bindings serve all requests.
+    """
+    if not readers:
+        return 1
+    last = max(workers if reader == PARENT else reader for reader in readers)
     ahead = min(AHEAD, AHEAD_BYTES // max(stride, 1))
-    return 1 + max(abs(last - maker), 1) + ahead if readers else 1
+    return 1 << (max(abs(last - maker), 1) + ahead).bit_length()
 
 
 def _size(wire: Wire) -> int:

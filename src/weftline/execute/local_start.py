@@ -94,7 +94,7 @@ def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[Started]:
         asked.tell("starting the workers")
         with Engine([(layout, seats)], timeout=asked.timeout) as engine:
             shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
-            count = max(LEAST_WARM_UP, 2 * len(layout.devices))
+            count = max(LEAST_WARM_UP, layout.most_slots)
             asked.tell(f"warming up: {count} requests")
             first = engine.run([count], feeds, keep=[frozenset(range(count))])[0]
             yield Started(engine, layout, manifest, seats, feeds, first, wrong)

@@ -25,7 +25,7 @@ from weftline.execute.ort_session import Pace, bind_cores, open_segment
 
 __all__ = ["Runner", "main"]
 
-MOST_BINDINGS = 512
+MOST_BINDINGS = 64
 """Of one segment, kept."""
 
 

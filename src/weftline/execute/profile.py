@@ -5,7 +5,8 @@ devices that it runs, see `profile_openvino`). Out: a `Profile` (costs.json). Wh
 kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole run. `alone`: one device works; `busy`:
 all run the model at the same time, as the stages of a pipeline do, and slowed ones rest as they will. Kernels are those
 of the level that runs (ALL); where they cannot be found again in the graph, those of EXTENDED or of the plain graph,
-scaled to what ALL takes. Simplified: inputs are random, times do not depend on them.
+scaled to what ALL takes. Links are those of `profile_links`, and as much longer as this model makes them
+(`step_meter`). Simplified: inputs are random, times do not depend on them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ import numpy as np
 from weftline.cluster import Cluster, Device
 from weftline.coarsen.oracle_ask import OracleError
 from weftline.cost.profile_file import DeviceProfile, Kernel, LinkProfile, Profile
-from weftline.errors import InputError, MissingExtra, UsageError
+from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.execute.openvino_devices import OpenvinoDevice, openvino_devices, run_by_openvino
 from weftline.execute.ort_devices import OrtDevice, ort_devices
 from weftline.execute.profile_cache import cached
@@ -95,7 +96,7 @@ def profile_model(
         ours = ort_devices(cluster.devices, runtimes)
         devices, backend = ours, f"onnxruntime {version('onnxruntime')}"
         links = partial(measure_links, cluster, ours, channel)
-        measured = partial(_measured, path, imported, cluster, ours, (repeats, seed), links, say)
+        measured = partial(_measured, path, imported, cluster, ours, (repeats, seed), links, channel == "memory", say)
     if not cache:
         return measured()
     inputs = _input_shapes(imported.graph)
@@ -191,6 +192,7 @@ def _measured(
     devices: Mapping[str, OrtDevice],
     how: tuple[int, int],
     links: Callable[[], tuple[LinkProfile, ...]],
+    steps: bool,
     say: Tell,
 ) -> Profile:
     graph, (repeats, seed) = imported.graph, how
@@ -205,19 +207,24 @@ def _measured(
         for device in cluster.devices
     )
     profile = _profile(imported, "onnxruntime", number, "ALL", repeats, profiles, links())
-    say("steps between two workers")
-    return _with_steps(profile, model, imported, cluster, devices, repeats)
+    return _with_steps(profile, model, imported.graph, cluster, devices, say) if steps else profile
 
 
 def _with_steps(
-    profile: Profile, model: Path, imported: Imported, cluster: Cluster, devices: Mapping[str, OrtDevice], repeats: int
+    profile: Profile, model: Path, graph: Graph, cluster: Cluster, devices: Mapping[str, OrtDevice], say: Tell
 ) -> Profile:
-    """Links as this model finds them: measured between two workers, added to all."""
-    pair = next(((link.source, link.target) for link in profile.links), None)
-    if pair is None:
+    """Links as this model finds them: measured between two workers, added to all; a note where that failed."""
+    if not profile.links:
         return profile
-    places = [(id, devices[id]) for id in pair]
-    longer = measure_steps(model, imported.graph, cluster, profile, places, 2 * settling(repeats))
+    say("steps between two workers")
+    ids = (profile.links[0].source, profile.links[0].target)
+    pair = [(device, devices[device.id]) for id in ids for device in cluster.devices if device.id == id]
+    try:
+        longer = measure_steps(model, graph, profile, pair, 2 * settling(profile.repeats))
+    except WeftlineError as error:  # inputs are random, which not every model bears
+        note = f"steps between workers were not measured: {error}".splitlines()[0][:400]
+        say(note)
+        return msgspec.structs.replace(profile, note=note)
     links = tuple(msgspec.structs.replace(link, latency_ns=link.latency_ns + longer) for link in profile.links)
     return msgspec.structs.replace(profile, links=links)
 
@@ -266,8 +273,11 @@ def _times(
         kernels.append(workers.measure_together(group, Measure(repeats, LEAST_SECONDS, MOST_SECONDS)))
     for id in devices:
         workers.prepare(id, Prepare("ALL", kernels=False))
-    whole = [_joined(turns) for turns in zip(*_whole_runs(workers, groups, repeats, say), strict=True)]
-    times = [{id: _scaled(a[id], k[id]) for id in group} for group, a, k in zip(groups, whole, kernels, strict=True)]
+    whole = list(zip(*_whole_runs(workers, groups, repeats, say), strict=True))
+    times = [
+        {id: _scaled([turn[id] for turn in turns], k[id]) for id in group}
+        for group, turns, k in zip(groups, whole, kernels, strict=True)
+    ]
     alone = {id: measured for row in times if len(row) == 1 for id, measured in row.items()}
     return {id: alone[twin[id]] for id in devices}, times[-1] if len(devices) > 1 else alone
 
@@ -285,34 +295,30 @@ def _whole_runs(
         yield [workers.measure_together(group, part) for group in groups]
 
 
-def _joined(turns: Sequence[dict[str, Answer]]) -> dict[str, Answer]:
-    """All runs of a group's devices."""
-    return {
-        id: Answer(ns=tuple(ns for turn in turns for ns in turn[id].ns), stolen=mean(turn[id].stolen for turn in turns))
-        for id in turns[0]
-    }
-
-
 def settling(repeats: int) -> float:
     """Seconds of work before so many runs are timed."""
     return min(SETTLE_SECONDS, PER_REPEAT * repeats)
 
 
-def _scaled(whole: Answer, kernels: Answer) -> _Times:
-    """Kernels add up to the mean whole run, to the nanosecond."""
-    total = round(mean(whole.ns))
+def _scaled(turns: Sequence[Answer], kernels: Answer) -> _Times:
+    """Kernels add up to the mean whole run, to the nanosecond; the spread is that within a turn."""
+    total = round(mean(ns for turn in turns for ns in turn.ns))
     node = np.array(kernels.kernel_ns, np.float64)
     exact = np.cumsum(node * (total / node.sum()))
     edges = np.rint(exact).astype(np.int64)
     edges[-1] = total
-    low, middle, high = np.quantile(np.array(whole.ns, np.float64), (0.25, 0.5, 0.75))
     return _Times(
         total,
-        round(float((high - low) / middle), 4),
-        round(whole.stolen, 4),
+        round(median(_spread(turn.ns) for turn in turns), 4),
+        round(mean(turn.stolen for turn in turns), 4),
         np.diff(edges, prepend=0).tolist(),
         kernels.kernel_spread,
     )
+
+
+def _spread(taken: Sequence[int]) -> float:
+    low, middle, high = np.quantile(np.array(taken, np.float64), (0.25, 0.5, 0.75))
+    return float((high - low) / middle)
 
 
 def _device_profile(

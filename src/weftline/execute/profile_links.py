@@ -1,9 +1,10 @@
 """Links between devices of this machine, measured over the channel that runs plans: memory, or gloo.
 
 In: a cluster, the cores of its devices, the channel. Out: latency and bandwidth of every ordered pair that the cluster
-links (of all pairs, where it has no links). Over memory, latency is that of a step between two workers (`hop_meter`),
-which is more than the way of the first byte. Simplified: both directions of a pair are alike, and so are pairs whose
-runtimes are; pairs with another provider than the CPU keep the cluster's numbers.
+links (of all pairs, where it has no links). Over memory, latency is that of a step of tiny ops between two workers
+(`hop_meter`), which is more than the way of the first byte; what a model adds to it, `step_meter` tells. Simplified:
+both directions of a pair are alike, and so are pairs whose runtimes are; pairs with another provider than the CPU keep
+the cluster's numbers.
 """
 
 from __future__ import annotations

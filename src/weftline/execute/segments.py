@@ -15,7 +15,7 @@ from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 
-__all__ = ["Parts", "parts_by_level", "parts_by_order", "parts_by_stage"]
+__all__ = ["Parts", "cut_places", "parts_by_level", "parts_by_order", "parts_by_stage"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,17 @@ class Parts:
     """(n,): number of the segment of every op."""
     device: tuple[int, ...]
     """Device of every segment: its index in `problem.devices`."""
+
+
+def cut_places(group: Indices) -> list[int]:
+    """Numbers of ops after which the ops, in their order, can be cut without dividing a group."""
+    last = {number: op for op, number in enumerate(group.tolist())}
+    places, until = [], 0
+    for op, number in enumerate(group.tolist()):
+        until = max(until, last[number])
+        if until == op and op + 1 < len(group):
+            places.append(op + 1)
+    return places
 
 
 def parts_by_level(graph: Graph, placement: Indices) -> Parts:

@@ -3,19 +3,21 @@
 In: a model, its profile so far, two devices. Out: ns that every transfer of the model takes longer than the profile's
 links say: segments that run in turns find their weights gone from the caches, and each is a call of its own. The model
 is cut into segments that go to and fro between two workers, one request at a time, and runs so in turns with the whole
-model on one of them; the difference is what all steps take. Simplified: both devices at full speed, as good as each
-other; a segment waits for the one before it; one number for all transfers.
+model on either of them; the difference is what all steps take. Simplified: full speed; a segment waits for the one
+before it; one number for all transfers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean
 
+import msgspec
 import numpy as np
 
-from weftline.cluster import Cluster
+from weftline.cluster import Cluster, Device, Link
 from weftline.cost import Profile
 from weftline.errors import WeftlineError
 from weftline.execute.feeds import make_feeds
@@ -24,53 +26,57 @@ from weftline.execute.local_engine import Engine, Seat
 from weftline.execute.local_folder import run_folder
 from weftline.execute.local_layout import lay_out
 from weftline.execute.ort_devices import OrtDevice
-from weftline.execute.segments import Parts
+from weftline.execute.segments import Parts, cut_places
 from weftline.execute.split import split_model
 from weftline.graph import Graph
-from weftline.graph.arrays import Indices
+from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, Rules, build_problem
 
 __all__ = ["even_cuts", "longer_transfers", "measure_steps"]
 
 SEGMENTS, FEWEST = 24, 4
-TURNS, WARM_UP = 12, 4
+TURNS, LEAST_TURNS, WARM_UP = 12, 4, 4
+MOST_SECONDS = 20.0
 MOST = 1_000_000
 """Ns; more than that is no step."""
+LARGEST = 2**30
+"""Bytes of weights; three times as many are held."""
 
 
 def measure_steps(
-    model: Path,
-    graph: Graph,
-    cluster: Cluster,
-    profile: Profile,
-    pair: Sequence[tuple[str, OrtDevice]],
-    seconds: float,
+    model: Path, graph: Graph, profile: Profile, pair: Sequence[tuple[Device, OrtDevice]], seconds: float
 ) -> int:
-    """Ns, 0 if the model has too few kernels to tell, or cannot be run with random inputs."""
-    problem = build_problem(graph, cluster, rules=Rules(objective="latency"), costs=profile)
+    """Ns that a transfer takes longer; `WeftlineError` says why it cannot be told."""
+    if sum(op.weight_bytes for op in graph.ops) + sum(tied.bytes for tied in graph.tied) > LARGEST:
+        raise WeftlineError("the model is too large to be held three times")
+    problem = build_problem(graph, _alone(profile, pair), rules=Rules(objective="latency"), costs=profile)
     part = even_cuts(problem, SEGMENTS)
-    devices = [problem.device_index[id] for id, _ in pair]
-    if part.max() + 1 < FEWEST:
-        return 0
-    parts = Parts(part, tuple(devices[number % 2] for number in range(int(part.max()) + 1)))
-    try:
-        alone, steps = _run(model, problem, parts, pair, seconds)
-    except WeftlineError:  # random inputs, which not every model bears
-        return 0
-    return longer_transfers(problem, parts, steps - alone)
+    count = int(part.max()) + 1
+    if count < FEWEST:
+        raise WeftlineError(f"the model has too few kernels: {count}")
+    parts = Parts(part, tuple(number % 2 for number in range(count)))
+    first, second, steps = _run(model, problem, parts, pair, seconds)
+    return longer_transfers(problem, parts, steps - (first + second) / 2)
+
+
+def _alone(profile: Profile, pair: Sequence[tuple[Device, OrtDevice]]) -> Cluster:
+    """The two devices at full speed, without limits, with the profile's links."""
+    devices = tuple(msgspec.structs.replace(device, memory=None, reserve=0, speed=1.0) for device, _ in pair)
+    ids = {device.id for device in devices}
+    found = [link for link in profile.links if {link.source, link.target} == ids]
+    links = {(link.source, link.target): (link.bandwidth, link.latency_ns) for link in found}
+    back = {(target, source): link for (source, target), link in links.items()}
+    return Cluster("steps", devices, tuple(Link(*ends, *link) for ends, link in {**back, **links}.items()))
 
 
 def even_cuts(problem: Problem, most: int) -> Indices:
     """(n,): segments of about equal time, in topological order, that divide no kernel."""
-    last = {int(number): op for op, number in enumerate(problem.group.tolist())}
-    done = np.cumsum(problem.cost.time.max(axis=1))
-    part = np.zeros(len(done), np.int32)
-    until, segment = 0, 0
-    for op, number in enumerate(problem.group.tolist()):
-        until = max(until, last[number])
-        part[op] = segment
-        if until == op and done[op] * most >= (segment + 1) * done[-1] and op + 1 < len(done):
+    done: Ints = np.cumsum(problem.cost.time.max(axis=1))
+    part, segment = np.zeros(len(done), np.int32), 0
+    for place in cut_places(problem.group):
+        if done[place - 1] * most >= (segment + 1) * done[-1]:
             segment += 1
+            part[place:] = segment
     return part
 
 
@@ -86,20 +92,28 @@ def longer_transfers(problem: Problem, parts: Parts, extra: float) -> int:
 
 
 def _run(
-    model: Path, problem: Problem, parts: Parts, pair: Sequence[tuple[str, OrtDevice]], seconds: float
-) -> tuple[float, float]:
-    """Ns of a request: the whole model on the first worker; its segments to and fro."""
-    seats = {id: Seat(place) for id, place in pair}
-    first, model = pair[0][0], model.parent.resolve() / model.name
-    with run_folder() as folder:
-        ids = [device.id for device in problem.devices]
-        manifest = split_model(model, problem.graph, parts, ids, folder, in_place=True)
+    model: Path, problem: Problem, parts: Parts, pair: Sequence[tuple[Device, OrtDevice]], seconds: float
+) -> tuple[float, float, float]:
+    """Ns of a request: the whole model on either worker, and its segments to and fro, in turns."""
+    seats = {device.id: Seat(place) for device, place in pair}
+    model = model.parent.resolve() / model.name
+    with run_folder() as folder, ExitStack() as engines:
+        manifest = split_model(model, problem.graph, parts, list(seats), folder, in_place=True)
         feeds = make_feeds(manifest, None, 0)
-        whole = lay_out(whole_model(manifest, model.name, first), str(model.parent), pipelined=False)
-        split = lay_out(manifest, str(folder), pipelined=False)
-        with Engine([(whole, {first: seats[first]})]) as one, Engine([(split, seats)]) as both:
-            taken = [mean(engine.run([WARM_UP], feeds)[0].latencies) for engine in (one, both)]
-            count = max(2, round(seconds * 1e9 / 2 / TURNS / taken[1]))
-            rows = [[mean(engine.run([count], feeds)[0].latencies) for engine in (one, both)] for _ in range(TURNS)]
-    alone, steps = np.array(rows).mean(axis=0).tolist()
-    return float(alone), float(steps)
+        lanes = [
+            (lay_out(whole_model(manifest, model.name, id), str(model.parent), pipelined=False), {id: seat})
+            for id, seat in seats.items()
+        ]
+        lanes.append((lay_out(manifest, str(folder), pipelined=False), seats))
+        ready = [engines.enter_context(Engine([lane])) for lane in lanes]
+
+        def turn(count: int) -> list[float]:
+            return [mean(engine.run([count], feeds)[0].latencies) for engine in ready]
+
+        once = sum(turn(WARM_UP)) / 1e9
+        turns = min(TURNS, int(MOST_SECONDS / once / 2))
+        if turns < LEAST_TURNS:
+            raise WeftlineError(f"a run takes too long: {once / len(ready):.1f} s")
+        count = max(2, round(seconds / turns / once))
+        first, second, steps = np.mean([turn(count) for _ in range(turns)], axis=0).tolist()
+    return float(first), float(second), float(steps)

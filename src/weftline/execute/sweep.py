@@ -19,6 +19,7 @@ from weftline.execute.sweep_folder import SweepFolder
 from weftline.execute.sweep_job import Row, answer
 from weftline.execute.sweep_local import Answer, answer_locally, cores
 from weftline.execute.sweep_questions import Question, Wanted, questions_of
+from weftline.interrupts import Interruption
 
 __all__ = ["ENGINES", "PlanSweep", "sweep_plans"]
 
@@ -70,23 +71,19 @@ def sweep_plans(
         raise UsageError(f"there can be 1 to {MOST_JOBS} jobs, not {jobs}")
     if address is not None and engine != "ray":
         raise UsageError("an address is for the engine ray")
-    interrupted = False
     with SweepFolder(folder) as results:
         questions = questions_of(wanted, results.models)
         left = [question for question in questions if not results.is_finished(question.key)]
         finished = len(questions) - len(left)
         before = finished
-        try:
-            with closing(_answers(left, jobs, engine, address)) as answers:
-                for row, plan in answers:
-                    results.add(row, plan)
-                    finished += 1
-                    if on_row is not None:
-                        on_row(row, finished, len(questions))
-        except KeyboardInterrupt:
-            interrupted = True
+        with Interruption() as stop, closing(_answers(left, jobs, engine, address)) as answers:
+            for row, plan in answers:
+                results.add(row, plan)
+                finished += 1
+                if on_row is not None:
+                    on_row(row, finished, len(questions))
         rows = tuple(results.rows[question.key] for question in questions if question.key in results.rows)
-    return PlanSweep(Path(folder), rows, len(questions), before, interrupted)
+    return PlanSweep(Path(folder), rows, len(questions), before, stop.ended)
 
 
 def _answers(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Indices
+from weftline.interrupts import uninterrupted
 from weftline.place.annealer import Annealer, Start
 from weftline.place.backfill import backfill
 from weftline.search import Search
@@ -96,8 +97,9 @@ class Crew:
     def close(self) -> None:
         """Stop the annealers."""
         self._stop[0] = 1
-        for ended in self._ended:
-            ended.wait()
+        with uninterrupted():
+            for ended in self._ended:
+                ended.wait()
 
     def _offer(self, find: _Find) -> None:
         search = self._search

@@ -13,7 +13,7 @@ from weftline.bounds import Bound, lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.interrupts import interruption, uninterrupted
+from weftline.interrupts import Interruption, uninterrupted
 from weftline.partition.prepare import prepare as prepare_partition
 from weftline.place.coarse import search_coarse
 from weftline.place.learned.measured import solve_measured
@@ -111,7 +111,7 @@ def make_plan(
     )
     bounds: list[Bound] = []
     measured = None if backend is None else Measurements(search, backend)
-    with interruption(insist=measured is None) as stop:
+    with Interruption(insist=measured is None) as stop:
         try:
             bounds += lower_bounds(problem)
             if measured is not None:
@@ -132,7 +132,7 @@ def make_plan(
     seconds = None if work_limit is not None else round(search.seconds, 3)
     baselines: dict[str, int | None] = {}
     found = search.best
-    with interruption(insist=True) as late:
+    with Interruption(insist=True) as late:
         if not stop.ended:
             # a placement that was measured, or given to be kept, is not exchanged for another
             adopt = solver == "auto" and measured is None and start is None

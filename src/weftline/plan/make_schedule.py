@@ -16,7 +16,7 @@ from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.bounds.period import period_bound
 from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
-from weftline.interrupts import interruption, uninterrupted
+from weftline.interrupts import Interruption, uninterrupted
 from weftline.plan.certificate import Clock, searching_time
 from weftline.plan.schedule_file import Action, RepetendFile, Schedule, ScheduleProvenance, exact
 from weftline.problem import UNLIMITED, Blocks
@@ -97,7 +97,7 @@ def make_schedule(
         solver=solver,
         keep=0 if robust is None else POOL,
     )
-    with interruption(insist=True) as stop:
+    with Interruption(insist=True) as stop:
         try:
             check_memory(blocks)
             search.offer_bound(*_bound(search))

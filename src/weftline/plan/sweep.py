@@ -21,6 +21,7 @@ from weftline.bounds import lower_bounds
 from weftline.certify import check
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph.arrays import Indices
+from weftline.interrupts import Interruption
 from weftline.plan.make import SELF_CHECKED, checked_bounds, make_plan, stop_rules
 from weftline.plan.model import BoundEntry, Plan, Proof
 from weftline.plan.stage_counts import StageProblems, same_placement
@@ -121,28 +122,30 @@ def sweep_stages(
             found.skip(stages, why)
             continue
         try:
-            problem = problems.at(stages)
-            plan = make_plan(
-                problem,
-                solver=solver,
-                gap=gap,
-                time_limit=clock.share(left),
-                work_limit=clock.work,
-                seed=seed,
-                start=found.start(problem),
-                inputs=inputs,
-                argv=argv,
-                on_event=None if on_event is None else _about(on_event, stages, clock),
-            )
+            with Interruption() as stop:
+                problem = problems.at(stages)
+                plan = make_plan(
+                    problem,
+                    solver=solver,
+                    gap=gap,
+                    time_limit=clock.share(left),
+                    work_limit=clock.work,
+                    seed=seed,
+                    start=found.start(problem),
+                    inputs=inputs,
+                    argv=argv,
+                    on_event=None if on_event is None else _about(on_event, stages, clock),
+                )
         except InfeasibleError as error:
             failure = error
             found.miss(stages, "infeasible" if error.proved else "nothing found")
-        except KeyboardInterrupt:
-            if found.last is None:
-                raise
-            found.skip(stages, "interrupted")
-        else:
+            continue
+        if not stop.ended:
             found.add(stages, problem, plan)
+        elif found.last is None:
+            raise KeyboardInterrupt
+        else:
+            found.skip(stages, "interrupted")
     if found.last is None:
         raise failure or InfeasibleError("no number of stages was tried")
     return _conclude(problems, found)

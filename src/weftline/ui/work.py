@@ -16,7 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from weftline.errors import InputError, UsageError, WeftlineError
-from weftline.interrupts import interruption, uninterrupted
+from weftline.interrupts import Interruption, uninterrupted
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, FileTask, ModelFile, PlanTask, Row, Said, Task
 
 __all__ = ["do_task"]
@@ -32,7 +32,7 @@ def do_task(data: bytes, answers: IO[bytes]) -> None:
     """Do it, and say how it went."""
     teller = Teller(answers)
     try:
-        with interruption(insist=True) as stop:
+        with Interruption(insist=True) as stop:
             task = msgspec.json.decode(data, type=Task)
             said = Said(answer=_WORKS[type(task)](task, teller))
         if stop.ended:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import UsageError
+from weftline.interrupts import Interruption
 from weftline.place.learned.policy_features import Seen, see
 from weftline.place.learned.policy_file import write_arrays
 from weftline.place.learned.policy_network import Lean, Said
@@ -105,7 +106,7 @@ class _Run:
     def go(self) -> None:
         """Steps until the run is over. Ctrl-C ends it too, and leaves the files of the last checkpoint, if any."""
         state = self.state
-        try:
+        with Interruption() as stop:
             if state.step == 0:
                 self.look(first=True)
             self.save()
@@ -119,9 +120,9 @@ class _Run:
                 if state.step % CHECKPOINT == 0 or last:
                     self.save()
                     self.tell("saved")
-        except KeyboardInterrupt:
+        if stop.ended:
             if not self.saved:
-                raise
+                raise KeyboardInterrupt
             self.tell("stopped")
 
     def step(self) -> None:

@@ -1,0 +1,121 @@
+"""Live modules of PyTorch: shapes, flops, weights and blocks by hand, real architectures from end to end, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import weftline as wl
+from weftline.errors import InputError, UsageError
+from weftline.graph.ir import INPUT
+
+
+class Small(nn.Module):
+    """Two products with one weight, a norm, a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8, bias=False)
+        self.norm = nn.LayerNorm(8)
+        self.second = nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.second(self.norm(self.first(x)))
+
+
+def test_by_hand() -> None:
+    """Tests names, kinds, flops, bytes, tied weights, and what reads what."""
+    graph = wl.from_torch(Small(), torch.zeros(4, 8))
+    kinds = [op.kind for op in graph.ops if op.kind not in ("Identity", "Reshape")]
+    assert kinds == ["MatMul", "LayerNormalization", "MatMul", "Add"]
+    products = [number for number, op in enumerate(graph.ops) if op.kind == "MatMul"]
+    assert [graph.ops[number].flops for number in products] == [2 * 4 * 8 * 8] * 2
+    assert [graph.ops[number].block for number in products] == ["first", "second"]
+    assert all(op.name.startswith(f"{op.block}.") for op in graph.ops if op.block)
+    assert [(tied.bytes, tied.ops) for tied in graph.tied] == [(8 * 8 * 4, tuple(products))]
+    norm = next(op for op in graph.ops if op.kind == "LayerNormalization")
+    assert norm.weight_bytes == 2 * 8 * 4
+    given = next(tensor for tensor in graph.tensors if tensor.producer == INPUT)
+    assert (given.bytes, given.shape, given.dtype) == (4 * 8 * 4, (4, 8), "float32")
+    assert {graph.ops[op].kind for op in given.consumers} == {"MatMul", "Add"}
+    assert [tensor.shape for tensor in graph.tensors if tensor.output] == [(4, 8)]
+
+
+def test_a_module_stays_as_it_is() -> None:
+    """Tests that the mode of every part is what it was, and that no gradient is asked for."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
+    module[1].eval()
+    graph = wl.from_torch(module, (torch.zeros(2, 4),), name="mine")
+    assert [part.training for part in module.modules()] == [True, True, False, True]
+    assert graph.name == "mine"
+    assert "BatchNormalization" in {op.kind for op in graph.ops}
+    assert module[0].weight.grad is None
+
+
+class Split(nn.Module):
+    """An operation with several outputs, of which one is not taken; two inputs by name."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> dict[str, Any]:
+        a, b, _ = torch.split(x, 2, dim=1)
+        values, _ = torch.topk(a * scale, 1)
+        return {"values": values, "rest": b}
+
+
+def test_several_outputs_and_inputs_by_name() -> None:
+    """Tests that each taken output is a tensor of its own."""
+    graph = wl.from_torch(Split(), {"x": torch.zeros(3, 6), "scale": torch.ones(1)})
+    assert sum(tensor.producer == INPUT for tensor in graph.tensors) == 2
+    assert sorted(tensor.shape for tensor in graph.tensors if tensor.output) == [(3, 1), (3, 2)]
+    assert [tensor.shape for tensor in graph.tensors if tensor.producer == INPUT] == [(3, 6), (1,)]
+
+
+def test_a_transformer_is_planned_and_exported_by_layer(tmp_path: Any) -> None:
+    """Tests plan, verify and an export by module names; flops by hand."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    module = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    graph = wl.from_torch(module, torch.zeros(1, 16, 64))
+    products = 16 * 64 * 192 + 16 * 64 * 64 + 2 * 16 * 64 * 128 + 2 * 4 * 16 * 16 * 16
+    counted = sum(op.flops for op in graph.ops if op.kind in ("MatMul", "Gemm", "Attention"))
+    assert counted == 3 * 2 * products
+    weights = sum(op.weight_bytes for op in graph.ops) + sum(tied.bytes for tied in graph.tied)
+    assert weights == sum(parameter.numel() * 4 for parameter in module.parameters())
+    assert {op.block.split(".")[1] for op in graph.ops if op.block.startswith("layers.")} == {"0", "1", "2"}
+    plan = wl.plan(graph, wl.Cluster.preset("two-gpus"), objective="latency", work_limit=50)
+    plan.save(tmp_path / "plan.json")
+    assert wl.verify(tmp_path / "plan.json").value_ns == plan.value_ns
+
+
+def test_a_convolutional_network() -> None:
+    """Tests flops of convolutions, with groups, and pooling."""
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.MaxPool2d(2)
+    )
+    graph = wl.from_torch(module, torch.zeros(1, 3, 16, 16))
+    flops = [op.flops for op in graph.ops if op.kind == "Conv"]
+    assert flops == [2 * 16 * 16 * 8 * 3 * 9, 2 * 14 * 14 * 8 * 9]
+    assert [op.kind for op in graph.ops if op.kind in ("BatchNormalization", "Relu", "MaxPool")] == [
+        "BatchNormalization",
+        "Relu",
+        "MaxPool",
+    ]
+    assert np.all([op.traffic_bytes > 0 for op in graph.ops if op.kind == "Conv"])
+
+
+class Undecided(nn.Module):
+    """Control flow that depends on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if bool((x > 0).all()) else x
+
+
+def test_what_cannot_be_traced() -> None:
+    """Tests that the user is told what is wrong with a module, or that it is none."""
+    with pytest.raises(InputError, match="cannot be traced"):
+        wl.from_torch(Undecided(), torch.zeros(2))
+    with pytest.raises(UsageError, match=r"torch.nn.Module is wanted, not int"):
+        wl.from_torch(3, torch.zeros(2))
