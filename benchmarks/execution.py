@@ -1,15 +1,15 @@
 """Plans run for real on two workers of this machine: predicted against measured, planned against even and every cut.
 
-A round is what a user does: profile the model, plan from the profile, run the plans. A shared machine changes its speed
-over minutes, so there are several rounds, each compared with its own profile, and the mean counts. In the
-part `cuts` the model is cut at every place between two kernels in topological order, and every cut is run; runs of the
+A round is what a user does: profile the model, plan from the profile (`plan --calibrate`), run the plans. A shared
+machine changes its speed over minutes, so there are several rounds, each compared with its own profile, and the mean
+counts. In the part `cuts` the model is cut at every place between two kernels in topological order, and every cut is run; runs of the
 plan stand between them. Outputs of every run are compared with those of the unsplit model.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from benchmarks.results_file import Collector
 from weftline.cluster.workers import worker_cluster
 from weftline.cost import ABSENT, CostTable, Profile
 from weftline.errors import WeftlineError
+from weftline.execute.calibrate import Planner, calibrated_plan
 from weftline.execute.local_run import run_local
 from weftline.execute.profile import profile_model
 from weftline.execute.segments import cut_places
@@ -82,6 +83,8 @@ SIZES: dict[str, Row] = {
         "repeats": 20,
     },
 }
+CALIBRATED = 2
+"""Plans that are measured before one is taken."""
 CUT_REQUESTS, AGAIN_REQUESTS = 12, 80
 AGAIN = 12
 """Cuts between two runs of the plan."""
@@ -130,15 +133,24 @@ def _model(settings: Row, collect: Collector, part: str, name: str, kind: str, p
             try:
                 profile = profiled()
                 plans = PLANS if number % 2 == 0 else PLANS[::-1]  # none is always nearest to the profile
-                rounds.append(
-                    {plan: _run(settings, problem(profile, plan[0]), plan[1], path, number == 0) for plan in plans}
-                )
+                found = {plan: _run(settings, planner, profile, plan, path, number == 0) for plan in plans}
+                found[PLANS[0]]["predicted_replicas_ns"] = found[PLANS[1]].get("predicted_replicas_ns")
+                rounds.append(found)
             except WeftlineError as error:
                 rounds.append(dict.fromkeys(PLANS, _failed(error)))
         return {"plans": [_row(plan, [each[plan] for each in rounds]) for plan in PLANS]}
 
+    def planner(objective: str, solver: str) -> Planner:
+        def made(profile: Profile, start: Indices | None, keep: bool) -> Plan:
+            limit = 0.0 if keep else settings["limit"]
+            return make_plan(problem(profile, objective), solver=solver, start=start, time_limit=limit)
+
+        return made
+
     def cut() -> Row:
-        return _cuts_row(settings, problem(profiled(), "throughput"), path)
+        profile = profiled()
+        plan = calibrated_plan(path, profile, planner("throughput", "auto"), rounds=CALIBRATED)
+        return _cuts_row(problem(profile, "throughput"), plan, path)
 
     key: Row = {"part": part, "model": name, "speeds": kind}
     _say(key)
@@ -153,10 +165,22 @@ def _failed(error: WeftlineError) -> Row:
     return {"note": str(error).splitlines()[0][:160]}
 
 
-def _run(settings: Row, problem: Problem, solver: str, path: Path, first: bool) -> Row:
-    """Plan and run once, long enough for the processor to settle; `auto` with baselines in the first round."""
+def _run(
+    settings: Row,
+    planner: Callable[[str, str], Planner],
+    profile: Profile,
+    how: tuple[str, str],
+    path: Path,
+    first: bool,
+) -> Row:
+    """Plan and run once; `auto` is calibrated, and in the first round beside baselines."""
+    objective, solver = how
+    make = planner(objective, solver)
     try:
-        plan = make_plan(problem, solver=solver, time_limit=settings["limit"])
+        if solver == "auto":
+            plan = calibrated_plan(path, profile, make, rounds=CALIBRATED)
+        else:
+            plan = make(profile, None, False)
         requests = max(settings["requests"], round(settings["seconds"] * 1e9 / plan.value_ns))
         done = run_local(plan, model=path, requests=requests, baselines=solver == "auto" and first)
         done.check()
@@ -197,10 +221,9 @@ def _row(plan: tuple[str, str], rounds: list[Row]) -> Row:
     }
 
 
-def _cuts_row(settings: Row, problem: Problem, path: Path) -> Row:
+def _cuts_row(problem: Problem, plan: Plan, path: Path) -> Row:
     """Run every cut, with both orders of the devices; one that fails is not counted."""
     begun = perf_counter()
-    plan = make_plan(problem, time_limit=settings["limit"])
     planned: list[int] = []
     found: list[tuple[int, list[int]]] = []
     for number, (ops, first) in enumerate(_cuts(problem)):

@@ -86,8 +86,8 @@ def plan(
         rule = "sequential"  # what the backend does
     rules = {"objective": objective, "runtime": rule, "transfers": transfers, "communication": communication}
     question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen, costs)
-    if calibrate and (several or measured is not None or costs is None or objective != "throughput"):
-        raise UsageError("--calibrate is for one plan with --objective throughput and --costs")
+    if calibrate and (several or measured is not None or costs is None):
+        raise UsageError("--calibrate is for one plan with --costs")
     if several and (settings or measured is not None):
         raise UsageError("settings of a solver and measured rewards are for one plan, not for a sweep over stages")
     if several:

@@ -61,8 +61,8 @@ Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Throughput, with --costs: measure the stages of the plan on this machine, correct the costs by that, "
-        "plan again; up to three times. The best by measured stages is kept.",
+        help="With --costs: measure the stages (latency: the segments) of the plan on this machine, correct the costs "
+        "by that, plan again; up to three times. The best by what was measured is kept.",
     ),
 ]
 Objective = Annotated[

@@ -1,10 +1,11 @@
-"""Calibrate a pipeline: measure the stages of a plan, correct the times of their kernels, plan again.
+"""Calibrate a plan: measure its parts as they will run, correct the times of their kernels, plan again.
 
-In: a profile, the model file, and how a plan is made from a profile. Out: the plan with the best measured stages, made
-from times that agree with them. A stage is more or less than the sum of its kernels: what crosses a cut is not fused,
-and caches hold a smaller model better. The stages of a plan run at the same time, each over and over on its own device,
-without transfers, as those of a full pipeline do. Simplified: all kernels of a stage are corrected by one ratio; the
-neighbours of a plan are measured only if the corrected times lead there.
+In: a profile, the model file, and how a plan is made from a profile. Out: the plan with the best measured time, made
+from times that agree with what was measured. A part is more or less than the sum of its kernels: what crosses a cut is
+not fused, caches hold a smaller model better, or are full of others' data. The stages of a pipeline run at the same
+time, each over and over on its own device, without transfers, as those of a full pipeline do; the segments of a latency
+plan are run by the local engine. Simplified: all kernels of a part are corrected by one ratio; the neighbours of a plan
+are measured only if the corrected times lead there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import numpy as np
 
 from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.execute.local_engine import TIMEOUT
 from weftline.execute.local_folder import run_folder
+from weftline.execute.local_start import Asked, start_plan
 from weftline.execute.ort_devices import ort_devices
 from weftline.execute.plan_segments import parts_of_plan
-from weftline.execute.profile import LEAST_SECONDS, MOST_SECONDS, settling
+from weftline.execute.profile import MOST_SECONDS, settling
 from weftline.execute.profile_job import Measure, Prepare
 from weftline.execute.profile_processes import Workers
 from weftline.execute.split import split_model
@@ -32,6 +35,8 @@ from weftline.plan.model import Plan, Stage
 __all__ = ["ROUNDS", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
 
 ROUNDS = 3
+LEAST_REQUESTS, MOST_REQUESTS = 5, 1000
+"""Of a latency plan that is measured."""
 FARTHEST = 5.0
 """No ratio corrects more than so many times: a machine that stumbled says nothing about kernels."""
 
@@ -51,24 +56,21 @@ def calibrated_plan(
     rounds: int = ROUNDS,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Plan, measure, correct, at most `rounds` times; the best by measured stages."""
+    """Plan, measure, correct, at most `rounds` times; the best by what was measured."""
     say = tell or (lambda _: None)
     plan = planner(profile, None, False)
-    if plan.objective != "throughput":
-        raise UsageError("only pipelines can be calibrated: ask for --objective throughput")
     tried: dict[tuple[str, ...], tuple[int, Plan, Profile]] = {}
     for number in range(1, rounds + 1):
         try:
-            measured = measure_stages(plan, model, profile)
+            value, profile = (_pipeline if plan.objective == "throughput" else _latency)(plan, model, profile)
         except InputError:
             raise
-        except WeftlineError as error:  # stages run with random inputs, which not every model bears
-            say(f"the stages cannot be measured, so the plan is not calibrated: {error}")
+        except WeftlineError as error:  # parts run with random inputs, which not every model bears
+            say(f"the parts cannot be measured, so the plan is not calibrated: {error}")
             break
-        value = measured_period(plan, measured)
-        say(f"round {number}: predicted {plan.value_ns / 1e6:.3f} ms, by measured stages {value / 1e6:.3f} ms")
-        note = f"calibrated by the measured stages of {number} {'plan' if number == 1 else 'plans'}"
-        profile = msgspec.structs.replace(corrected(profile, plan, measured), note=note)
+        say(f"round {number}: predicted {plan.value_ns / 1e6:.3f} ms, by measured parts {value / 1e6:.3f} ms")
+        note = f"calibrated by the measured parts of {number} {'plan' if number == 1 else 'plans'}"
+        profile = msgspec.structs.replace(profile, note=note)
         tried[tuple(plan.placement.values())] = value, plan, profile
         if number == rounds:
             break
@@ -79,8 +81,50 @@ def calibrated_plan(
         return plan
     _, best, last = min(tried.values(), key=lambda entry: entry[0])
     if tuple(plan.placement.values()) == tuple(best.placement.values()) and plan is not best:
-        return plan  # made from times that were corrected by its own stages
+        return plan  # made from times that were corrected by its own parts
     return planner(last, _placement(best), True)
+
+
+def _pipeline(plan: Plan, model: Path | str, profile: Profile) -> tuple[int, Profile]:
+    measured = measure_stages(plan, model, profile)
+    return measured_period(plan, measured), corrected(profile, plan, measured)
+
+
+def _latency(plan: Plan, model: Path | str, profile: Profile) -> tuple[int, Profile]:
+    """What one request takes, and the profile in which the kernels of every segment add up to what it took."""
+    problem = plan.load_problem()
+    known = {device.id: profile.device(device.id).runtime for device in problem.devices}
+    seconds = 2 * settling(profile.repeats) / 3
+    requests = max(LEAST_REQUESTS, min(round(seconds * 1e9 / max(plan.value_ns, 1)), MOST_REQUESTS))
+    with start_plan(plan, problem, Asked(Path(model), None, known, 0, TIMEOUT, lambda _: None)) as ready:
+        found = ready.engine.run([requests], ready.feeds)[0]
+    layout = ready.layout
+    taken = {
+        number: ns
+        for numbers, answer in zip(layout.segments, found.answers, strict=True)
+        for number, ns in zip(numbers, answer.compute_ns, strict=True)
+    }
+    ratio: dict[str, float] = {}
+    for segment in layout.manifest.segments:
+        ops = [problem.graph.index[name] for name in segment.ops if name in problem.graph.index]
+        planned = sum(int(problem.cost.time[op, problem.device_index[segment.device]]) for op in ops)
+        ratio |= dict.fromkeys(segment.ops, _bounded(taken.get(segment.number, planned), planned))
+    devices = tuple(_scaled(device, plan, ratio) for device in profile.devices)
+    return round(found.taken(pipelined=False)), msgspec.structs.replace(profile, devices=devices)
+
+
+def _scaled(device: DeviceProfile, plan: Plan, ratio: Mapping[str, float]) -> DeviceProfile:
+    kernels = tuple(
+        msgspec.structs.replace(kernel, alone_ns=round(kernel.alone_ns * ratio.get(kernel.ops[0], 1.0)))
+        if plan.placement[kernel.ops[0]] == device.id
+        else kernel
+        for kernel in device.kernels
+    )
+    return msgspec.structs.replace(device, kernels=kernels, alone_ns=sum(kernel.alone_ns for kernel in kernels))
+
+
+def _bounded(measured: int, planned: int) -> float:
+    return min(max(measured / max(planned, 1), 1 / FARTHEST), FARTHEST)
 
 
 def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int = 0) -> dict[str, int]:
@@ -90,7 +134,8 @@ def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int
         raise UsageError("pipelines with a host device cannot be calibrated: its ops are no stage of their own")
     known = {device.id: profile.device(device.id).runtime for device in problem.devices}
     every = ort_devices(problem.devices, known)
-    ask = Measure(repeats or profile.repeats, LEAST_SECONDS, MOST_SECONDS)
+    settle = settling(repeats or profile.repeats)
+    ask = Measure(repeats or profile.repeats, settle, MOST_SECONDS)
     with run_folder() as folder:
         ids = [device.id for device in problem.devices]
         manifest = split_model(model, problem.graph, parts_of_plan(plan), ids, folder)
@@ -98,7 +143,6 @@ def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int
         with Workers(model, {}, {id: every[id] for id in used}) as workers:
             for segment in manifest.segments:
                 workers.prepare(segment.device, Prepare("ALL", kernels=False, model=str(folder / segment.file)))
-            settle = settling(ask.runs)
             workers.measure_together(used, Measure(1, settle, settle))
             answers = workers.measure_together(used, ask)
     speed = {device.id: device.speed for device in problem.devices}
@@ -118,10 +162,7 @@ def measured_period(plan: Plan, measured: Mapping[str, int]) -> int:
 
 def corrected(profile: Profile, plan: Plan, measured: Mapping[str, int]) -> Profile:
     """The profile in which the kernels of every stage of the plan add up to what was measured."""
-    ratio = {
-        stage.device: min(max(measured[stage.device] / max(stage.compute_ns, 1), 1 / FARTHEST), FARTHEST)
-        for stage in plan.stages
-    }
+    ratio = {stage.device: _bounded(measured[stage.device], stage.compute_ns) for stage in plan.stages}
     devices = tuple(_corrected(device, plan, ratio.get(device.id, 1.0)) for device in profile.devices)
     return msgspec.structs.replace(profile, devices=devices)
 
