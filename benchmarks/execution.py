@@ -2,8 +2,8 @@
 
 A round is what a user does: profile the model, plan from the profile (`plan --calibrate`), run the plans. A shared
 machine changes its speed over minutes, so there are several rounds, each compared with its own profile, and the mean
-counts. In the part `cuts` the model is cut at every place between two kernels in topological order, and every cut is run; runs of the
-plan stand between them. Outputs of every run are compared with those of the unsplit model.
+counts. In the part `cuts` the model is cut at every place between two kernels in topological order, and every cut is
+run; runs of the plan stand between them. Outputs of every run are compared with those of the unsplit model.
 """
 
 from __future__ import annotations
