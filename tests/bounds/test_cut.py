@@ -36,13 +36,6 @@ def _cheapest_stage(problem: Problem, op: int) -> int:
     return best
 
 
-def test_a_link_that_costs_nothing_counts() -> None:
-    """Tests that the checker takes the cheapest link for every tensor, also one of no time."""
-    links = [[0, 0, 9], [0, 0, 9], [9, 9, 0]]
-    problem = problem_of([[5, 5, 5], [5, 5, 5]], [Wire(0, (1,), links)], objective="throughput")
-    assert _checked(problem, {"kind": "cut", "op": 0}) == 5
-
-
 def test_by_hand() -> None:
     """Tests that a dear op between dear tensors costs its time and the cheaper of keeping or cutting each tensor."""
     problem = problem_of([[1, 1], [9, 9], [4, 4]], [Wire(0, (1,), 5), Wire(1, (2,), 3)], objective="throughput")

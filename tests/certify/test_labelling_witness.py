@@ -1,4 +1,4 @@
-"""The witnesses of the labelling bound: true ones are re-computed, any others prove too little or are refused."""
+"""The witnesses of labellings and cuts: true ones are re-computed, any others prove too little or are refused."""
 
 from __future__ import annotations
 
@@ -167,3 +167,10 @@ def test_no_messages_prove_more_than_the_optimum() -> None:
         close += found.bound == least
     assert seen > 150
     assert close > seen * 8 // 10
+
+
+def test_a_link_that_costs_nothing_counts() -> None:
+    """Tests that the witness of a cut takes the cheapest link for every tensor, also one of no time."""
+    links = [[0, 0, 9], [0, 0, 9], [9, 9, 0]]
+    problem = problem_of([[5, 5, 5], [5, 5, 5]], [Wire(0, (1,), links)], objective="throughput")
+    assert bound_of(_read(problem), {"kind": "cut", "op": 0}) == 5
