@@ -66,7 +66,7 @@ def test_torch() -> None:
 
 def test_what_a_run_returned() -> None:
     """Tests the result object itself, and that anything else is refused."""
-    result = LocalResult("local", "latency", 10, 1, 500, 400, 510, 500, 600, (), (), 0.0, 10, (), {"one process": 700})
+    result = LocalResult("local", "latency", 10, 1, 500, 400, 500, 600, (), (), 0.0, 10, (), {"one process": 700})
     found = find_run(result)
     assert (found.whole.name, found.whole.measured_ns, found.baselines[0].measured_ns) == ("latency", 500, 700)
 
