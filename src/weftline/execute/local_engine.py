@@ -62,7 +62,7 @@ class LanePass:
     def taken(self, *, pipelined: bool) -> float:
         """Ns for a request, on average: from completion to completion once a pipeline is full, or its latency.
 
-        An average, as many requests a second are: a shared core is at times a fifth slower, and a median
+        An average, as requests a second are: a shared core is now faster, now slower, and a median
         is either the one or the other.
         """
         full = min(len(self.answers), len(self.done_ns) // 3)
