@@ -1,5 +1,6 @@
 """The energetic bound, chains, segments and the hub bound against brute force."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 
 from weftline.bounds.block_work import block_work
-from weftline.bounds.chain import Chain, Chains, chain_of, reach, through
+from weftline.bounds.chain import Chains, chain_of, reach, through
 from weftline.bounds.energetic import least_end, make_part, part_windows, refute
 from weftline.bounds.linear_program import Program, minimise
 from weftline.bounds.segments import Segment, distances, make_segments, walk
-from weftline.bounds.side_ops import Hub, make_hub, pick_hub, side_bound
+from weftline.bounds.side_ops import Hub, make_hub, pick_hub
+from weftline.bounds.side_search import SideSearch
 from weftline.bounds.windows import NEVER
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
@@ -120,7 +122,7 @@ def replace_id(problem: Problem, number: int) -> object:
 
 def test_hub_bound_holds() -> None:
     """Tests that the bound with ops beside the chain is at most the optimum, and better than the chain's at times."""
-    better = 0
+    better = divided = 0
     for seed in range(40):
         problem = _skip_problem(seed)
         problem = problem.with_rules(type(problem.rules)(transfers=problem.rules.transfers))
@@ -135,33 +137,36 @@ def test_hub_bound_holds() -> None:
         assert hub is not None
         work = Decomposition.of(table, problem.group, chain)
         for upper in (least, least + 1, least + 3):
-            cases = []
-            for device in range(len(problem.devices)):
-                lengths = work.lengths((hub.place, device))
-                cases.append(side_bound(table, hub, device, work.segments, lengths, upper, seconds=5.0))
-            assert min(cases) <= least, (seed, upper)
-            raised = [_raised_bound(problem, hub, device, chain, upper) for device in range(len(problem.devices))]
-            assert min(raised) <= least, (seed, upper)
-            assert all(more >= less for more, less in zip(raised, cases, strict=True))
-            stopped = side_bound(
-                table, hub, 0, work.segments, work.lengths((hub.place, 0)), upper, seconds=5.0, stop=_yes
-            )
-            assert stopped == min(upper, work.bound((hub.place, 0)))
-            better += upper == least + 1 and min(cases) > work.bound()
+            (alone, count), (raised, _) = (_all_cases(work, hub, upper, raise_arcs=each) for each in (False, True))
+            assert raised <= least, (seed, upper)
+            assert alone <= raised
+            better += upper == least + 1 and alone > work.bound()
+            divided += count
     assert better >= 5
+    assert divided >= 20
 
 
-def _raised_bound(problem: Problem, hub: Hub, device: int, chain: Chain, upper: int) -> int:
-    """The same bound, with better lengths for arcs that its program takes."""
-    work = Decomposition.of(tables(problem), problem.group, chain)
-    held = hub.place, device
+def _all_cases(work: Decomposition, hub: Hub, upper: int, *, raise_arcs: bool) -> tuple[int, int]:
+    """The hub bound when nothing is left to divide, and how many cases of cases there were; it never falls."""
+    work = Decomposition.of(work.table, np.arange(len(work.table.time), dtype=np.int32), work.chain)
 
-    def raised(step: tuple[int, int, int]) -> int:
+    def raised(step: tuple[int, int, int], held: Mapping[int, int]) -> int:
         while work.stage(*step) < BOUNDED:
             work.work_on(*step, upper, lambda: False, exact_work=True, held=held)
         return work.arc(work.segments[step[0]], *step[1:]).low
 
-    return side_bound(work.table, hub, device, work.segments, work.lengths(held), upper, seconds=5.0, raised=raised)
+    cases = SideSearch(work.table, hub, work.segments, work.lengths, raised if raise_arcs else None)
+    last = cases.bound(upper)
+    assert last == min(upper, work.bound())
+    assert cases.is_over(upper) or cases.step(upper, lambda: True) is None
+    assert cases.bound(upper) == last
+    divided = 0
+    while not cases.is_over(upper):
+        found = cases.step(upper, lambda: False)
+        assert cases.bound(upper) >= last
+        last = cases.bound(upper)
+        divided += found is not None and len(found.held) > 1
+    return last, divided
 
 
 def test_a_guess_does_not_change_what_is_proved() -> None:
@@ -215,10 +220,6 @@ def _length_of(segment: Segment, choice: np.ndarray) -> int:
     table, ops = segment.part.table, np.arange(len(segment.ops), dtype=np.int32)
     space = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64), np.zeros((len(table.consumer_of), 6), int)
     return int(run_order(table, ops, choice[segment.ops].astype(np.int32), *space, True, workspace(table))[0])
-
-
-def _yes() -> bool:
-    return True
 
 
 def test_part_of_is_the_same_problem_when_nothing_is_left_out() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answer", "Program", "minimise", "nothing_fits"]
+__all__ = ["Answer", "GrowingProgram", "Program", "minimise", "nothing_fits"]
 
 Floats = NDArray[np.float64]
 SMALL, POLL = 3_000, 0.05
@@ -50,9 +50,116 @@ class Answer:
 
 def minimise(program: Program, *, seconds: float = 20.0, stop: Callable[[], bool] | None = None) -> Answer:
     """Solve; a program that is not solved in time, or before `stop` says so, has value minus infinity: no proof."""
+    return _answer(_solve(program, seconds, stop))
+
+
+class GrowingProgram:
+    """Columns of 0 and more, and rows, one by one; solved again and again, each time from where it was.
+
+    Between two solutions it may get more rows, and other upper limits of columns.
+    """
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._entries: list[tuple[int, int, float]] = []
+        self._row_low: list[float] = []
+        self._row_high: list[float] = []
+        self._high: dict[int, float] = {}
+        self._solver: Any = None
+        self._known = 0, 0
+        """Entries and rows that the solver has."""
+        self._changed: set[int] = set()
+
+    def column(self, *, cost: float = 0.0) -> int:
+        """Another column -> its number; all of them come before the first solution."""
+        self._cost.append(cost)
+        return len(self._cost) - 1
+
+    def row(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
+        """Another row; terms of the same column add up."""
+        number = len(self._row_low)
+        self._entries += [(number, column, value) for column, value in terms]
+        self._row_low.append(low)
+        self._row_high.append(high)
+
+    @property
+    def height(self) -> int:
+        """Rows so far."""
+        return len(self._row_low)
+
+    def limit(self, column: int, high: float) -> None:
+        """The column is no more than this."""
+        if self._high.get(column, np.inf) != high:
+            self._high[column] = high
+            self._changed.add(column)
+
+    def solve(self, seconds: float, stop: Callable[[], bool] | None = None) -> Answer:
+        """As `minimise` does."""
+        from ortools.math_opt.core.python import solver
+        from ortools.math_opt.python import mathopt
+
+        if self._solver is None or not self._solver.update(self._update()):
+            self._solver = solver.new(
+                mathopt.SolverType.GLOP.value,
+                _message(self._program()),
+                mathopt.StreamableSolverInitArguments().to_proto(),
+            )
+        self._known = len(self._entries), len(self._row_low)
+        self._changed.clear()
+        limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
+        limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
+        with _interrupter(stop) as interrupter:
+            return _answer(
+                self._solver.solve(
+                    limits.to_proto(),
+                    mathopt.ModelSolveParameters().to_proto(),
+                    None,
+                    mathopt.CallbackRegistration().to_proto(),
+                    None,
+                    None if interrupter is None else interrupter.pybind_interrupter,
+                )
+            )
+
+    def _program(self) -> Program:
+        high = np.full(len(self._cost), np.inf)
+        high[list(self._high)] = list(self._high.values())
+        rows, columns, values = _columns(self._entries)
+        return Program(
+            np.array(self._cost),
+            np.zeros(len(self._cost)),
+            high,
+            np.array(self._row_low),
+            np.array(self._row_high),
+            rows,
+            columns,
+            values,
+        )
+
+    def _update(self) -> Any:
+        """What the solver does not know yet."""
+        from ortools.math_opt import model_update_pb2
+
+        entries, rows = self._known
+        proto = model_update_pb2.ModelUpdateProto()
+        limited = sorted(self._changed)
+        proto.variable_updates.upper_bounds.ids.extend(limited)
+        proto.variable_updates.upper_bounds.values.extend([self._high[column] for column in limited])
+        proto.new_linear_constraints.ids.extend(range(rows, len(self._row_low)))
+        proto.new_linear_constraints.lower_bounds.extend(self._row_low[rows:])
+        proto.new_linear_constraints.upper_bounds.extend(self._row_high[rows:])
+        if len(self._entries) > entries:
+            _fill(proto.linear_constraint_matrix_updates, len(self._cost), *_columns(self._entries[entries:]))
+        return proto
+
+
+def _columns(entries: list[tuple[int, int, float]]) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
+    return rows.astype(np.int64), columns.astype(np.int64), values.astype(np.float64)
+
+
+def _answer(result: Any) -> Answer:
     from ortools.math_opt import result_pb2
 
-    result = _solve(program, seconds, stop)
     reason = result.termination.reason
     nothing = np.zeros(0)
     if reason == result_pb2.TERMINATION_REASON_INFEASIBLE:
@@ -111,14 +218,19 @@ def _message(program: Program) -> Any:
     proto.linear_constraints.ids.extend(range(rows))
     proto.linear_constraints.lower_bounds.extend(program.row_low.tolist())
     proto.linear_constraints.upper_bounds.extend(program.row_high.tolist())
-    key, where = np.unique(program.rows * columns + program.columns, return_inverse=True)
-    proto.linear_constraint_matrix.row_ids.extend((key // columns).tolist())
-    proto.linear_constraint_matrix.column_ids.extend((key % columns).tolist())
-    proto.linear_constraint_matrix.coefficients.extend(np.bincount(where, program.values).tolist())
+    _fill(proto.linear_constraint_matrix, columns, program.rows, program.columns, program.values)
     used = np.flatnonzero(program.cost)
     proto.objective.linear_coefficients.ids.extend(used.tolist())
     proto.objective.linear_coefficients.values.extend(program.cost[used].tolist())
     return proto
+
+
+def _fill(matrix: Any, width: int, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats) -> None:
+    """Entries by row and column, each place once."""
+    key, where = np.unique(rows * width + columns, return_inverse=True)
+    matrix.row_ids.extend((key // width).tolist())
+    matrix.column_ids.extend((key % width).tolist())
+    matrix.coefficients.extend(np.bincount(where, values).tolist())
 
 
 @contextmanager

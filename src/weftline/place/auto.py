@@ -15,8 +15,9 @@ from weftline.bounds.chain import MOST_OPS, reach
 from weftline.errors import InfeasibleError
 from weftline.place.anneal import anneal_starts, ask_helpers
 from weftline.place.blocks import BOUNDED, EXACT, PLANNED, Decomposition
+from weftline.place.branch import Branching
 from weftline.place.crew import Crew
-from weftline.place.decompose import beside_the_chain, chains, decompose
+from weftline.place.decompose import chains, decompose
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import tables
 
@@ -84,10 +85,11 @@ def _at_once(search: Search) -> None:
 
 
 def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
-    """Chains with larger and larger blocks, and what stands beside them; again while that helps."""
+    """Chains with larger and larger blocks, and what stands beside them; the best of these goes on to the end."""
     problem, table = search.problem, tables(search.problem)
     before = reach(table)
     found = chains(table, before)
+    begun: list[Branching] = []
     for turn, (chain, most) in enumerate(found):
         last = turn == len(found) - 1
         until = search.seconds + (1.0 if last else BLOCKS) * (limit - search.seconds)
@@ -98,12 +100,20 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
         work = Decomposition.of(table, problem.group, chain, search.seed)
         if not work.complete:  # bounds first: what blocks hold is not all there is
             decompose(search, work, until=over, stages=BOUNDED)
-            if not search.is_over:
-                beside_the_chain(search, before, work, most, until=over)
+            branching = None if search.is_over else Branching.of(search, before, work, most)
+            if branching is not None:
+                branching.until = over
+                branching.begin()
+                begun.append(branching)
         if not search.is_over:
-            decompose(search, work, until=over, stages=EXACT if work.complete or last else PLANNED)
+            decompose(search, work, until=over, stages=EXACT if work.complete else PLANNED)
         if search.is_over:
             return
+    for branching in sorted(begun, key=lambda each: -each.bound)[:1]:
+        branching.until = crew.poll
+        branching.go_on()
+    if not work.complete:
+        decompose(search, work, until=crew.poll)
 
 
 @contextmanager

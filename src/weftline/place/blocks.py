@@ -8,7 +8,7 @@ plan needs. Arcs with equal costs share their results; arcs that differ in times
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,8 +27,14 @@ from weftline.simulate.timeline import Timeline
 
 __all__ = ["BOUNDED", "EXACT", "LONGEST_BLOCK", "PLANNED", "Decomposition", "Held"]
 
-STEPS = 6_000
-"""Of annealing a block."""
+LEAST_STEPS, MOST_STEPS, PORTION = 20_000, 300_000, 5_000
+"""Of annealing a block: at least and at most, and between two looks at whether it still helps."""
+MOST_ANNEALED = 8
+"""Times that a block is annealed; the least number of steps doubles each time."""
+PATIENCE = 3
+"""It ends when it has made so many times the steps of its last gain."""
+TEMPERATURE = 0.016
+"""A block is small: one op counts for more of it than of a whole graph."""
 EXACT_SECONDS = (2.0, 6.0, 20.0, 60.0)
 """Of CP-SAT on a block, by how often it was tried."""
 EXACT_WORK, MOST_EXACT = 1.0, 30
@@ -42,8 +48,8 @@ EXACT = PLANNED + len(EXACT_SECONDS)
 ROUGHLY = 0.04
 """How far a first bound may stay below what could be shown."""
 
-Held = tuple[int, int]
-"""Place of an op in the chain, and a device."""
+Held = Mapping[int, int]
+"""Places of ops in the chain, and their devices."""
 
 
 @dataclass(eq=False)
@@ -54,6 +60,8 @@ class Arc:
     high: int = NEVER
     plan: Timeline | None = None
     stage: int = OPEN
+    annealed: int = 0
+    """How often."""
 
 
 @dataclass(eq=False)
@@ -94,18 +102,28 @@ class Decomposition:
         return self._arcs[segment.signature][k, j]
 
     def lengths(self, held: Held | None = None) -> list[Ints]:
-        """Lower bounds by segment; `held`: with an op of the chain on this device."""
-        found = [self._table(segment, lambda arc: arc.low) for segment in self.segments]
-        if held is not None:
-            place, device = held
+        """Lower bounds by segment; `held`: with ops of the chain on these devices."""
+        return self._held([self._table(segment, lambda arc: arc.low) for segment in self.segments], held)
+
+    @staticmethod
+    def _held(found: list[Ints], held: Held | None) -> list[Ints]:
+        for place, device in (held or {}).items():
             others = np.arange(found[place].shape[1]) != device
             found[place][:, others] = NEVER
             found[place + 1][others] = NEVER
         return found
 
-    def known(self) -> list[Ints]:
-        """Lengths of known plans by segment."""
-        return [self._table(segment, lambda arc: arc.high) for segment in self.segments]
+    def known_way(self, held: Held | None = None) -> tuple[list[tuple[int, int]], int] | None:
+        """The shortest way by known plans (devices before and after each segment) and its length; None if there is none.
+
+        A segment that is not whole counts with its bound where it has no plan.
+        """
+        known = [self._table(segment, lambda arc: arc.high) for segment in self.segments]
+        for b, (segment, low) in enumerate(zip(self.segments, self.lengths(), strict=True)):
+            if not segment.whole:
+                known[b] = np.where(known[b] >= NEVER, low, known[b])
+        length = int(distances(self._held(known, held))[0][-1][0])
+        return None if length >= NEVER else (walk(known), length)
 
     def _table(self, segment: Segment, read: Callable[[Arc], int]) -> Ints:
         arcs = self._arcs[segment.signature]
@@ -164,7 +182,7 @@ class Decomposition:
             self._bound(arc, part, slack, NEAR, (segment.shape, k, j), stop)
             arc.stage = BOUNDED
         elif arc.stage == BOUNDED:
-            self._anneal(arc, part.table, part.leader)
+            self._anneal(arc, part.table, part.leader, stop)
             arc.stage = PLANNED
         else:
             target = min(arc.high - 1, slack)
@@ -196,15 +214,43 @@ class Decomposition:
             inside = np.where(part.table.time[:, device] >= 0, device, part.table.time.argmax(axis=1)).astype(np.int32)
             self._take(arc, part.table, inside, np.arange(len(inside), dtype=np.int32))
 
-    def _anneal(self, arc: Arc, table: Tables, group: Indices) -> None:
+    def polish(self, way: list[tuple[int, int]], stop: Callable[[], bool]) -> bool:
+        """Anneal the blocks along a way once more, those that were annealed least -> False if nothing is left to do."""
+        arcs = {id(arc): (arc, b, k, j) for b, (k, j) in enumerate(way) if (arc := self._open(b, k, j)) is not None}
+        least = min((arc.annealed for arc, *_ in arcs.values()), default=MOST_ANNEALED)
+        for arc, b, k, j in arcs.values():
+            if arc.annealed == least < MOST_ANNEALED and not stop():
+                part = self.segments[b].part.at(self.segments[b].ends(k, j))
+                self._anneal(arc, part.table, part.leader, stop)
+        return least < MOST_ANNEALED
+
+    def _open(self, b: int, k: int, j: int) -> Arc | None:
+        """The arc, if its plan could be shorter."""
+        arc = self.arc(self.segments[b], k, j)
+        return arc if arc.low < arc.high < NEVER and len(self.segments[b].ops) > 2 else None
+
+    def _anneal(self, arc: Arc, table: Tables, group: Indices, stop: Callable[[], bool]) -> None:
+        """From the known plan, with another seed and more patience each time."""
         if arc.low >= arc.high or len(table.time) < 2:
             return
-        starts = [] if arc.plan is None else [(arc.plan.placement, None)]
-        unlimited = np.full(table.time.shape[1], UNLIMITED, np.int64)
-        annealer = Annealer(table, capacity=unlimited, group=group, seed=self.seed, start=starts)
-        annealer.run(STEPS, np.zeros(1, np.int64))
+        annealer = Annealer(
+            table,
+            capacity=np.full(table.time.shape[1], UNLIMITED, np.int64),
+            group=group,
+            seed=self.seed + arc.annealed,
+            start=[] if arc.plan is None else [(arc.plan.placement, None), (arc.plan.placement, arc.plan.order)],
+            first_temperature=TEMPERATURE,
+        )
+        made, gained, best = 0, 0, annealer.value
+        least = LEAST_STEPS << arc.annealed
+        while made < max(least, min(MOST_STEPS, PATIENCE * gained)) and best > arc.low and not stop():
+            annealer.run(PORTION, np.zeros(1, np.int64))
+            made += PORTION
+            if annealer.value < best:
+                gained, best = made, annealer.value
         if annealer.best is not None:
             self._take(arc, table, *annealer.best[:2])
+        arc.annealed += 1
 
     def _ask_cp_sat(
         self, arc: Arc, table: Tables, group: Indices, target: int, stop: Callable[[], bool], *, exact_work: bool
@@ -233,46 +279,3 @@ class Decomposition:
         if value < arc.high:
             peak = np.zeros(table.time.shape[1], np.int64)
             arc.high, arc.plan = int(value), Timeline(placement.astype(np.int32), start, end, sent[:count], peak)
-
-    def joined(self, rest: Indices) -> tuple[Indices, Indices, Ints | None, int] | None:
-        """The shortest way by known plans: placement, order, actions (where blocks hold everything) and its length.
-
-        `rest` places ops outside of all blocks; None if some segment has no plan yet.
-        """
-        known = self.known()
-        if any(not segment.whole for segment in self.segments):
-            known = [np.where(low >= NEVER, self.lengths()[b], low) for b, low in enumerate(known)]
-        length = int(distances(known)[0][-1][0])
-        if length >= NEVER:
-            return None
-        placement, rows, complete = rest.astype(np.int32).copy(), [], self.complete
-        for segment, (k, j) in zip(self.segments, walk(known), strict=True):
-            plan = self.arc(segment, k, j).plan
-            if plan is None:
-                if segment.whole:
-                    return None
-                complete = False
-                continue
-            placement[segment.ops] = plan.placement
-            actions = plan.actions(segment.part.table.producer)
-            actions = actions[(actions[:, 1] >= 0) | (actions[:, 0] != segment.first)]
-            moved = actions[:, 1] >= 0
-            named = np.zeros(len(actions), np.int64)
-            named[moved] = segment.tensors[actions[moved, 0]]
-            ops = segment.ops[np.where(moved, 0, actions[:, 0])]
-            reader = np.where(actions[:, 2] >= 0, segment.ops[np.maximum(actions[:, 2], 0)], -1)
-            rows.append(np.stack([np.where(moved, named, ops), actions[:, 1], reader], axis=1))
-        actions = np.concatenate(rows).astype(np.int64) if rows else np.zeros((0, 3), np.int64)
-        order = self._order(actions[actions[:, 1] < 0, 0])
-        return placement, order, actions if complete else None, length
-
-    def _order(self, ops: Ints) -> Indices:
-        """An order of all ops in which those of the blocks keep theirs, and the rest comes as early as it can."""
-        table = self.table
-        key = np.full(len(table.time), -1.0)
-        key[ops] = np.arange(len(ops))
-        for op in range(len(key)):
-            if key[op] < 0:
-                makers = table.edge_maker[int(table.edge_ptr[op]) : int(table.edge_ptr[op + 1])]
-                key[op] = (key[makers].max() if len(makers) else -0.5) + 1e-7
-        return np.lexsort((np.arange(len(key)), key)).astype(np.int32)

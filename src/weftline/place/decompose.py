@@ -13,22 +13,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.bounds import Bound
 from weftline.bounds.chain import MOST_OPS, Chain, Chains, reach
-from weftline.bounds.side_ops import Hub, make_hub, pick_hub, side_bound
 from weftline.bounds.windows import NEVER
 from weftline.errors import InfeasibleError
-from weftline.place.blocks import BOUNDED, EXACT, LONGEST_BLOCK, Decomposition, Held
+from weftline.place.blocks import BOUNDED, EXACT, LONGEST_BLOCK, PLANNED, Decomposition
+from weftline.place.branch import Branching, claim, offer_joined
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import Tables, tables
 
-__all__ = ["SOLVER", "beside_the_chain", "branch", "chains", "decompose"]
+__all__ = ["SOLVER", "chains", "decompose"]
 
 SIZES = (60, 120, 320)
 """Most ops of a block, tried in turn."""
 ENOUGH = 0.93
 """A chain whose blocks hold less than this share of what another's hold is not tried."""
-SIDE_SECONDS = 20.0
 STARTS = ("single-device", "heft", "greedy")
 
 
@@ -43,7 +41,7 @@ def decompose(
     offered = NEVER
     while not over():
         upper = search.best.value if search.best is not None else NEVER // 4
-        _claim(search, work.bound(), upper, "chain")
+        claim(search, work.bound(), "chain")
         steps = work.next_round(upper)
         if not steps or work.stage(*steps[0]) >= stages:
             return
@@ -52,93 +50,15 @@ def decompose(
                 return
             upper = search.best.value if search.best is not None else NEVER // 4
             work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
-            _claim(search, work.bound(), upper, "chain")
-        rest = search.best.placement if search.best is not None else np.zeros(len(work.table.time), np.int32)
-        found = work.joined(rest)
-        if found is not None and found[3] < min(offered, upper) and not over():
-            placement, order, actions, offered = found
-            search.offer(placement, order=None if actions is not None else order, actions=actions)
-
-
-def branch(search: Search, work: Decomposition, hub: Hub, *, until: Callable[[], bool] | None = None) -> None:
-    """One case for every device of the hub: first its chain bound, then the bound with the ops beside the chain."""
-
-    def over() -> bool:
-        return search.is_over or (until is not None and until())
-
-    def on(device: int) -> Held:
-        return hub.place, device
-
-    def best() -> int:
-        return NEVER // 4 if search.best is None else search.best.value
-
-    def claim(least: int) -> None:
-        _claim(search, least, best(), "hub")
-
-    for device in np.flatnonzero(work.table.time[hub.op] >= 0).tolist():
-        while not over():
-            steps = work.next_round(best(), on(device))
-            if not steps or work.stage(*steps[0]) >= BOUNDED:
-                break
-            for step in steps:
-                if not over():
-                    work.work_on(*step, best(), over, exact_work=True, held=on(device))
-    least = {device: work.bound(on(device)) for device in np.flatnonzero(work.table.time[hub.op] >= 0).tolist()}
-    done: set[int] = set()
-    while not over():
-        claim(min(least.values()))
-        device = min(least, key=lambda each: least[each])
-        if device in done or least[device] >= best():
-            return
-        done.add(device)
-        least[device] = max(least[device], _side_bound(work, hub, on(device), best(), over))
-    claim(min(least.values()))
-
-
-def _side_bound(work: Decomposition, hub: Hub, held: Held, upper: int, over: Callable[[], bool]) -> int:
-    def raised(step: tuple[int, int, int]) -> int:
-        while work.stage(*step) < BOUNDED and not over():
-            work.work_on(*step, upper, over, exact_work=True, held=held)
-        return work.arc(work.segments[step[0]], *step[1:]).low
-
-    return side_bound(
-        work.table,
-        hub,
-        held[1],
-        work.segments,
-        work.lengths(held),
-        upper,
-        seconds=SIDE_SECONDS,
-        stop=over,
-        raised=raised,
-    )
-
-
-def beside_the_chain(
-    search: Search,
-    before: NDArray[np.bool_],
-    work: Decomposition,
-    most: int,
-    *,
-    until: Callable[[], bool] | None = None,
-) -> None:
-    """The hub bound, where something jumps over the chain."""
-    table, group = tables(search.problem), search.problem.group
-    found = pick_hub(table, before, work.chain, most)
-    if found is None:
-        return
-    op, chain = found
-    hub = make_hub(before, chain, op)
-    if hub is not None:
-        if chain.ops != work.chain.ops:
-            work = Decomposition.of(table, group, chain, search.seed, work)
-        branch(search, work, hub, until=until)
-
-
-def _claim(search: Search, bound: int, upper: int, name: str) -> None:
-    """A bound, as far as it matters."""
-    if bound > 0:
-        search.offer_bound(Bound(min(bound, upper), name, seconds=search.seconds))
+            claim(search, work.bound(), "chain")
+        known = work.known_way()
+        if known is not None and work.stage(*steps[0]) > PLANNED:
+            work.polish(known[0], over)
+            known = work.known_way()
+        if known is not None and known[1] < min(offered, upper) and not over():
+            way, offered = known
+            rest = search.best.placement if search.best is not None else np.zeros(len(work.table.time), np.int32)
+            offer_joined(search, work, way, [rest])
 
 
 def _solve(search: Search) -> None:
@@ -156,7 +76,10 @@ def _solve(search: Search) -> None:
             work = Decomposition.of(table, problem.group, chain, search.seed)
             decompose(search, work, stages=EXACT if work.complete else BOUNDED)
             if not work.complete and not search.is_over:
-                beside_the_chain(search, before, work, most)
+                branching = Branching.of(search, before, work, most)
+                if branching is not None:
+                    branching.begin()
+                    branching.go_on()
                 decompose(search, work)
     if not search.is_over and len(problem.graph.ops) <= LONGEST_BLOCK:
         search.run(solvers()["cp-sat"])  # ops beside every chain, memory that binds

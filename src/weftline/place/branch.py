@@ -1,0 +1,164 @@
+"""Graphs of which a chain holds only a part: cases by the device of a hub, bounded and planned beside each other.
+
+In: a search, the blocks of a chain, the hub. `begin` bounds the chain for every device of the hub, plans its blocks and
+joins them, with the ops beside the chain on few devices, and solves the first program of each case that is left;
+`go_on` divides cases until the bound meets the best plan. Ways that a program is certain of are planned too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.bounds import Bound
+from weftline.bounds.segments import walk
+from weftline.bounds.side_ops import Hub, make_hub, pick_hub
+from weftline.bounds.side_program import Step
+from weftline.bounds.side_search import Mixture, SideSearch
+from weftline.bounds.windows import NEVER
+from weftline.graph.arrays import Indices
+from weftline.place.blocks import BOUNDED, PLANNED, Decomposition, Held
+from weftline.place.join import Way, join
+from weftline.search import Search
+
+__all__ = ["Branching", "claim", "offer_joined"]
+
+POLISH = 0.4
+"""Share of the time for annealing blocks again, while cases are divided."""
+
+
+def claim(search: Search, bound: int, name: str) -> None:
+    """A bound, as far as it matters."""
+    upper = NEVER // 4 if search.best is None else search.best.value
+    if bound > 0:
+        search.offer_bound(Bound(min(bound, upper), name, seconds=search.seconds))
+
+
+def offer_joined(search: Search, work: Decomposition, way: Way, rests: list[Indices]) -> int:
+    """Plans of blocks along a way, with each of several placements of the ops beside them -> the least latency."""
+    least = NEVER
+    for rest in rests:
+        found = None if search.is_over else join(work, way, rest)
+        value = None if found is None else search.offer(found[0], actions=found[1])
+        least = least if value is None else min(least, value)
+    return least
+
+
+class Branching:
+    """One case for every device of the hub, and cases of cases."""
+
+    def __init__(self, search: Search, work: Decomposition, hub: Hub, until: Callable[[], bool] | None = None) -> None:
+        self._search, self._work, self._hub = search, work, hub
+        self.until = until
+        self._cases = SideSearch(work.table, hub, work.segments, work.lengths, self._raised)
+        self._best: tuple[Way, Held] | None = None
+        self._shortest = NEVER
+
+    @staticmethod
+    def of(search: Search, before: NDArray[np.bool_], work: Decomposition, most: int) -> Branching | None:
+        """None if nothing jumps over the chain."""
+        found = pick_hub(work.table, before, work.chain, most)
+        hub = None if found is None else make_hub(before, found[1], found[0])
+        if found is None or hub is None:
+            return None
+        if found[1].ops != work.chain.ops:
+            work = Decomposition.of(work.table, search.problem.group, found[1], search.seed, work)
+        return Branching(search, work, hub)
+
+    @property
+    def bound(self) -> int:
+        """No plan is shorter, as far as that matters."""
+        return self._cases.bound(self._upper)
+
+    def begin(self) -> None:
+        """Bounds and plans of the chain with the hub on each device, and the first program of each case."""
+        devices = np.flatnonzero(self._work.table.time[self._hub.op] >= 0).tolist()
+        cases: list[Held] = [{self._hub.place: device} for device in devices]
+        for held in cases:
+            self._work_until(BOUNDED, held)
+        self._cases.refresh()
+        claim(self._search, self.bound, "hub")
+        for held in sorted(cases, key=self._work.bound):
+            if self._work.bound(held) < self._upper and not self._over():
+                self._work_until(PLANNED, held)
+                self._plan(walk(self._work.lengths(held)), held)
+                known = self._work.known_way(held)
+                if known is not None:
+                    self._plan(known[0], held)
+        for _ in cases:
+            self._step()
+
+    def go_on(self) -> None:
+        """Divide cases while that may raise the bound, and anneal the blocks of the best way in a part of the time."""
+        begun, polished, more = self._search.seconds, 0.0, True
+        while not self._over() and (more or not self._cases.is_over(self._upper)):
+            now = self._search.seconds
+            if more and (polished <= POLISH * (now - begun) or self._cases.is_over(self._upper)):
+                more = self._polish()
+                polished += self._search.seconds - now
+            else:
+                self._step()
+
+    def _polish(self) -> bool:
+        """-> False if nothing is left to do."""
+        if self._best is None:
+            return False
+        way, held = self._best
+        more = self._work.polish(way, self._over)
+        self._plan(way, held)
+        return more
+
+    def _step(self) -> None:
+        if self._over() or self._cases.is_over(self._upper):
+            return
+        mixture = self._cases.step(self._upper, self._over)
+        claim(self._search, self.bound, "hub")
+        if mixture is not None and (mixture.certain or len(mixture.held) == 1):
+            self._plan_mixture(mixture)
+
+    def _plan_mixture(self, mixture: Mixture) -> None:
+        way = [(0, int(mixture.devices[0])), *pairwise(mixture.devices.tolist()), (int(mixture.devices[-1]), 0)]
+        lengths = self._work.lengths()
+        if sum(int(lengths[b][step]) for b, step in enumerate(way)) < self._upper:
+            for b, step in enumerate(way):
+                while self._work.stage(b, *step) < PLANNED and not self._over():
+                    self._work.work_on(b, *step, self._upper, self._over, exact_work=True)
+            self._plan(way, mixture.held, mixture.side)
+
+    def _plan(self, way: Way, held: Held, side: Indices | None = None) -> None:
+        """Offer what the blocks of a way give, with side ops where a program has them, the hub is, or they are now."""
+        n = len(self._work.table.time)
+        rests = [np.full(n, held[self._hub.place], np.int32)]
+        if self._search.best is not None:
+            rests.append(self._search.best.placement)
+        if side is not None:
+            rests.append(rests[-1].copy())
+            rests[-1][list(self._hub.side)] = side
+        shortest = offer_joined(self._search, self._work, way, rests)
+        if shortest < self._shortest:
+            self._best, self._shortest = (way, held), shortest
+
+    def _work_until(self, stage: int, held: Held) -> None:
+        """Work on the shortest way with the hub there until all of it has reached a stage."""
+        while not self._over():
+            steps = self._work.next_round(self._upper, held)
+            if not steps or self._work.stage(*steps[0]) >= stage:
+                return
+            for step in steps:
+                if not self._over():
+                    self._work.work_on(*step, self._upper, self._over, exact_work=True, held=held)
+
+    def _raised(self, step: Step, held: Mapping[int, int]) -> int:
+        while self._work.stage(*step) < BOUNDED and not self._over():
+            self._work.work_on(*step, self._upper, self._over, exact_work=True, held=held)
+        return self._work.arc(self._work.segments[step[0]], *step[1:]).low
+
+    @property
+    def _upper(self) -> int:
+        return NEVER // 4 if self._search.best is None else self._search.best.value
+
+    def _over(self) -> bool:
+        return self._search.is_over or (self.until is not None and self.until())
