@@ -7,7 +7,7 @@ Simplified: floating point; a caller that claims a bound leaves room for roundin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Event, Thread
@@ -97,6 +97,7 @@ class GrowingProgram:
         """As `minimise` does."""
         from ortools.math_opt.core.python import solver
         from ortools.math_opt.python import mathopt
+        from pybind11_abseil.status import StatusNotOk
 
         if self._solver is None or not self._solver.update(self._update()):
             self._solver = solver.new(
@@ -108,17 +109,21 @@ class GrowingProgram:
         self._changed.clear()
         limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
         limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
-        with _interrupter(stop) as interrupter:
-            return _answer(
-                self._solver.solve(
-                    limits.to_proto(),
-                    mathopt.ModelSolveParameters().to_proto(),
-                    None,
-                    mathopt.CallbackRegistration().to_proto(),
-                    None,
-                    None if interrupter is None else interrupter.pybind_interrupter,
+        try:
+            with _interrupter(stop) as interrupter:
+                return _answer(
+                    self._solver.solve(
+                        limits.to_proto(),
+                        mathopt.ModelSolveParameters().to_proto(),
+                        None,
+                        mathopt.CallbackRegistration().to_proto(),
+                        None,
+                        None if interrupter is None else interrupter.pybind_interrupter,
+                    )
                 )
-            )
+        except StatusNotOk:  # rounding has led it astray: all anew
+            self._solver = None
+            return minimise(self._program(), seconds=seconds, stop=stop)
 
     def _program(self) -> Program:
         high = np.full(len(self._cost), np.inf)
@@ -160,8 +165,10 @@ def _columns(entries: list[tuple[int, int, float]]) -> tuple[NDArray[np.int64], 
 def _answer(result: Any) -> Answer:
     from ortools.math_opt import result_pb2
 
-    reason = result.termination.reason
     nothing = np.zeros(0)
+    if result is None:
+        return Answer(-np.inf, nothing, nothing)
+    reason = result.termination.reason
     if reason == result_pb2.TERMINATION_REASON_INFEASIBLE:
         return Answer(np.inf, nothing, nothing)
     if reason != result_pb2.TERMINATION_REASON_OPTIMAL:
@@ -177,13 +184,17 @@ def nothing_fits(program: Program, *, seconds: float = 20.0, stop: Callable[[], 
     from ortools.math_opt import result_pb2
 
     result = _solve(replace(program, cost=np.zeros(len(program.cost))), seconds, stop, feasibility=True)
-    return bool(result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE)
+    return result is not None and bool(result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE)
 
 
 def _solve(program: Program, seconds: float, stop: Callable[[], bool] | None, *, feasibility: bool = False) -> Any:
-    """The solver's own answer. MathOpt's core is called with messages: its model objects cost more than the solver."""
+    """The solver's own answer, None if rounding leads it astray.
+
+    MathOpt's core is called with messages: its model objects cost more than the solver.
+    """
     from ortools.math_opt.core.python import solver
     from ortools.math_opt.python import mathopt
+    from pybind11_abseil.status import StatusNotOk
 
     proto = _message(program)
     limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
@@ -192,7 +203,7 @@ def _solve(program: Program, seconds: float, stop: Callable[[], bool] | None, *,
     ):  # without costs every basis is dual feasible, and preparing the program takes longer than solving it
         limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
     large = len(proto.linear_constraint_matrix.row_ids) > SMALL
-    with _interrupter(stop if large else None) as interrupter:
+    with _interrupter(stop if large else None) as interrupter, suppress(StatusNotOk):
         return solver.solve(
             proto,
             mathopt.SolverType.GLOP.value,
@@ -204,6 +215,7 @@ def _solve(program: Program, seconds: float, stop: Callable[[], bool] | None, *,
             None,
             None if interrupter is None else interrupter.pybind_interrupter,
         )
+    return None
 
 
 def _message(program: Program) -> Any:

@@ -28,6 +28,8 @@ MOST_RANGES = 12
 """Distinct beginnings, and distinct ends, of the ranges of segments that get rows."""
 MOST_PAIRS = 40_000
 """Side ops x pairs of devices; a larger program would take minutes to build."""
+BEYOND = 1e-3
+"""Cuts are made for lengths this much above the least: there the work of a block may fall as steeply as it likes."""
 TAKEN = 1e-7
 """Less than this is nothing."""
 
@@ -48,6 +50,8 @@ class _Way:
     long: int
     work: dict[int, int]
     """Resource -> column."""
+    asked: tuple[float, ...] = ()
+    """Length and prices of the last cut."""
 
 
 Range = tuple[int, int, int, int]
@@ -121,8 +125,14 @@ class SideProgram:
                     devices = way.block.part.table.time.shape[1]
                     mine = {resource: float(resource < devices) for resource in way.work}
                 done = sum(price * float(x[way.work[resource]]) for resource, price in mine.items())
-                value, slope = way.block.least(mine, min(way.low, way.block.slack), stop)
-                level = (value - slope * way.low) / self.upper
+                long = x[way.long] / x[way.flow] * self.upper
+                long = min(max(int(long), int(way.low * (1 + BEYOND))), way.block.slack)
+                asked = long, *mine.values()
+                if asked == way.asked:
+                    continue
+                way.asked = asked
+                value, slope = way.block.least(mine, long, stop)
+                level = (value - slope * long) / self.upper
                 if done < level * float(x[way.flow]) + slope * float(x[way.long]) - TAKEN:
                     terms = [(way.work[resource], price) for resource, price in mine.items() if price > 0]
                     self.rows.row([*terms, (way.flow, -level), (way.long, -slope)], 0.0, np.inf)

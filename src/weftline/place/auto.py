@@ -103,8 +103,10 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
             branching = None if search.is_over else Branching.of(search, before, work, most)
             if branching is not None:
                 branching.until = over
-                branching.begin()
-                begun.append(branching)
+                branching.bound_chain()
+                if all(branching.bound + other.gain >= other.bound for other in begun):
+                    branching.begin()
+                    begun.append(branching)
         if not search.is_over:
             decompose(search, work, until=over, stages=EXACT if work.complete else PLANNED)
         if search.is_over:

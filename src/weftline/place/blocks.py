@@ -114,7 +114,7 @@ class Decomposition:
         return found
 
     def known_way(self, held: Held | None = None) -> tuple[list[tuple[int, int]], int] | None:
-        """The shortest way by known plans (devices before and after each segment) and its length; None if there is none.
+        """The shortest way by known plans (devices before and after segments) and its length; None if there is none.
 
         A segment that is not whole counts with its bound where it has no plan.
         """

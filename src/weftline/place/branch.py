@@ -1,8 +1,8 @@
 """Graphs of which a chain holds only a part: cases by the device of a hub, bounded and planned beside each other.
 
-In: a search, the blocks of a chain, the hub. `begin` bounds the chain for every device of the hub, plans its blocks and
-joins them, with the ops beside the chain on few devices, and solves the first program of each case that is left;
-`go_on` divides cases until the bound meets the best plan. Ways that a program is certain of are planned too.
+In: a search, the blocks of a chain, the hub. `bound_chain` bounds the chain for every device of the hub; `begin` plans
+its blocks and joins them, with the ops beside the chain on few devices, and solves the first program of each case that
+is left; `go_on` divides cases until the bound meets the best plan. Ways that a program is certain of are planned too.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ class Branching:
         self._search, self._work, self._hub = search, work, hub
         self.until = until
         self._cases = SideSearch(work.table, hub, work.segments, work.lengths, self._raised)
+        devices = np.flatnonzero(work.table.time[hub.op] >= 0).tolist()
+        self._held: list[Held] = [{hub.place: device} for device in devices]
+        self._chain_bound = 0
         self._best: tuple[Way, Held] | None = None
         self._shortest = NEVER
 
@@ -73,22 +76,29 @@ class Branching:
         """No plan is shorter, as far as that matters."""
         return self._cases.bound(self._upper)
 
-    def begin(self) -> None:
-        """Bounds and plans of the chain with the hub on each device, and the first program of each case."""
-        devices = np.flatnonzero(self._work.table.time[self._hub.op] >= 0).tolist()
-        cases: list[Held] = [{self._hub.place: device} for device in devices]
-        for held in cases:
+    @property
+    def gain(self) -> int:
+        """By how much programs have raised the bound of the chain alone."""
+        return self.bound - self._chain_bound
+
+    def bound_chain(self) -> None:
+        """Bounds of the chain alone, with the hub on each device."""
+        for held in self._held:
             self._work_until(BOUNDED, held)
         self._cases.refresh()
+        self._chain_bound = self.bound
         claim(self._search, self.bound, "hub")
-        for held in sorted(cases, key=self._work.bound):
+
+    def begin(self) -> None:
+        """Plans of the chain with the hub on each device, and the first program of each case."""
+        for held in sorted(self._held, key=self._work.bound):
             if self._work.bound(held) < self._upper and not self._over():
                 self._work_until(PLANNED, held)
                 self._plan(walk(self._work.lengths(held)), held)
                 known = self._work.known_way(held)
                 if known is not None:
                     self._plan(known[0], held)
-        for _ in cases:
+        for _ in self._held:
             self._step()
 
     def go_on(self) -> None:

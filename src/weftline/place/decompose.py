@@ -78,6 +78,7 @@ def _solve(search: Search) -> None:
             if not work.complete and not search.is_over:
                 branching = Branching.of(search, before, work, most)
                 if branching is not None:
+                    branching.bound_chain()
                     branching.begin()
                     branching.go_on()
                 decompose(search, work)
