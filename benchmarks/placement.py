@@ -29,7 +29,16 @@ from weftline.problem.json_form import problem_hash, problem_to_file
 from weftline.search import Solver
 from weftline.zoo import architectures, synthetic, zoo_graph
 
-__all__ = ["FILES", "PRESETS", "Question", "measure_placement", "placement_settings", "questions", "warm_solvers"]
+__all__ = [
+    "FILES",
+    "PRESETS",
+    "Question",
+    "measure_placement",
+    "placement_row",
+    "placement_settings",
+    "questions",
+    "warm_solvers",
+]
 
 FILES = "published"
 """Where a file brings its own devices, this stands for the preset."""
@@ -116,7 +125,7 @@ def measure_placement(settings: Row, collect: Collector) -> None:
         print(f"placement: {question.instance}", file=sys.stderr, flush=True)
         for solver in asked_solvers():
             key = {"preset": question.preset, "model": question.model, "instance": question.instance}
-            make = partial(_row, question, solver, settings["time_limit"])
+            make = partial(placement_row, question, solver, settings["time_limit"])
             collect.measure({**key, "solver": solver.name}, make)
 
 
@@ -145,7 +154,8 @@ def _warm_problems() -> list[Problem]:
     ]
 
 
-def _row(question: Question, solver: Solver, time_limit: float) -> Row:
+def placement_row(question: Question, solver: Solver, time_limit: float) -> Row:
+    """What a solver does in so many seconds."""
     common: Row = {"baseline": solver.baseline, "time_limit": time_limit}
     try:
         about = question.about

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.render_execution import execution_sections
 from benchmarks.render_faults import fault_sections
 from benchmarks.render_fusion import fusion_sections
+from benchmarks.render_heads import heads_sections
 from benchmarks.render_learned import learned_sections, policy_sections
 from benchmarks.render_measured import measured_sections
 from benchmarks.render_paper import paper_sections
@@ -36,6 +37,7 @@ TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
     "unequal": ("Pipelines on unequal devices", lambda run, _: unequal_sections(run)),
     "scale": ("Pipelines of large graphs", scale_sections),
     "placement": ("Placement for latency", placement_sections),
+    "heads": ("Placement of encoder-decoders, one op per head", lambda run, _: heads_sections(run)),
     "fusion": ("Placement with and without fusion-aware coarsening", lambda run, _: fusion_sections(run)),
     "placement-scale": ("Placement of large graphs", placement_scale_sections),
     "learned": ("Learned placement", lambda run, _: learned_sections(run)),

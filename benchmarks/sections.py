@@ -15,6 +15,7 @@ from benchmarks.clock import on_one_core
 from benchmarks.execution import execution_settings, measure_execution
 from benchmarks.faults import fault_settings, measure_faults
 from benchmarks.fusion import fusion_settings, measure_fusion
+from benchmarks.heads import heads_settings, measure_heads
 from benchmarks.instances import instances
 from benchmarks.learned import learned_settings, measure_learned
 from benchmarks.measured import measure_measured, measured_settings
@@ -113,6 +114,7 @@ SECTIONS = {
             measure_placement,
             long=True,
         ),
+        Section("heads", lambda size, asked: heads_settings(size, asked.time_limit), measure_heads, long=True),
         Section("fusion", lambda size, asked: fusion_settings(size, asked.time_limit), measure_fusion, long=True),
         Section(
             "placement-scale",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weftline.bounds.linear_program import SMALL, Program, minimise, nothing_fits
+from weftline.bounds.linear_program import SMALL, GrowingProgram, Program, minimise, nothing_fits
 
 
 def _cover(columns: int, rows: int) -> Program:
@@ -59,3 +59,57 @@ def test_a_large_program_can_be_stopped() -> None:
     assert len(program.values) > SMALL
     assert minimise(program, seconds=60, stop=lambda: True).value == -np.inf
     assert minimise(program, seconds=60, stop=lambda: False).value > 0
+
+
+def _growing(program: Program) -> GrowingProgram:
+    made = GrowingProgram()
+    for cost in program.cost:
+        made.column(cost=float(cost))
+    for row in range(len(program.row_low)):
+        mine = program.rows == row
+        terms = list(zip(program.columns[mine].tolist(), program.values[mine].tolist(), strict=True))
+        made.row(terms, float(program.row_low[row]), float(program.row_high[row]))
+    return made
+
+
+def test_a_program_that_grows_is_the_same_as_one_made_at_once() -> None:
+    """Tests values after more rows, limits of columns, and limits that are taken back."""
+    program = _cover(20, 15)
+    growing = _growing(program)
+    assert growing.height == 15
+    first = growing.solve(5.0)
+    assert first.value == pytest.approx(minimise(program).value)
+    used = int(np.argmax(first.solution))
+    growing.limit(used, 0.0)
+    high = program.high.copy()
+    high[used] = 0.0
+    limited = growing.solve(5.0)
+    assert limited.value == pytest.approx(minimise(replace(program, high=high)).value)
+    assert limited.solution[used] == pytest.approx(0.0)
+    growing.limit(used, np.inf)
+    growing.row([(used, 1.0), (used, 1.0)], 3.0, np.inf)  # terms add up: at least 1.5
+    more = growing.solve(5.0)
+    assert more.solution[used] == pytest.approx(1.5)
+    assert len(more.prices) == 16
+    growing.row([(used, 1.0)], 0.0, 1.0)
+    assert growing.solve(5.0).value == np.inf
+
+
+def test_a_solver_led_astray_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that an internal error of the solver costs the warm start, not the answer."""
+    from pybind11_abseil import status
+
+    class Astray:
+        def update(self, _: object) -> bool:
+            return True
+
+        def solve(self, *_: object) -> None:
+            raise status.StatusNotOk(status.internal_error("rounding"))
+
+    program = _cover(20, 15)
+    growing = _growing(program)
+    first = growing.solve(5.0).value
+    monkeypatch.setattr(growing, "_solver", Astray())
+    assert growing.solve(5.0).value == pytest.approx(first)
+    growing.limit(0, 0.0)
+    assert growing.solve(5.0).value >= first - 1e-9

@@ -29,7 +29,7 @@ __all__ = ["BOUNDED", "EXACT", "LONGEST_BLOCK", "PLANNED", "Decomposition", "Hel
 
 LEAST_STEPS, MOST_STEPS, PORTION = 20_000, 300_000, 5_000
 """Of annealing a block: at least and at most, and between two looks at whether it still helps."""
-MOST_ANNEALED = 8
+MOST_ANNEALED = 5
 """Times that a block is annealed; the least number of steps doubles each time."""
 PATIENCE = 3
 """It ends when it has made so many times the steps of its last gain."""
