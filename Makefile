@@ -29,12 +29,12 @@ $(BASE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; pipelines(); placements()'
+	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; from weftline.place.learned.policy import prepare as policy; pipelines(); placements(); policy()'
 	touch $(BASE)
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
-	$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; from weftline.place.learned.policy import prepare as policy; schedules(); policy()'
+	$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; schedules()'
 	touch $(STAMP)
 
 demo: $(BASE)

@@ -23,12 +23,10 @@ from weftline.testing import heads_file
 
 __all__ = ["heads_settings", "measure_heads"]
 
-SOLVERS = ("auto", "decompose", "anneal", "heft", "single-device")
+SOLVERS = ("auto", "anneal", "heft", "single-device")
 INSTANCES: dict[str, Row] = {
     "dear transfers": {"seed": 11, "activation": 0.9},
-    "dearer transfers": {"seed": 12, "activation": 1.5},
     "cheap transfers": {"seed": 13, "activation": 0.45},
-    "six heads": {"seed": 14, "heads": 6, "activation": 0.7},
     "keys and values of the encoder": {"seed": 15, "activation": 0.9, "queries_from_encoder": False},
 }
 SIZES: dict[str, Row] = {

@@ -51,7 +51,7 @@ def test_another_may_join() -> None:
     search.offer(np.zeros(60, np.int32))
     crew = Crew(search, [(np.zeros(60, np.int32), None)])
     try:
-        crew.add([(np.ones(60, np.int32), None)])
+        crew.add([(np.ones(60, np.int32), None)], 1)
         assert threading.active_count() == before + 2
     finally:
         crew.close()

@@ -1,15 +1,15 @@
 """The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
 
 With a time limit the annealer works in a thread of its own while blocks are solved and bounds are proved beside it;
-each helps the other. Where that ends early, a second annealer takes its place. With a work limit
-everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes. The sequential
-runtime is a problem of its own, solved by minimum cuts.
+each helps the other. Where that ends early, a second annealer takes its place and begins where the policy would. With a
+work limit everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes. The
+sequential runtime is a problem of its own, solved by minimum cuts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from weftline.bounds.chain import MOST_OPS, reach
 from weftline.errors import InfeasibleError
@@ -18,6 +18,8 @@ from weftline.place.blocks import BOUNDED, EXACT, PLANNED, Decomposition
 from weftline.place.branch import Branching
 from weftline.place.crew import Crew
 from weftline.place.decompose import chains, decompose
+from weftline.place.learned.policy import DECODES, asked_weights, offer_policy
+from weftline.place.learned.policy import prepare as prepare_policy
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import tables
 
@@ -31,6 +33,8 @@ LEAST_WARM_UP = 0.5
 BLOCKS = 0.45
 """Share of the time for the blocks of one chain, if there are others to try."""
 LONGEST = 60.0
+MOSTLY = 0.93
+"""A chain that holds less than this share leaves so much out that exact plans of its blocks say little."""
 SMALL = 30
 """So few ops are one CP-SAT model at once."""
 
@@ -79,8 +83,8 @@ def _at_once(search: Search) -> None:
                 best_of(search, solvers(), ("cp-sat",))
             if not search.is_over:
                 _by_blocks(search, crew, limit)
-        if not search.is_over:
-            crew.add(anneal_starts(search))
+        if not search.is_over and crew.size == 1:
+            _second_annealer(search, crew)
         crew.wait(max(0.0, limit - search.seconds))
 
 
@@ -114,8 +118,20 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
     for branching in sorted(begun, key=lambda each: -each.bound)[:1]:
         branching.until = crew.poll
         branching.go_on()
-    if not work.complete:
-        decompose(search, work, until=crew.poll)
+    if not work.complete and not search.is_over:
+        _second_annealer(search, crew)
+        if work.chain.inside >= MOSTLY:
+            decompose(search, work, until=crew.poll)
+
+
+def _second_annealer(search: Search, crew: Crew) -> None:
+    """Begins as `policy+polish` does, so as not to end behind it."""
+    begun = Search(search.problem, time_limit=search.seconds_left, seed=search.seed)
+    with suppress(InfeasibleError):
+        offer_policy(begun, asked_weights({}), DECODES)
+    if begun.best is not None:
+        search.adopt(begun.best)
+    crew.add(anneal_starts(begun), search.seed)
 
 
 @contextmanager
@@ -127,4 +143,6 @@ def _crew(search: Search) -> Iterator[Crew]:
         crew.close()
 
 
-SOLVER = Solver("auto", "heuristics, annealing, exact blocks and bounds until good enough (default)", _solve)
+SOLVER = Solver(
+    "auto", "heuristics, annealing, exact blocks and bounds until good enough (default)", _solve, prepare=prepare_policy
+)

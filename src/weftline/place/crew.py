@@ -56,15 +56,19 @@ class Crew:
         self._failed: list[BaseException] = []
         self._ended: list[Event] = []  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
         self._shown = 2**62 if search.best is None else search.best.value
-        self.add(starts)
+        self.add(starts, search.seed)
 
-    def add(self, starts: list[Start]) -> None:
-        """One more annealer, with a seed of its own."""
-        seed = (self._search.seed + len(self._ended)) % 2**31
+    def add(self, starts: list[Start], seed: int) -> None:
+        """One more annealer."""
         given, ended = SimpleQueue[tuple[Indices, Indices]](), Event()
         Thread(target=self._run, args=(seed, starts, given, ended), daemon=True).start()
         self._given.append(given)  # only now: nobody waits for the end of what could not start
         self._ended.append(ended)
+
+    @property
+    def size(self) -> int:
+        """How many annealers there are."""
+        return len(self._ended)
 
     def poll(self) -> bool:
         """Offer what annealers have found since, give them what others have found -> True if the search is over."""
