@@ -1,8 +1,9 @@
 """The energetic bound, chains, segments and the hub bound against brute force."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import count
 
 import numpy as np
 import pytest
@@ -97,6 +98,8 @@ def _skip_problem(seed: int) -> Problem:
     ops = [Op(f"op{i}") for i in range(6)]
     reads = {1: [0], 2: [0], 3: [1, 2], 4: [0], 5: [3, 4]}
     tensors = [Tensor(f"t{a}{b}", a, (b,), output=False) for b, makers in reads.items() for a in makers]
+    if seed % 4 > 1:  # one tensor for all readers of the hub
+        tensors = [Tensor("t0", 0, (1, 2, 4), output=False), *(tensor for tensor in tensors if tensor.producer != 0)]
     tensors.append(Tensor("out", 5, (), output=True))
     graph = assemble("skip", ops, tensors)
     devices = 2 + seed % 2
@@ -123,20 +126,21 @@ def replace_id(problem: Problem, number: int) -> object:
 def test_hub_bound_holds() -> None:
     """Tests that the bound with ops beside the chain is at most the optimum, and better than the chain's at times."""
     better = divided = 0
-    for seed in range(40):
+    for seed in range(60):
         problem = _skip_problem(seed)
         problem = problem.with_rules(type(problem.rules)(transfers=problem.rules.transfers))
         least = optimum(problem)
         assert least is not None
         table = tables(problem)
         before = reach(table)
-        chain = chain_of(table, before, np.array([0, 1, 3, 5], np.int32), 100)
+        ops = [0, 1, 3, 5] if seed % 3 else [0, 3, 5]  # without and with ops between those of the chain
+        chain = chain_of(table, before, np.array(ops, np.int32), 100)
         found = pick_hub(table, before, chain, 100)
         assert found is None or found[0] in found[1].ops
         hub = make_hub(before, through(table, before, chain, 0, 100), 0)
         assert hub is not None
         work = Decomposition.of(table, problem.group, chain)
-        for upper in (least, least + 1, least + 3):
+        for upper in (least, least + 1, least + 3, 2 * least + 5):
             (alone, count), (raised, _) = (_all_cases(work, hub, upper, raise_arcs=each) for each in (False, True))
             assert raised <= least, (seed, upper)
             assert alone <= raised
@@ -167,6 +171,62 @@ def _all_cases(work: Decomposition, hub: Hub, upper: int, *, raise_arcs: bool) -
         last = cases.bound(upper)
         divided += found is not None and len(found.held) > 1
     return last, divided
+
+
+def _hub_cases(problem: Problem, chain_ops: list[int]) -> tuple[Decomposition, Hub]:
+    table = tables(problem)
+    before = reach(table)
+    chain = chain_of(table, before, np.array(chain_ops, np.int32), 100)
+    hub = make_hub(before, chain, 0)
+    assert hub is not None
+    return Decomposition.of(table, problem.group, chain), hub
+
+
+def test_a_tensor_that_a_block_and_an_op_beside_it_read_is_sent_once() -> None:
+    """Tests a hub that is fast on one device, and everything else on the other: one transfer serves both readers."""
+    ops = [Op(f"op{i}") for i in range(5)]
+    tensors = [Tensor("t", 0, (1, 3), output=False)]
+    tensors += [Tensor(f"t{a}{b}", a, (b,), output=False) for a, b in ((1, 2), (2, 4), (3, 4))]
+    graph = assemble("shared", ops, [*tensors, Tensor("out", 4, (), output=True)])
+    time = np.where(np.arange(5)[:, None] == 0, [[1, 99]], [[99, 1]])
+    transfer = np.array([[[0, 10], [10, 0]]])
+    base = random_problem(0, "latency", max_ops=1, max_devices=1, limits=False, transfers="per-tensor")
+    devices = tuple(replace_id(base, d) for d in range(2))
+    cost = CostTable(time, transfer, np.zeros(5, np.int32))
+    problem = replace(base, graph=graph, devices=devices, cost=cost, together=(), buses=())
+    problem = problem.with_rules(type(problem.rules)(transfers="per-tensor"))
+    assert optimum(problem) == 15
+    work, hub = _hub_cases(problem, [0, 2, 4])
+    for upper in (15, 16, 18, 35):
+        assert _all_cases(work, hub, upper, raise_arcs=True)[0] <= 15
+
+
+def test_a_stop_in_the_middle_of_a_case_loses_nothing() -> None:
+    """Tests stops after any number of questions: the bound holds, and the search ends as if it had not been stopped."""
+    resumed = 0
+    for seed in (3, 4, 6, 9, 12, 15):
+        problem = _skip_problem(seed)
+        problem = problem.with_rules(type(problem.rules)(transfers=problem.rules.transfers))
+        least = optimum(problem)
+        assert least is not None
+        work, hub = _hub_cases(problem, [0, 3, 5])
+        upper = least + 3
+        whole, _ = _all_cases(work, hub, upper, raise_arcs=False)
+        for questions in range(0, 60, 4):
+            cases = SideSearch(work.table, hub, work.segments, work.lengths)
+            asked = count()
+
+            def stop(asked: Iterator[int] = asked, most: int = questions) -> bool:
+                return next(asked) >= most
+
+            while not cases.is_over(upper) and not stop():
+                cases.step(upper, stop)
+            assert cases.bound(upper) <= least
+            resumed += not cases.is_over(upper)
+            while not cases.is_over(upper):
+                cases.step(upper, lambda: False)
+            assert cases.bound(upper) == pytest.approx(whole, abs=1)
+    assert resumed > 10
 
 
 def test_a_guess_does_not_change_what_is_proved() -> None:

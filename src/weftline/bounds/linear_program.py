@@ -99,31 +99,33 @@ class GrowingProgram:
         from ortools.math_opt.python import mathopt
         from pybind11_abseil.status import StatusNotOk
 
-        if self._solver is None or not self._solver.update(self._update()):
-            self._solver = solver.new(
-                mathopt.SolverType.GLOP.value,
-                _message(self._program()),
-                mathopt.StreamableSolverInitArguments().to_proto(),
-            )
-        self._known = len(self._entries), len(self._row_low)
-        self._changed.clear()
         limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.01, seconds)))
         limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
         try:
-            with _interrupter(stop) as interrupter:
-                return _answer(
-                    self._solver.solve(
-                        limits.to_proto(),
-                        mathopt.ModelSolveParameters().to_proto(),
-                        None,
-                        mathopt.CallbackRegistration().to_proto(),
-                        None,
-                        None if interrupter is None else interrupter.pybind_interrupter,
-                    )
+            if self._solver is None or not self._solver.update(self._update()):
+                self._solver = solver.new(
+                    mathopt.SolverType.GLOP.value,
+                    _message(self._program()),
+                    mathopt.StreamableSolverInitArguments().to_proto(),
                 )
-        except StatusNotOk:  # rounding has led it astray: all anew
-            self._solver = None
-            return minimise(self._program(), seconds=seconds, stop=stop)
+            self._known = len(self._entries), len(self._row_low)
+            self._changed.clear()
+            with _interrupter(stop) as interrupter:
+                result = self._solver.solve(
+                    limits.to_proto(),
+                    mathopt.ModelSolveParameters().to_proto(),
+                    None,
+                    mathopt.CallbackRegistration().to_proto(),
+                    None,
+                    None if interrupter is None else interrupter.pybind_interrupter,
+                )
+        except StatusNotOk:  # rounding has led it astray
+            self._solver = result = None
+        answer = _answer(result)
+        if result is not None and answer.value < np.inf:
+            return answer
+        # All anew where it went astray, and before anyone believes that nothing fits.
+        return minimise(self._program(), seconds=seconds, stop=stop)
 
     def _program(self) -> Program:
         high = np.full(len(self._cost), np.inf)

@@ -68,7 +68,6 @@ class SideProgram:
     ways: list[list[_Way]]
     """By segment: what a better plan may do there."""
     ranges: list[Range]
-    side: tuple[int, ...]
     places: list[dict[int, int]]
     """Of each side op: device -> column."""
 
@@ -130,8 +129,8 @@ class SideProgram:
                 asked = long, *mine.values()
                 if asked == way.asked:
                     continue
-                way.asked = asked
                 value, slope = way.block.least(mine, long, stop)
+                way.asked = () if stop() else asked
                 level = (value - slope * long) / self.upper
                 if done < level * float(x[way.flow]) + slope * float(x[way.long]) - TAKEN:
                     terms = [(way.work[resource], price) for resource, price in mine.items() if price > 0]
@@ -157,8 +156,8 @@ def make_side_program(
     ways = _ways(rows, segments, lengths, ahead, back, upper, stop)
     if ways is None:
         return None
-    places, demands = _side_demands(rows, table, hub, device, upper)
-    return SideProgram(upper, rows, ways, _range_rows(rows, demands, ways), hub.side, places)
+    places, demands = _side_demands(rows, table, hub, device, segments[hub.place + 1], upper)
+    return SideProgram(upper, rows, ways, _range_rows(rows, demands, ways), places)
 
 
 def _ways(
@@ -216,9 +215,13 @@ Demand = tuple[int, int, int, list[tuple[int, float]]]
 
 
 def _side_demands(
-    rows: GrowingProgram, table: Tables, hub: Hub, device: int, upper: int
+    rows: GrowingProgram, table: Tables, hub: Hub, device: int, after: Segment, upper: int
 ) -> tuple[list[dict[int, int]], list[Demand]]:
-    """Where the side ops go, and what they and their transfers take."""
+    """Where the side ops go, and what they and their transfers take.
+
+    A tensor that is sent once for all readers of a device, and that the block after the hub reads too, is that block's.
+    """
+    shared = set() if table.per_edge else set(after.tensors[after.part.table.edge_tensor].tolist())
     devices = table.time.shape[1]
     number = {op: i for i, op in enumerate(hub.side)}
     column = [{k: rows.column() for k in range(devices) if table.time[op, k] >= 0} for op in hub.side]
@@ -233,6 +236,8 @@ def _side_demands(
         for e in range(int(table.edge_ptr[op]), int(table.edge_ptr[op + 1])):
             tensor, maker = int(table.edge_tensor[e]), int(table.edge_maker[e])
             times = table.transfer[table.transfer_row[tensor]]
+            if maker == hub.op and tensor in shared:
+                continue
             if maker == hub.op:
                 pairs = {(device, k): x for k, x in column[i].items()}
                 first = hub.place + 1

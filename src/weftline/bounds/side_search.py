@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,13 @@ SECONDS = 20.0
 
 Lengths = Callable[[Mapping[int, int]], list[Ints]]
 """Lower bounds by segment, with ops of the chain (by place) on devices."""
+
+
+class Raised(Protocol):
+    """Who knows better lengths of arcs."""
+
+    def __call__(self, step: Step, held: Mapping[int, int]) -> int:
+        """A lower bound, found with these ops of the chain on these devices."""
 
 
 class Mixture(NamedTuple):
@@ -66,7 +74,7 @@ class SideSearch:
     hub: Hub
     segments: list[Segment]
     lengths: Lengths
-    raised: Callable[[Step, Mapping[int, int]], int] | None = None
+    raised: Raised | None = None
     """A better length of an arc."""
     _open: list[_Node] = field(default_factory=list)
     _settled: list[int] = field(default_factory=list)
@@ -79,13 +87,13 @@ class SideSearch:
             self._add({self.hub.place: device}, 0)
 
     def bound(self, upper: int) -> int:
-        """No plan is shorter, or none is shorter than `upper`."""
+        """No plan is shorter, or none is shorter than `upper`, which must not rise from call to call."""
         lowest = [self._open[0].bound] if self._open else []
         return min([upper, *self._settled, *lowest])
 
     def is_over(self, upper: int) -> bool:
         """Nothing is left that could raise the bound."""
-        return not self._open or self._open[0].bound > min([upper - 1, *self._settled])
+        return not self._open or self._open[0].bound >= min([upper, *self._settled])
 
     def refresh(self) -> None:
         """Lengths have become longer."""
@@ -100,20 +108,15 @@ class SideSearch:
         if self._open and node.bound > self._open[0].bound:
             heappush(self._open, node)
             return None
-        first = node.held[self.hub.place] not in self._programs
         program = self._program(node.held[self.hub.place], upper, stop)
+        found = None if program is None else self._work_on(program, node, upper, stop)
         if stop():
             heappush(self._open, node)
-            return None
-        if program is None:
+        elif program is not None and found is not None:
+            return self._divide(program, node, found, upper)
+        elif node.bound < upper:
             self._settled.append(node.bound)
-            return None
-        answer = self._raise(program, node, FIRST_ROUNDS if first else ROUNDS, stop)
-        if answer is None:
-            if node.bound < upper:
-                heappush(self._open, node) if stop() else self._settled.append(node.bound)
-            return None
-        return self._divide(program, node, answer, upper)
+        return None
 
     def _program(self, device: int, upper: int, stop: Callable[[], bool]) -> SideProgram | None:
         if device not in self._programs:
@@ -124,8 +127,17 @@ class SideSearch:
             self._programs[device] = made
         return self._programs[device]
 
-    def _raise(self, program: SideProgram, node: _Node, rounds: int, stop: Callable[[], bool]) -> Answer | None:
-        """Solve, lengthen and cut again and again -> the last answer; None if nothing is left below its limit."""
+    def _work_on(self, program: SideProgram, node: _Node, upper: int, stop: Callable[[], bool]) -> Answer | None:
+        """Few rounds are enough for a node that will be divided."""
+        found = self._raise(program, node, ROUNDS if len(node.held) > 1 else FIRST_ROUNDS, upper, stop)
+        if found is not None and len(node.held) > 1 and _least_certain(self._flows(program, found), node.held) < 0:
+            found = self._raise(program, node, FIRST_ROUNDS, upper, stop)
+        return found
+
+    def _raise(
+        self, program: SideProgram, node: _Node, rounds: int, upper: int, stop: Callable[[], bool]
+    ) -> Answer | None:
+        """Solve, lengthen and cut again and again -> the last answer; None if there is none below the upper limit."""
         found, last = None, 0.0
         for turn in range(rounds):
             answer = program.solve(node.held, SECONDS, stop)
@@ -136,24 +148,28 @@ class SideSearch:
                 break
             found = answer
             node.bound = max(node.bound, int(np.ceil((answer.value - ROOM) * program.upper)))
+            if node.bound >= upper:
+                return None
             if stop() or (turn and rounds < FIRST_ROUNDS and answer.value < last + HELPS):
                 break
             last = answer.value
-            longer = 0 if self.raised is None else program.lengthen(answer, self._raised(node.held), stop)
+            longer = 0
+            if self.raised is not None:
+                longer = program.lengthen(answer, partial(self.raised, held=node.held), stop)
             if not longer and not program.cut(answer, stop):
                 break
         return found
 
-    def _raised(self, held: Mapping[int, int]) -> Callable[[Step], int]:
-        return lambda step: 0 if self.raised is None else self.raised(step, held)
+    def _flows(self, program: SideProgram, answer: Answer) -> NDArray[np.float64]:
+        return program.flows(answer, self.table.time.shape[1])
 
     def _divide(self, program: SideProgram, node: _Node, answer: Answer, upper: int) -> Mixture:
-        flows = program.flows(answer, self.table.time.shape[1])
+        flows = self._flows(program, answer)
         devices = flows.argmax(axis=1).astype(np.int32)
         place = _least_certain(flows, node.held)
         if place < 0:
             self._settled.append(node.bound)
-        elif node.bound < upper:
+        else:
             for device in np.flatnonzero(self.table.time[self._chain_op(place)] >= 0).tolist():
                 self._add({**node.held, place: device}, node.bound, upper)
         return Mixture(node.held, devices, program.side_devices(answer), place < 0)

@@ -116,12 +116,12 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
         if search.is_over:
             return
     for branching in sorted(begun, key=lambda each: -each.bound)[:1]:
-        branching.until = crew.poll
+        branching.until = over
         branching.go_on()
     if not work.complete and not search.is_over:
         _second_annealer(search, crew)
         if work.chain.inside >= MOSTLY:
-            decompose(search, work, until=crew.poll)
+            decompose(search, work, until=over)
 
 
 def _second_annealer(search: Search, crew: Crew) -> None:

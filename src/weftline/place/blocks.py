@@ -27,12 +27,12 @@ from weftline.simulate.timeline import Timeline
 
 __all__ = ["BOUNDED", "EXACT", "LONGEST_BLOCK", "PLANNED", "Decomposition", "Held"]
 
-LEAST_STEPS, MOST_STEPS, PORTION = 20_000, 300_000, 5_000
-"""Of annealing a block: at least and at most, and between two looks at whether it still helps."""
+LEAST_STEPS, PORTION = 20_000, 5_000
+"""Of annealing a block at first, and between two looks at whether it still helps."""
 MOST_ANNEALED = 5
 """Times that a block is annealed; the least number of steps doubles each time."""
-PATIENCE = 3
-"""It ends when it has made so many times the steps of its last gain."""
+PATIENCE, MOST_STEPS = 3, 300_000
+"""It goes on to so many times the steps of its last gain, but not beyond so many."""
 TEMPERATURE = 0.016
 """A block is small: one op counts for more of it than of a whole graph."""
 EXACT_SECONDS = (2.0, 6.0, 20.0, 60.0)
@@ -177,13 +177,13 @@ class Decomposition:
             self._try_simple(segment, arc, k, j)
             known = (segment.shape, k, j, NEAR) in self._like
             self._bound(arc, part, slack, NEAR if known else ROUGHLY, (segment.shape, k, j), stop)
-            arc.stage = BOUNDED if known else ROUGH
+            arc.stage = arc.stage if stop() else BOUNDED if known else ROUGH
         elif arc.stage == ROUGH:
             self._bound(arc, part, slack, NEAR, (segment.shape, k, j), stop)
-            arc.stage = BOUNDED
+            arc.stage = arc.stage if stop() else BOUNDED
         elif arc.stage == BOUNDED:
             self._anneal(arc, part.table, part.leader, stop)
-            arc.stage = PLANNED
+            arc.stage = arc.stage if stop() else PLANNED
         else:
             target = min(arc.high - 1, slack)
             if target < arc.low:
@@ -250,7 +250,7 @@ class Decomposition:
                 gained, best = made, annealer.value
         if annealer.best is not None:
             self._take(arc, table, *annealer.best[:2])
-        arc.annealed += 1
+        arc.annealed += not stop()
 
     def _ask_cp_sat(
         self, arc: Arc, table: Tables, group: Indices, target: int, stop: Callable[[], bool], *, exact_work: bool

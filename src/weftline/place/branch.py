@@ -1,8 +1,8 @@
 """Graphs of which a chain holds only a part: cases by the device of a hub, bounded and planned beside each other.
 
 In: a search, the blocks of a chain, the hub. `bound_chain` bounds the chain for every device of the hub; `begin` plans
-its blocks and joins them, with the ops beside the chain on few devices, and solves the first program of each case that
-is left; `go_on` divides cases until the bound meets the best plan. Ways that a program is certain of are planned too.
+its blocks and joins them, with the ops beside the chain on few devices, and solves first programs of what is left;
+`go_on` divides cases until the bound meets the best plan. Ways that a program is certain of are planned too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from weftline.search import Search
 
 __all__ = ["Branching", "claim", "offer_joined"]
 
-POLISH = 0.4
-"""Share of the time for annealing blocks again, while cases are divided."""
+POLISH = 5
+"""Every so many turns blocks are annealed again, in the others cases are divided."""
+MOST_STEPS = 50
+"""Turns under a work limit, where nothing else says when it is enough."""
 
 
 def claim(search: Search, bound: int, name: str) -> None:
@@ -59,6 +61,8 @@ class Branching:
         self._chain_bound = 0
         self._best: tuple[Way, Held] | None = None
         self._shortest = NEVER
+        self._more = True
+        """Blocks of the best way may still be annealed."""
 
     @staticmethod
     def of(search: Search, before: NDArray[np.bool_], work: Decomposition, most: int) -> Branching | None:
@@ -90,7 +94,7 @@ class Branching:
         claim(self._search, self.bound, "hub")
 
     def begin(self) -> None:
-        """Plans of the chain with the hub on each device, and the first program of each case."""
+        """Plans of the chain with the hub on each device, and programs of the lowest cases."""
         for held in sorted(self._held, key=self._work.bound):
             if self._work.bound(held) < self._upper and not self._over():
                 self._work_until(PLANNED, held)
@@ -102,27 +106,30 @@ class Branching:
             self._step()
 
     def go_on(self) -> None:
-        """Divide cases while that may raise the bound, and anneal the blocks of the best way in a part of the time."""
-        begun, polished, more = self._search.seconds, 0.0, True
-        while not self._over() and (more or not self._cases.is_over(self._upper)):
-            now = self._search.seconds
-            if more and (polished <= POLISH * (now - begun) or self._cases.is_over(self._upper)):
-                more = self._polish()
-                polished += self._search.seconds - now
+        """Divide cases while that may raise the bound, and anneal the blocks of the best way now and then."""
+        turn = 0
+        most = MOST_STEPS if self._search.work_limit is not None else NEVER
+        while not self._over() and (self._more or not self._cases.is_over(self._upper)):
+            if self._more and (turn % POLISH == 0 or self._cases.is_over(self._upper)):
+                self._polish()
+            elif turn >= most:
+                return
             else:
                 self._step()
+            turn += 1
 
-    def _polish(self) -> bool:
-        """-> False if nothing is left to do."""
+    def _polish(self) -> None:
+        """Anneal the blocks of the best way again, as long as there is anything to do."""
         if self._best is None:
-            return False
+            self._more = False
+            return
         way, held = self._best
-        more = self._work.polish(way, self._over)
-        self._plan(way, held)
-        return more
+        self._more = self._work.polish(way, self._over)
+        if self._more:
+            self._plan(way, held)
 
     def _step(self) -> None:
-        if self._over() or self._cases.is_over(self._upper):
+        if self._over() or self._search.best is None or self._cases.is_over(self._upper):
             return
         mixture = self._cases.step(self._upper, self._over)
         claim(self._search, self.bound, "hub")
@@ -149,6 +156,7 @@ class Branching:
             rests[-1][list(self._hub.side)] = side
         shortest = offer_joined(self._search, self._work, way, rests)
         if shortest < self._shortest:
+            self._more = self._more or self._best is None or self._best[0] != way
             self._best, self._shortest = (way, held), shortest
 
     def _work_until(self, stage: int, held: Held) -> None:
