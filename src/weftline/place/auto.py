@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from weftline.bounds.chain import MOST_OPS, reach
+from weftline.bounds.side_ops import pick_hub
 from weftline.errors import InfeasibleError
 from weftline.place.anneal import anneal_starts, ask_helpers
 from weftline.place.blocks import BOUNDED, EXACT, PLANNED, Decomposition
@@ -93,6 +94,8 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
     problem, table = search.problem, tables(search.problem)
     before = reach(table)
     found = chains(table, before)
+    if not any(chain.inside >= MOSTLY or pick_hub(table, before, chain, most) for chain, most in found):
+        _second_annealer(search, crew)
     begun: list[Branching] = []
     for turn, (chain, most) in enumerate(found):
         last = turn == len(found) - 1
@@ -115,13 +118,14 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
             decompose(search, work, until=over, stages=EXACT if work.complete else PLANNED)
         if search.is_over:
             return
-    for branching in sorted(begun, key=lambda each: -each.bound)[:1]:
-        branching.until = over
-        branching.go_on()
-    if not work.complete and not search.is_over:
-        _second_annealer(search, crew)
-        if work.chain.inside >= MOSTLY:
-            decompose(search, work, until=over)
+    if begun:
+        best = max(begun, key=lambda each: each.bound)
+        best.until, work = over, best.work
+        best.go_on()
+    if not work.complete and work.chain.inside >= MOSTLY:
+        decompose(search, work, until=over)
+        if begun:
+            best.plan_known()
 
 
 def _second_annealer(search: Search, crew: Crew) -> None:

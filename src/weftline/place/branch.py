@@ -59,7 +59,9 @@ class Branching:
         devices = np.flatnonzero(work.table.time[hub.op] >= 0).tolist()
         self._held: list[Held] = [{hub.place: device} for device in devices]
         self._chain_bound = 0
-        self._best: tuple[Way, Held] | None = None
+        self._best: Way | None = None
+        self._sides: dict[int, Indices] = {}
+        """Device of the hub -> where the last program had the ops beside the chain."""
         self._shortest = NEVER
         self._more = True
         """Blocks of the best way may still be annealed."""
@@ -74,6 +76,11 @@ class Branching:
         if found[1].ops != work.chain.ops:
             work = Decomposition.of(work.table, search.problem.group, found[1], search.seed, work)
         return Branching(search, work, hub)
+
+    @property
+    def work(self) -> Decomposition:
+        """The blocks of the chain with the hub in it."""
+        return self._work
 
     @property
     def bound(self) -> int:
@@ -98,10 +105,10 @@ class Branching:
         for held in sorted(self._held, key=self._work.bound):
             if self._work.bound(held) < self._upper and not self._over():
                 self._work_until(PLANNED, held)
-                self._plan(walk(self._work.lengths(held)), held)
+                self._plan(walk(self._work.lengths(held)))
                 known = self._work.known_way(held)
                 if known is not None:
-                    self._plan(known[0], held)
+                    self._plan(known[0])
         for _ in self._held:
             self._step()
 
@@ -123,10 +130,9 @@ class Branching:
         if self._best is None:
             self._more = False
             return
-        way, held = self._best
-        self._more = self._work.polish(way, self._over)
+        self._more = self._work.polish(self._best, self._over)
         if self._more:
-            self._plan(way, held)
+            self._plan(self._best)
 
     def _step(self) -> None:
         if self._over() or self._search.best is None or self._cases.is_over(self._upper):
@@ -143,21 +149,32 @@ class Branching:
             for b, step in enumerate(way):
                 while self._work.stage(b, *step) < PLANNED and not self._over():
                     self._work.work_on(b, *step, self._upper, self._over, exact_work=True)
-            self._plan(way, mixture.held, mixture.side)
+            self._sides[mixture.held[self._hub.place]] = mixture.side
+            self._plan(way)
 
-    def _plan(self, way: Way, held: Held, side: Indices | None = None) -> None:
-        """Offer what the blocks of a way give, with side ops where a program has them, the hub is, or they are now."""
-        n = len(self._work.table.time)
-        rests = [np.full(n, held[self._hub.place], np.int32)]
+    def plan_known(self) -> None:
+        """Offer what the shortest known plans of blocks give."""
+        known = self._work.known_way()
+        if known is not None and not self._over():
+            self._plan(known[0])
+
+    def _plan(self, way: Way) -> None:
+        """Offer what the blocks of a way give."""
+        shortest = offer_joined(self._search, self._work, way, self._rests(way))
+        if shortest < self._shortest:
+            self._more = self._more or self._best != way
+            self._best, self._shortest = way, shortest
+
+    def _rests(self, way: Way) -> list[Indices]:
+        """Side ops where the hub is, where they are now, and where a program had them."""
+        device = way[self._hub.place][1]
+        rests = [np.full(len(self._work.table.time), device, np.int32)]
         if self._search.best is not None:
             rests.append(self._search.best.placement)
-        if side is not None:
+        if device in self._sides:
             rests.append(rests[-1].copy())
-            rests[-1][list(self._hub.side)] = side
-        shortest = offer_joined(self._search, self._work, way, rests)
-        if shortest < self._shortest:
-            self._more = self._more or self._best is None or self._best[0] != way
-            self._best, self._shortest = (way, held), shortest
+            rests[-1][list(self._hub.side)] = self._sides[device]
+        return rests
 
     def _work_until(self, stage: int, held: Held) -> None:
         """Work on the shortest way with the hub there until all of it has reached a stage."""

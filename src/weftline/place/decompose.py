@@ -77,11 +77,13 @@ def _solve(search: Search) -> None:
             decompose(search, work, stages=EXACT if work.complete else BOUNDED)
             if not work.complete and not search.is_over:
                 branching = Branching.of(search, before, work, most)
-                if branching is not None:
-                    branching.bound_chain()
-                    branching.begin()
-                    branching.go_on()
-                decompose(search, work)
+                if branching is None:
+                    decompose(search, work)
+                    continue
+                for part in (branching.bound_chain, branching.begin, branching.go_on):
+                    part()
+                decompose(search, branching.work)
+                branching.plan_known()
     if not search.is_over and len(problem.graph.ops) <= LONGEST_BLOCK:
         search.run(solvers()["cp-sat"])  # ops beside every chain, memory that binds
     if search.best is None:
