@@ -1,7 +1,7 @@
 """Graphs of which a chain holds only a part: cases by the device of a hub, bounded and planned beside each other.
 
 In: a search, the blocks of a chain, the hub. `bound_chain` bounds the chain for every device of the hub; `begin` plans
-its blocks and joins them, with the ops beside the chain on few devices, and solves first programs of what is left;
+its blocks and joins them, with the ops beside the chain on one device, and solves first programs of what is left;
 `go_on` divides cases until the bound meets the best plan. Ways that a program is certain of are planned too.
 """
 
@@ -166,9 +166,9 @@ class Branching:
             self._best, self._shortest = way, shortest
 
     def _rests(self, way: Way) -> list[Indices]:
-        """Side ops where the hub is, where they are now, and where a program had them."""
-        device = way[self._hub.place][1]
-        rests = [np.full(len(self._work.table.time), device, np.int32)]
+        """Side ops on one device, where they are now, and where a program had them."""
+        device, time = way[self._hub.place][1], self._work.table.time
+        rests = [np.full(len(time), d, np.int32) for d in np.flatnonzero((time[list(self._hub.side)] >= 0).all(axis=0))]
         if self._search.best is not None:
             rests.append(self._search.best.placement)
         if device in self._sides:
