@@ -131,7 +131,7 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
 def _second_annealer(search: Search, crew: Crew) -> None:
     """Begins as `policy+polish` does, so as not to end behind it; large graphs take long to decode."""
     if len(search.problem.graph.ops) > MOST_OPS:
-        crew.add(anneal_starts(search), search.seed + 1)
+        crew.add(anneal_starts(search), (search.seed + 1) % 2**31)
         return
     begun = Search(search.problem, time_limit=search.seconds_left, seed=search.seed)
     with suppress(InfeasibleError):

@@ -237,7 +237,7 @@ class Decomposition:
             table,
             capacity=np.full(table.time.shape[1], UNLIMITED, np.int64),
             group=group,
-            seed=self.seed + arc.annealed,
+            seed=(self.seed + arc.annealed) % 2**31,
             start=[] if arc.plan is None else [(arc.plan.placement, None), (arc.plan.placement, arc.plan.order)],
             first_temperature=TEMPERATURE,
         )
