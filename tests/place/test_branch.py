@@ -116,6 +116,22 @@ def test_cases_raise_the_bound_of_the_chain(problem: Problem) -> None:
     assert search.bound.value >= branching.bound
 
 
+def test_a_branching_without_any_plan_ends(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that nothing goes on for ever where no plan was found, and none is accepted: bounds are all there is."""
+    table = tables(problem)
+    before = reach(table)
+    search = Search(problem)
+    monkeypatch.setattr(search, "offer", lambda *_, **__: None)
+    branching = Branching.of(
+        search, before, Decomposition.of(table, problem.group, Chains(table, before).pick(MOST)), MOST
+    )
+    assert branching is not None
+    for part in (branching.bound_chain, branching.begin, branching.go_on):
+        part()
+    assert search.best is None
+    assert branching.bound > 0
+
+
 def test_a_stopped_branching_keeps_what_it_has(problem: Problem) -> None:
     """Tests that nothing is claimed beyond the chain when it is stopped at once, and that it can go on later."""
     table = tables(problem)

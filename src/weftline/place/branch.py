@@ -113,10 +113,15 @@ class Branching:
             self._step()
 
     def go_on(self) -> None:
-        """Divide cases while that may raise the bound, and anneal the blocks of the best way now and then."""
+        """Divide cases while that may raise the bound, and anneal the blocks of the best way now and then.
+
+        Without any plan to compare with there is nothing to do.
+        """
         turn = 0
         most = MOST_STEPS if self._search.work_limit is not None else NEVER
-        while not self._over() and (self._more or not self._cases.is_over(self._upper)):
+        while not self._over() and self._search.best is not None:
+            if not self._more and self._cases.is_over(self._upper):
+                return
             if self._more and (turn % POLISH == 0 or self._cases.is_over(self._upper)):
                 self._polish()
             elif turn >= most:
