@@ -35,7 +35,7 @@ BLOCKS = 0.45
 """Share of the time for the blocks of one chain, if there are others to try."""
 LONGEST = 60.0
 MOSTLY = 0.93
-"""A chain that holds less than this share leaves so much out that exact plans of its blocks say little."""
+"""A chain that holds less than this share leaves much out: others search beside it, and hubs say more than blocks."""
 SMALL = 30
 """So few ops are one CP-SAT model at once."""
 
@@ -122,7 +122,7 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
         best = max(begun, key=lambda each: each.bound)
         best.until, work = over, best.work
         best.go_on()
-    if not work.complete and work.chain.inside >= MOSTLY:
+    if not work.complete and (work.chain.inside >= MOSTLY or not begun):
         decompose(search, work, until=over)
         if begun:
             best.plan_known()
