@@ -58,7 +58,7 @@ def test_tiny_run_writes_results_and_page(tmp_path: Path) -> None:
     for name in ("placement", "fusion"):
         for row in sections[name]["full"]["rows"]:
             assert row["value_ns"] is None or row["bound_ns"] <= row["value_ns"]
-    asked = {name for name, solver in solvers().items() if not solver.learned}
+    asked = {name for name, solver in solvers().items() if not solver.learned} | {"policy", "policy+polish"}
     assert {row["solver"] for row in sections["placement"]["full"]["rows"]} == asked
     assert {row["way"] for row in sections["fusion"]["full"]["rows"]} == set(WAYS)
     (fault,) = sections["faults"]["full"]["rows"]
