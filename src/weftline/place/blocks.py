@@ -20,8 +20,8 @@ from weftline.bounds.windows import NEVER
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.annealer import Annealer
 from weftline.place.order_model import OrderModel
+from weftline.place.relays import Relayed, with_relays
 from weftline.problem.model import UNLIMITED
-from weftline.simulate.latency_kernel import run_order, workspace
 from weftline.simulate.tables import Tables
 from weftline.simulate.timeline import Timeline
 
@@ -71,6 +71,8 @@ class Decomposition:
     table: Tables
     chain: Chain
     segments: list[Segment]
+    relayed: Relayed
+    """All of it, with a relay for every transfer."""
     seed: int = 0
     complete: bool = False
     """True if the blocks hold every op and every edge."""
@@ -84,7 +86,9 @@ class Decomposition:
         table: Tables, group: Indices, chain: Chain, seed: int = 0, known: Decomposition | None = None
     ) -> Decomposition:
         """Cut a problem along a chain; `known`: along another one, with blocks that may be the same."""
-        made = Decomposition(table, chain, make_segments(table, group, chain), seed)
+        made = Decomposition(
+            table, chain, make_segments(table, group, chain), with_relays(table, group, every=True), seed
+        )
         if known is not None:
             made._arcs, made._like = known._arcs, known._like
         held = np.unique(np.concatenate([segment.ops for segment in made.segments])) if made.segments else ()
@@ -210,9 +214,11 @@ class Decomposition:
     def _try_simple(self, segment: Segment, arc: Arc, k: int, j: int) -> None:
         """The whole block on one device."""
         part = segment.part.at(segment.ends(k, j))
-        for device in range(part.table.time.shape[1]):
-            inside = np.where(part.table.time[:, device] >= 0, device, part.table.time.argmax(axis=1)).astype(np.int32)
-            self._take(arc, part.table, inside, np.arange(len(inside), dtype=np.int32))
+        relayed = with_relays(part.table, part.leader)
+        time = relayed.table.time
+        for device in range(time.shape[1]):
+            inside = np.where(part.table.time[:, device] >= 0, device, part.table.time.argmax(axis=1))
+            self._take(arc, relayed, inside[relayed.op], np.arange(len(time), dtype=np.int32))
 
     def polish(self, way: list[tuple[int, int]], stop: Callable[[], bool]) -> bool:
         """Anneal the blocks along a way once more, those that were annealed least -> False if nothing is left to do."""
@@ -233,12 +239,14 @@ class Decomposition:
         """From the known plan, with another seed and more patience each time."""
         if arc.low >= arc.high or len(table.time) < 2:
             return
+        relayed, plan = with_relays(table, group), arc.plan
+        placement = None if plan is None else plan.placement[relayed.op]
         annealer = Annealer(
-            table,
+            relayed.table,
             capacity=np.full(table.time.shape[1], UNLIMITED, np.int64),
-            group=group,
+            group=relayed.group,
             seed=(self.seed + arc.annealed) % 2**31,
-            start=[] if arc.plan is None else [(arc.plan.placement, None), (arc.plan.placement, arc.plan.order)],
+            start=[] if plan is None or placement is None else [(placement, None), (placement, relayed.order(plan))],
             first_temperature=TEMPERATURE,
         )
         made, gained, best = 0, 0, annealer.value
@@ -249,7 +257,7 @@ class Decomposition:
             if annealer.value < best:
                 gained, best = made, annealer.value
         if annealer.best is not None:
-            self._take(arc, table, *annealer.best[:2])
+            self._take(arc, relayed, *annealer.best[:2])
         arc.annealed += not stop()
 
     def _ask_cp_sat(
@@ -271,11 +279,8 @@ class Decomposition:
         else:
             arc.low = max(arc.low, min(answer.bound, arc.high))
 
-    def _take(self, arc: Arc, table: Tables, placement: Indices, order: Indices) -> None:
+    def _take(self, arc: Arc, relayed: Relayed, placement: Indices, order: Indices) -> None:
         """Keep a plan of a block if it is the shortest."""
-        start, end = np.zeros(len(placement), np.int64), np.zeros(len(placement), np.int64)
-        sent = np.zeros((len(table.consumer_of), 6), np.int64)
-        value, count = run_order(table, order, placement, start, end, sent, True, workspace(table))
-        if value < arc.high:
-            peak = np.zeros(table.time.shape[1], np.int64)
-            arc.high, arc.plan = int(value), Timeline(placement.astype(np.int32), start, end, sent[:count], peak)
+        plan = relayed.timeline(placement, order)
+        if plan is not None and plan.value < arc.high:
+            arc.high, arc.plan = plan.value, plan

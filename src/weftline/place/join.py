@@ -13,7 +13,7 @@ from weftline.bounds.segments import Segment
 from weftline.graph.arrays import Indices, Ints
 from weftline.place.backfill import backfill
 from weftline.place.blocks import Decomposition
-from weftline.simulate.tables import Tables
+from weftline.place.relays import Relayed
 from weftline.simulate.timeline import Timeline
 
 __all__ = ["Way", "join"]
@@ -40,8 +40,9 @@ def join(work: Decomposition, way: Way, rest: Indices) -> tuple[Indices, Ints] |
     actions = np.concatenate(rows).astype(np.int64) if rows else np.zeros((0, 3), np.int64)
     if complete:
         return placement, actions
-    filled = backfill(work.table, placement, _late_order(work.table, actions[actions[:, 1] < 0, 0]))
-    return None if filled is None else (placement, filled.actions(work.table.producer))
+    relayed = work.relayed
+    filled = backfill(relayed.table, placement[relayed.op], _late_order(relayed, placement, actions))
+    return None if filled is None else (placement, relayed.without(filled).actions(work.table.producer))
 
 
 def _actions(segment: Segment, plan: Timeline) -> Ints:
@@ -56,14 +57,16 @@ def _actions(segment: Segment, plan: Timeline) -> Ints:
     return np.stack([np.where(moved, named, ops), actions[:, 1], reader], axis=1)
 
 
-def _late_order(table: Tables, ops: Ints) -> Indices:
+def _late_order(relayed: Relayed, placement: Indices, actions: Ints) -> Indices:
     """A topological order in which those of the blocks keep theirs, and the rest comes as late as it can."""
-    n = len(table.time)
-    key = np.full(n, -1.0)
-    key[ops] = np.arange(len(ops))
+    table, n = relayed.table, len(relayed.op)
+    key, ops = np.full(n, -1.0), np.flatnonzero(actions[:, 1] < 0)
+    key[relayed.place[actions[ops, 0]]] = ops
+    sent = {(int(tensor), int(to), int(reader)): i for i, (tensor, to, reader) in enumerate(actions) if to >= 0}
+    key[relayed.relay] = relayed.booked(placement, sent, np.full(len(relayed.relay), -1))
     for op in range(n - 1, -1, -1):
         if key[op] < 0:
             outputs = table.output_of[table.output_ptr[op] : table.output_ptr[op + 1]]
             readers = [table.consumer_of[table.consumer_ptr[t] : table.consumer_ptr[t + 1]] for t in outputs]
-            key[op] = min((key[each].min() for each in readers if len(each)), default=float(n)) - 1e-6
+            key[op] = min((key[each].min() for each in readers if len(each)), default=float(len(actions) + n)) - 1e-6
     return np.lexsort((np.arange(n), key)).astype(np.int32)
