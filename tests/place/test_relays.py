@@ -68,10 +68,16 @@ def test_what_relays_are(transfers: str, every: bool) -> None:
             users = new.consumer_of[new.consumer_ptr[tensor] : new.consumer_ptr[tensor + 1]]
             assert sorted(users.tolist()) == sorted(reader[new.edge_tensor == tensor].tolist())
         direct = real[maker] & real[reader]
-        into = ~real[reader]
-        ends = relayed.op[np.stack([maker, reader])[:, direct | into]]
-        old = set(zip(table.edge_maker.tolist(), edge_readers(table).tolist(), strict=True))
-        assert set(zip(*ends.tolist(), strict=True)) == old
+        into = direct | ~real[reader]  # the edges that there were
+        read = np.stack([relayed.op[maker], relayed.op[reader], new.edge_tensor])[:, into]
+        old = np.stack([table.edge_maker, edge_readers(table), table.edge_tensor])
+        assert sorted(zip(*read.tolist(), strict=True)) == sorted(zip(*old.tolist(), strict=True))
+        last = ~into  # from a relay to its reader
+        assert np.array_equal(relayed.op[maker[last]], relayed.op[reader[last]])
+        assert np.array_equal(np.sort(maker[last]), relayed.relay)
+        assert np.array_equal(new.transfer_row[: len(table.producer)], table.transfer_row)
+        assert new.static_bytes.sum() == table.static_bytes.sum()
+        assert np.array_equal(new.producer[new.output_of], np.repeat(np.arange(len(real)), np.diff(new.output_ptr)))
     assert made > len(SEEDS)
 
 
@@ -84,6 +90,7 @@ def test_plans_come_back_as_they_were(transfers: str) -> None:
         again = relayed.timeline(plan.placement[relayed.op], relayed.order(plan))
         assert again is not None
         assert (again.end <= plan.end).all()
+        assert replay(problem, again.placement, again.actions(problem.graph.arrays.producer)).value <= again.value
         assert np.array_equal(again.placement, plan.placement)
         compared += len(plan.transfers) > 1
     assert compared >= len(SEEDS) // 4
@@ -155,3 +162,23 @@ def test_blocks_are_planned_with_them(transfers: str) -> None:
         joined = join(work, known[0], np.zeros(len(table.time), np.int32))
         assert joined is not None
         assert replay(problem, *joined).value == 13
+
+
+def test_simple_plans_of_blocks_keep_sets_together() -> None:
+    """Tests that no arc has a plan that tears a set, which would hide plans that can be used."""
+    arcs = 0
+    for seed in range(150):
+        problem = random_problem(seed, "latency", max_ops=8, runtime="parallel", memory="static")
+        if not problem.together or len(problem.devices) < 2:
+            continue
+        table = tables(problem)
+        work = Decomposition.of(table, problem.group, Chains(table, reach(table)).pick(60))
+        for b, segment in enumerate(work.segments):
+            for k, j in np.ndindex(*segment.low.shape):
+                work.work_on(b, k, j, 10**9, lambda: False, exact_work=True)
+                plan = work.arc(segment, k, j).plan
+                if plan is not None:
+                    group = problem.group[segment.ops]
+                    assert all(len(set(plan.placement[group == each])) == 1 for each in group)
+                    arcs += len(set(group)) < len(group)
+    assert arcs >= 20

@@ -212,13 +212,17 @@ class Decomposition:
             self._like[(*like, near)] = found
 
     def _try_simple(self, segment: Segment, arc: Arc, k: int, j: int) -> None:
-        """The whole block on one device."""
+        """The whole block on one device, but for sets that cannot run there."""
         part = segment.part.at(segment.ends(k, j))
-        relayed = with_relays(part.table, part.leader)
-        time = relayed.table.time
-        for device in range(time.shape[1]):
-            inside = np.where(part.table.time[:, device] >= 0, device, part.table.time.argmax(axis=1))
-            self._take(arc, relayed, inside[relayed.op], np.arange(len(time), dtype=np.int32))
+        time, relayed = part.table.time, with_relays(part.table, part.leader)
+        able = np.ones(time.shape, np.bool_)
+        np.logical_and.at(able, part.leader, time >= 0)
+        able = able[part.leader]
+        if able.any(axis=1).all():
+            fastest = np.where(able, time, NEVER).argmin(axis=1)
+            for device in range(time.shape[1]):
+                inside = np.where(able[:, device], device, fastest)
+                self._take(arc, relayed, inside[relayed.op], np.arange(len(relayed.op), dtype=np.int32))
 
     def polish(self, way: list[tuple[int, int]], stop: Callable[[], bool]) -> bool:
         """Anneal the blocks along a way once more, those that were annealed least -> False if nothing is left to do."""

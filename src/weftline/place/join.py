@@ -69,4 +69,6 @@ def _late_order(relayed: Relayed, placement: Indices, actions: Ints) -> Indices:
             outputs = table.output_of[table.output_ptr[op] : table.output_ptr[op + 1]]
             readers = [table.consumer_of[table.consumer_ptr[t] : table.consumer_ptr[t + 1]] for t in outputs]
             key[op] = min((key[each].min() for each in readers if len(each)), default=float(len(actions) + n)) - 1e-6
-    return np.lexsort((np.arange(n), key)).astype(np.int32)
+    made = np.zeros(n)  # of the inputs of one op, what is made first is sent first
+    made[relayed.relay] = key[table.edge_maker[table.edge_ptr[relayed.relay]]]
+    return np.lexsort((np.arange(n), made, key)).astype(np.int32)

@@ -2,9 +2,10 @@
 
 The simulator books a transfer when its reader is booked: of an op with several inputs, one that was made early is sent
 late, and may keep a port busy that others need. A relay is an instant op beside such a reader: it reads one input, and
-the reader reads the relay. Whoever searches for an order of ops and relays then also finds when inputs are sent. In:
-tables of a problem or of a part of it. Out: tables with relays, and timelines without them. Parallel runtime only, and
-for those who do not count activations: a relay has none.
+the reader reads the relay. Whoever searches for an order of ops and relays then also finds when these inputs are sent.
+In: tables of a problem or of a part of it. Out: tables with relays, and timelines without them. Relays stand where
+their readers do (they are in one set). Parallel runtime only, and for those who do not count activations: a relay has
+none.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Relayed:
         return np.array(found, np.int64)
 
     def order(self, plan: Timeline) -> Indices:
-        """Ops and relays in the order in which a plan of the original problem has ops and transfers."""
+        """Ops and relays in the order in which a plan of the original problem has ops and transfers.
+
+        It gives the plan or something earlier if every transfer has a relay; else ops without may have to wait.
+        """
         start, lasts = plan.start[self.op], (plan.end > plan.start)[self.op]
         maker = self.op[self.table.edge_maker[self.table.edge_ptr[self.relay]]]
         sent = {(tensor, target, reader): at for tensor, _, target, reader, at, _ in plan.transfers.tolist()}
