@@ -113,11 +113,12 @@ def forever(path: str) -> None:
     """Print the numbers of the workers, then run until someone ends it: for tests that do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has it ignored
     keep_interrupts()
+    inputs = feeds()  # not later: numpy's generators drop a Ctrl-C now and then
     with engine(Path(path), stages(2)) as running:
         sys.stdout.write(" ".join(map(str, running.pids)) + "\n")
         sys.stdout.flush()
         while True:
-            running.run([100], feeds())
+            running.run([100], inputs)
 
 
 if __name__ == "__main__":
