@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from weftline.graph.ir import Graph
 
-__all__ = ["GraphArrays", "Indices", "Ints"]
+__all__ = ["GraphArrays", "Indices", "Ints", "row_pointer"]
 
 Ints = NDArray[np.int64]
 Indices = NDArray[np.int32]
@@ -87,7 +87,12 @@ def _rows(rows: list[tuple[int, ...]]) -> tuple[Indices, Indices]:
     return pointer, np.fromiter(chain.from_iterable(rows), np.int32, int(pointer[-1]))
 
 
-def _transpose(key: Indices, value: Indices, rows: int) -> tuple[Indices, Indices]:
+def row_pointer(row: Indices | Ints, rows: int) -> Indices:
+    """Where each of `rows` compressed rows begins, from the row of every entry in any order."""
     pointer = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(key, minlength=rows), out=pointer[1:])
-    return pointer, value[np.argsort(key, kind="stable")]
+    np.cumsum(np.bincount(row, minlength=rows), out=pointer[1:])
+    return pointer
+
+
+def _transpose(key: Indices, value: Indices, rows: int) -> tuple[Indices, Indices]:
+    return row_pointer(key, rows), value[np.argsort(key, kind="stable")]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.graph.arrays import Indices, Ints
+from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.place.dominators import dominator_ranges, post_dominator_ranges
 from weftline.simulate.jit import kernel
 from weftline.simulate.tables import Tables, Unsigned
@@ -69,7 +69,7 @@ def make_board(table: Tables, group: Indices) -> Board:
     penalty = min(2**60, 1 + int(time.max(axis=1, initial=0).sum()) + int(dearest[row].sum()))
     transfer = np.where(transfer < 0, penalty, transfer)
     by_maker = np.argsort(maker, kind="stable")
-    after_ptr = _pointer(maker, n)
+    after_ptr = row_pointer(maker, n)
     after_of = reader[by_maker]
     users = np.repeat(np.arange(len(table.tied_bytes), dtype=np.int32), np.diff(table.tied_ptr))
     by_user = np.argsort(table.tied_of, kind="stable")
@@ -93,12 +93,12 @@ def make_board(table: Tables, group: Indices) -> Board:
         after_of=after_of,
         after_row=row[by_maker],
         group=np.ascontiguousarray(group, np.int32),
-        group_ptr=_pointer(group, groups),
+        group_ptr=row_pointer(group, groups),
         group_of=np.argsort(group, kind="stable").astype(np.int32),
         allowed=allowed,
         tree=tree,
         static_bytes=np.ascontiguousarray(table.static_bytes),
-        tied_ptr=_pointer(table.tied_of, n),
+        tied_ptr=row_pointer(table.tied_of, n),
         tied_of=users[by_user],
         tied_bytes=table.tied_bytes,
         tensors=len(table.producer),
@@ -109,12 +109,6 @@ def make_board(table: Tables, group: Indices) -> Board:
     )
     _bound_what_follows(board)
     return board
-
-
-def _pointer(key: Indices, rows: int) -> Indices:
-    pointer = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(key, minlength=rows), out=pointer[1:])
-    return pointer
 
 
 @kernel

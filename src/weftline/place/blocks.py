@@ -243,14 +243,16 @@ class Decomposition:
         """From the known plan, with another seed and more patience each time."""
         if arc.low >= arc.high or len(table.time) < 2:
             return
-        relayed, plan = with_relays(table, group), arc.plan
-        placement = None if plan is None else plan.placement[relayed.op]
+        relayed, start = with_relays(table, group), []
+        if arc.plan is not None:
+            placement = arc.plan.placement[relayed.op]
+            start = [(placement, None), (placement, relayed.order(arc.plan))]
         annealer = Annealer(
             relayed.table,
             capacity=np.full(table.time.shape[1], UNLIMITED, np.int64),
             group=relayed.group,
             seed=(self.seed + arc.annealed) % 2**31,
-            start=[] if plan is None or placement is None else [(placement, None), (placement, relayed.order(plan))],
+            start=start,
             first_temperature=TEMPERATURE,
         )
         made, gained, best = 0, 0, annealer.value

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weftline.graph.arrays import Indices, Ints
+from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.place.possible_devices import Bools, possible_devices
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
@@ -59,11 +59,11 @@ def make_room(problem: Problem) -> Room:
     users = np.unique(np.stack([problem.group[arrays.tied_of], weight]), axis=1)
     return Room(
         group=problem.group,
-        member_ptr=_pointer(problem.group, groups),
+        member_ptr=row_pointer(problem.group, groups),
         member_of=np.argsort(problem.group, kind="stable").astype(np.int32),
         possible=possible_devices(problem),
         need=need,
-        tied_ptr=_pointer(users[0], groups),
+        tied_ptr=row_pointer(users[0], groups),
         tied_of=users[1].astype(np.int32),
         tied_bytes=arrays.tied_bytes,
         capacity=problem.capacity.copy(),
@@ -72,12 +72,6 @@ def make_room(problem: Problem) -> Room:
         holds=np.zeros((len(arrays.tied_bytes), k), np.bool_),
         gaps=bool(problem.cost.transfer.min(initial=0) < 0),
     )
-
-
-def _pointer(sorted_or_not: Indices, rows: int) -> Indices:
-    pointer = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(sorted_or_not, minlength=rows), out=pointer[1:])
-    return pointer
 
 
 @part

@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from weftline.graph.arrays import Indices, Ints
+from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.simulate.latency_kernel import INFEASIBLE, run_order, workspace
 from weftline.simulate.tables import Tables, edge_readers
 from weftline.simulate.timeline import Timeline
@@ -106,12 +105,12 @@ def with_relays(table: Tables, group: Indices, *, every: bool = False) -> Relaye
         time=np.ascontiguousarray(time),
         transfer_row=table.transfer_row[known],
         producer=producer.astype(np.int32),
-        consumer_ptr=_pointer(edges[1], m + len(picked)).astype(np.int32),
+        consumer_ptr=row_pointer(edges[1], m + len(picked)),
         consumer_of=edges[0, by_tensor].astype(np.int32),
-        edge_ptr=_pointer(edges[0], len(op)).astype(np.uint32),
+        edge_ptr=row_pointer(edges[0], len(op)).astype(np.uint32),
         edge_tensor=edges[1].astype(np.uint32),
         edge_maker=edges[2].astype(np.uint32),
-        output_ptr=_pointer(producer[outputs], len(op)).astype(np.int32),
+        output_ptr=row_pointer(producer[outputs], len(op)),
         output_of=outputs.astype(np.int32),
         tensor_bytes=np.concatenate([table.tensor_bytes, np.zeros(len(picked), np.int64)]),
         is_output=np.concatenate([table.is_output, np.zeros(len(picked), np.bool_)]),
@@ -121,10 +120,3 @@ def with_relays(table: Tables, group: Indices, *, every: bool = False) -> Relaye
         tied_of=place[table.tied_of].astype(np.int32),
     )
     return Relayed(made, group[op], op.astype(np.int32), place.astype(np.int32), relay.astype(np.int32))
-
-
-def _pointer(row: NDArray[np.int64], rows: int) -> Ints:
-    """Where each row begins."""
-    pointer = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=rows), out=pointer[1:])
-    return pointer
