@@ -118,14 +118,22 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
             decompose(search, work, until=over, stages=EXACT if work.complete else PLANNED)
         if search.is_over:
             return
-    if begun:
-        best = max(begun, key=lambda each: each.bound)
-        best.until, work = over, best.work
-        best.go_on()
-    if not work.complete and (work.chain.inside >= MOSTLY or not begun):
+    for branching in sorted(begun, key=lambda each: (each.bound, each.work.chain.inside), reverse=True):
+        branching.until = over
+        branching.go_on()
+        if _worth_it(search, branching.work):
+            decompose(search, branching.work, until=over)
+            branching.plan_known()
+    if not begun and not work.complete and _worth_it(search, work):
         decompose(search, work, until=over)
-        if begun:
-            best.plan_known()
+
+
+def _worth_it(search: Search, work: Decomposition) -> bool:
+    """Does the chain hold nearly all, or would half of the gap be gone if no block had a shorter plan than it has?"""
+    known, best, bound = work.known_way(), search.best, search.bound
+    if work.chain.inside >= MOSTLY or known is None or best is None or bound is None:
+        return True
+    return 2 * known[1] >= bound.value + best.value
 
 
 def _second_annealer(search: Search, crew: Crew) -> None:

@@ -45,20 +45,28 @@ def decompose(
         steps = work.next_round(upper)
         if not steps or work.stage(*steps[0]) >= stages:
             return
+        begun = search.seconds
         for step in steps:
             if over():
                 return
             upper = search.best.value if search.best is not None else NEVER // 4
             work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
             claim(search, work.bound(), "chain")
+        if work.stage(*steps[0]) > PLANNED:
+            _polish(search, work, search.seconds - begun, over)
         known = work.known_way()
-        if known is not None and work.stage(*steps[0]) > PLANNED:
-            work.polish(known[0], over)
-            known = work.known_way()
         if known is not None and known[1] < min(offered, upper) and not over():
             way, offered = known
             rest = search.best.placement if search.best is not None else np.zeros(len(work.table.time), np.int32)
             offer_joined(search, work, way, [rest])
+
+
+def _polish(search: Search, work: Decomposition, seconds: float, over: Callable[[], bool]) -> None:
+    """Anneal the blocks of the shortest known way once more, and go on for as long as CP-SAT just took."""
+    until = search.seconds + seconds
+    while (known := work.known_way()) is not None and work.polish(known[0], over) and not over():
+        if search.work_limit is not None or search.seconds >= until:
+            return
 
 
 def _solve(search: Search) -> None:
