@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import weftline.place.auto as auto_module
+from weftline.bounds import Bound
+from weftline.bounds.chain import Chains, reach
 from weftline.cluster import Cluster
 from weftline.place import solvers
+from weftline.place.blocks import PLANNED, Decomposition
 from weftline.place.crew import Crew
+from weftline.place.decompose import decompose
 from weftline.problem import asked_rules, build_problem
 from weftline.search import Search
+from weftline.simulate.tables import tables
 from weftline.zoo import zoo_graph
 
 
@@ -35,3 +43,27 @@ def test_the_second_annealer_begins_at_the_policy(monkeypatch: pytest.MonkeyPatc
     assert search.best is not None
     assert search.best.value <= policy.best.value
     assert sizes == [2] or search.stopped_by == "optimal"
+
+
+def test_cp_sat_is_asked_only_where_it_could_close_half_of_the_gap() -> None:
+    """Tests a model that no chain holds: it depends on what the known plans of the blocks add up to."""
+    graph, cluster = zoo_graph("flava", size="small"), Cluster.preset("two-gpus")
+    problem = build_problem(graph, cluster, rules=asked_rules({"objective": "latency"}))
+    table = tables(problem)
+    chain = Chains(table, reach(table)).pick(60)
+    assert chain.inside < auto_module.MOSTLY
+    work = Decomposition.of(table, problem.group, chain)
+    search = Search(problem, work_limit=1_000)
+    assert auto_module._worth_it(search, work)  # nobody knows
+    search.offer(np.zeros(len(table.time), np.int32))
+    decompose(search, work, stages=PLANNED)
+    known, best = work.known_way(), search.best
+    assert known is not None
+    assert best is not None
+    assert known[1] < best.value
+    for bound, worth in ((2 * known[1] - best.value, True), (2 * known[1] - best.value + 1, False)):
+        search.bound = Bound(bound, "chain")
+        assert auto_module._worth_it(search, work) is worth
+    search.bound = Bound(best.value, "chain")
+    whole = Decomposition.of(table, problem.group, replace(chain, inside=1.0), known=work)
+    assert auto_module._worth_it(search, whole)

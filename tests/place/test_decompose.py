@@ -1,6 +1,7 @@
 """Exact search by blocks."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from weftline.bounds.chain import Chains, reach
 from weftline.place.blocks import PLANNED, Decomposition
-from weftline.place.decompose import SOLVER, decompose
+from weftline.place.decompose import SOLVER, _polish, decompose
 from weftline.problem.load import load_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables
@@ -54,3 +55,32 @@ def test_closes_a_published_instance() -> None:
 def test_a_first_op_that_must_wait_for_its_set() -> None:
     """Tests a problem whose first segment is bounded by more than its own ops: its plan has no list of actions."""
     check_solver(SOLVER, random_problem(2050, "latency", max_ops=5, runtime="parallel", transfers="per-edge"))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the published instances are not here")
+def test_blocks_are_annealed_as_long_as_cp_sat_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests how often the shortest known way is annealed: once, or until nothing is left if there is time."""
+    problem, _ = load_problem(DATA / "GoogLeNet.json")
+    table = tables(problem)
+    chain = Chains(table, reach(table)).pick(60)
+    turns: list[bool] = []
+    polish = Decomposition.polish
+
+    def noted(self: Decomposition, way: list[tuple[int, int]], stop: Callable[[], bool]) -> bool:
+        turns.append(polish(self, way, stop))
+        return turns[-1]
+
+    monkeypatch.setattr(Decomposition, "polish", noted)
+    for limits, seconds, once in (({"work_limit": 10_000}, 1e6, True), ({}, 0.0, True), ({}, 1e6, False)):
+        work = Decomposition.of(table, problem.group, chain)
+        search = Search(problem, **limits)
+        search.offer(np.zeros(len(table.time), np.int32))
+        decompose(search, work, stages=PLANNED)
+        before = work.known_way()
+        turns.clear()
+        _polish(search, work, seconds, lambda: False)
+        after = work.known_way()
+        assert before is not None
+        assert after is not None
+        assert after[1] <= before[1]
+        assert turns == [True] if once else turns[-1] is False and len(turns) > 2
