@@ -77,25 +77,31 @@ def _at_once(search: Search) -> None:
 
     limit = search.time_limit if search.time_limit is not None else LONGEST
     begun = search.seconds
+    warm = begun + max(WARM_UP * (limit - begun), min(LEAST_WARM_UP, 0.25 * (limit - begun)))
     with _crew(search) as crew:
-        crew.wait(max(WARM_UP * (limit - begun), min(LEAST_WARM_UP, 0.25 * (limit - begun))))
+        if search.best is None:
+            crew.wait(warm - search.seconds)
         if _exact(search) and search.best is not None:
             if len(search.problem.graph.ops) <= SMALL:
                 best_of(search, solvers(), ("cp-sat",))
             if not search.is_over:
-                _by_blocks(search, crew, limit)
+                _by_blocks(search, crew, warm, limit)
         if not search.is_over and crew.size == 1:
             _second_annealer(search, crew)
         crew.wait(max(0.0, limit - search.seconds))
 
 
-def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
-    """Chains with larger and larger blocks, and what stands beside them; the best of these goes on to the end."""
+def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
+    """Chains with larger and larger blocks, and what stands beside them; the best of these goes on to the end.
+
+    Where blocks hold everything, they and the annealer work apart, so as not to end behind either of them alone.
+    """
     problem, table = search.problem, tables(search.problem)
     before = reach(table)
     found = chains(table, before)
     if not any(chain.inside >= MOSTLY or pick_hub(table, before, chain, most) for chain, most in found):
         _second_annealer(search, crew)
+    crew.wait(warm - search.seconds)
     begun: list[Branching] = []
     for turn, (chain, most) in enumerate(found):
         last = turn == len(found) - 1
@@ -105,6 +111,7 @@ def _by_blocks(search: Search, crew: Crew, limit: float) -> None:
             return crew.poll() or search.seconds >= until
 
         work = Decomposition.of(table, problem.group, chain, search.seed)
+        crew.gives = not work.complete
         if not work.complete:  # bounds first: what blocks hold is not all there is
             decompose(search, work, until=over, stages=BOUNDED)
             branching = None if search.is_over else Branching.of(search, before, work, most)

@@ -56,6 +56,8 @@ class Crew:
         self._failed: list[BaseException] = []
         self._ended: list[Event] = []  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
         self._shown = 2**62 if search.best is None else search.best.value
+        self.gives = True
+        """What others find is handed to the annealers."""
         self.add(starts, search.seed)
 
     def add(self, starts: list[Start], seed: int) -> None:
@@ -80,7 +82,7 @@ class Crew:
             self._offer(found)
             self._shown = min(self._shown, found.value)  # its own: to give it back would only end its walk
         best = search.best
-        if isinstance(best, Timeline) and best.value < self._shown:
+        if self.gives and isinstance(best, Timeline) and best.value < self._shown:
             self._shown = best.value
             for given in self._given:
                 given.put((best.placement, best.order))
