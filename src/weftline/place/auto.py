@@ -1,9 +1,9 @@
 """The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
 
 With a time limit the annealer works in a thread of its own while blocks are solved and bounds are proved beside it;
-each helps the other. Where that ends early, a second annealer takes its place and begins where the policy would. With a
-work limit everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes. The
-sequential runtime is a problem of its own, solved by minimum cuts.
+where blocks do not hold everything, it goes on from their plans. Where that ends early, a second annealer takes its
+place and begins where the policy would. With a work limit everything runs in turn, each with a fixed amount of work, so
+that the same call gives the same bytes. The sequential runtime is a problem of its own, solved by minimum cuts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SOLVER"]
 
 FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split", "round-robin")
 WARM_UP = 0.02
-"""Share of the time in which the annealer works alone: bounds are better with a good plan to compare with."""
+"""Share of the time in which only annealers work: bounds are better with a good plan to compare with."""
 LEAST_WARM_UP = 0.5
 """Seconds, if that is no more than a quarter of the time."""
 BLOCKS = 0.45
@@ -79,7 +79,7 @@ def _at_once(search: Search) -> None:
     begun = search.seconds
     warm = begun + max(WARM_UP * (limit - begun), min(LEAST_WARM_UP, 0.25 * (limit - begun)))
     with _crew(search) as crew:
-        if search.best is None:
+        if search.best is None or not _exact(search):
             crew.wait(warm - search.seconds)
         if _exact(search) and search.best is not None:
             if len(search.problem.graph.ops) <= SMALL:
@@ -92,13 +92,15 @@ def _at_once(search: Search) -> None:
 
 
 def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
-    """Chains with larger and larger blocks, and what stands beside them; the best of these goes on to the end.
+    """Chains with larger and larger blocks, and what stands beside them; then these go on, the best first.
 
-    Where blocks hold everything, they and the annealer work apart, so as not to end behind either of them alone.
+    Where blocks hold everything, the annealer does not hear of their plans, so as not to end behind itself alone.
     """
     problem, table = search.problem, tables(search.problem)
     before = reach(table)
-    found = chains(table, before)
+    found = [] if crew.poll() else chains(table, before)
+    if crew.poll():
+        return
     if not any(chain.inside >= MOSTLY or pick_hub(table, before, chain, most) for chain, most in found):
         _second_annealer(search, crew)
     crew.wait(warm - search.seconds)
@@ -125,9 +127,12 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
             decompose(search, work, until=over, stages=EXACT if work.complete else PLANNED)
         if search.is_over:
             return
+    crew.gives = True
     for branching in sorted(begun, key=lambda each: (each.bound, each.work.chain.inside), reverse=True):
         branching.until = over
         branching.go_on()
+        if search.is_over:
+            return
         if _worth_it(search, branching.work):
             decompose(search, branching.work, until=over)
             branching.plan_known()

@@ -1,8 +1,8 @@
 """Crew: annealers in threads of their own, while the main thread proves bounds and finds plans of other kinds.
 
-The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds are handed to the annealers,
-which go on from them. There is one at first; when the main thread has no more to do, another may join. Nothing
-outlives `close`.
+The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds are handed to the annealers
+while it `gives`, and they go on from them. There is one at first; when the main thread has no more to do, another may
+join. Nothing outlives `close`.
 """
 
 from __future__ import annotations

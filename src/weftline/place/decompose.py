@@ -52,21 +52,30 @@ def decompose(
             upper = search.best.value if search.best is not None else NEVER // 4
             work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
             claim(search, work.bound(), "chain")
+        took = search.seconds - begun
+        offered = _offer_known(search, work, offered, over)
         if work.stage(*steps[0]) > PLANNED:
-            _polish(search, work, search.seconds - begun, over)
-        known = work.known_way()
-        if known is not None and known[1] < min(offered, upper) and not over():
-            way, offered = known
-            rest = search.best.placement if search.best is not None else np.zeros(len(work.table.time), np.int32)
-            offer_joined(search, work, way, [rest])
+            offered = _polish(search, work, took, offered, over)
 
 
-def _polish(search: Search, work: Decomposition, seconds: float, over: Callable[[], bool]) -> None:
+def _offer_known(search: Search, work: Decomposition, offered: int, over: Callable[[], bool]) -> int:
+    """Offer the shortest known way if it is shorter than the last one -> how long the last one is now."""
+    known, best = work.known_way(), search.best
+    if known is None or over() or known[1] >= min(offered, NEVER if best is None else best.value):
+        return offered
+    way, offered = known
+    offer_joined(search, work, way, [np.zeros(len(work.table.time), np.int32) if best is None else best.placement])
+    return offered
+
+
+def _polish(search: Search, work: Decomposition, seconds: float, offered: int, over: Callable[[], bool]) -> int:
     """Anneal the blocks of the shortest known way once more, and go on for as long as CP-SAT just took."""
     until = search.seconds + seconds
     while (known := work.known_way()) is not None and work.polish(known[0], over) and not over():
+        offered = _offer_known(search, work, offered, over)
         if search.work_limit is not None or search.seconds >= until:
-            return
+            break
+    return offered
 
 
 def _solve(search: Search) -> None:
