@@ -91,3 +91,26 @@ def test_it_goes_on_from_what_others_find() -> None:
     crew.poll()
     crew.poll()
     assert crew._given[0].qsize() == handed + 1
+
+
+def test_annealers_hear_of_plans_only_while_it_gives() -> None:
+    """Tests a plan that somebody else found: kept back at first, handed over when the crew gives again."""
+    problem = _problem()
+    search = Search(problem)
+    search.offer(np.arange(60, dtype=np.int32) % 4)
+    other = Search(problem)
+    solvers()["heft"].solve(other)
+    crew = Crew(search, [(np.zeros(60, np.int32), None)])
+    crew.close()  # nobody takes letters out, or finds anything
+    while not crew._found.empty():
+        crew._found.get()
+    assert other.best is not None
+    assert search.best is not None
+    assert other.best.value < search.best.value
+    search.adopt(other.best)
+    crew.gives = False
+    crew.poll()
+    assert crew._given[0].empty()
+    crew.gives = True
+    crew.poll()
+    assert np.array_equal(crew._given[0].get_nowait()[0], other.best.placement)
