@@ -41,7 +41,7 @@ demo: $(BASE)
 	$(BIN)/weftline demo --output demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

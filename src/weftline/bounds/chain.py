@@ -18,7 +18,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.jit import kernel
 from weftline.simulate.tables import Tables, edge_readers
 
-__all__ = ["Chain", "Chains", "chain_of", "reach", "through"]
+__all__ = ["Chain", "Chains", "candidates", "chain_of", "reach", "through"]
 
 MOST_OPS = 12_000
 """Above it the table of who comes before whom (a byte per pair) is not made."""
@@ -26,6 +26,8 @@ MOST_CANDIDATES = 1_800
 """Ops that may stand in the chain: products of matrices of this size are made."""
 EFFORT = 4e9
 """Ops x candidates x candidates: so many products are made, twice."""
+STRETCH = 30
+"""Where not all ops can be candidates: of ops with about as many before them, the best come first."""
 EDGE_SHARE = 0.3
 """How much communication inside a block counts beside work: it makes blocks harder only in part."""
 BONUS = 1e-6
@@ -75,9 +77,7 @@ class Chains:
         work, wire = _least_work(table), _least_transfers(table)
         total = float(work.sum() + EDGE_SHARE * wire.sum()) or 1.0
         work, wire = work / total, wire / total
-        comparable = before.sum(axis=0, dtype=np.int64) + before.sum(axis=1, dtype=np.int64)
-        most = min(MOST_CANDIDATES, int((EFFORT / max(1, len(work))) ** 0.5))
-        self._able = np.sort(np.argsort(-comparable, kind="stable")[:most]).astype(np.int32)
+        self._able = candidates(before, min(MOST_CANDIDATES, int((EFFORT / max(1, len(work))) ** 0.5)))
         self._count, self._held = _between(table, before, self._able, work.astype(np.float32), wire.astype(np.float32))
         self._ends = _open_ends(table, before, self._able, work, wire)
         self._own = work[self._able]
@@ -89,6 +89,17 @@ class Chains:
         early, late = np.where(early_ops > most, 0.0, early), np.where(late_ops > most, 0.0, late)
         places = _longest(self._count, self._held, before[np.ix_(able, able)], self._own, early, late, most)
         return chain_of(self._table, before, able[places], most)
+
+
+def candidates(before: Bools, most: int) -> Indices:
+    """At most so many ops that may stand in the chain, ascending: from all stretches of the graph, in each those first
+    that come before or after most others."""
+    ahead = before.sum(axis=1, dtype=np.int64)
+    comparable = before.sum(axis=0, dtype=np.int64) + ahead
+    stretch = ahead // STRETCH
+    ranked = np.lexsort((-comparable, stretch))
+    rank = np.arange(len(ahead)) - np.searchsorted(stretch[ranked], stretch[ranked])
+    return np.sort(ranked[np.lexsort((-comparable[ranked], rank))][:most]).astype(np.int32)
 
 
 def chain_of(table: Tables, before: Bools, ops: Indices, most: int) -> Chain:

@@ -105,17 +105,21 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
         _second_annealer(search, crew)
     crew.wait(warm - search.seconds)
     begun: list[Branching] = []
+    until = limit
+
+    def over() -> bool:
+        return crew.poll() or search.seconds >= until
+
     for turn, (chain, most) in enumerate(found):
         last = turn == len(found) - 1
         until = search.seconds + (1.0 if last else BLOCKS) * (limit - search.seconds)
-
-        def over(until: float = until) -> bool:
-            return crew.poll() or search.seconds >= until
-
         work = Decomposition.of(table, problem.group, chain, search.seed)
         crew.gives = not work.complete
         if not work.complete:  # bounds first: what blocks hold is not all there is
             decompose(search, work, until=over, stages=BOUNDED)
+            if over():  # bounds of larger blocks would take longer still
+                until = limit
+                decompose(search, work, until=over, stages=BOUNDED)
             branching = None if search.is_over else Branching.of(search, before, work, most)
             if branching is not None:
                 branching.until = over

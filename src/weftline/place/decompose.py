@@ -27,6 +27,8 @@ SIZES = (60, 120, 320)
 """Most ops of a block, tried in turn."""
 ENOUGH = 0.93
 """A chain whose blocks hold less than this share of what another's hold is not tried."""
+SOME = 16
+"""After so many cheap steps the bound is added up; in large graphs that takes as long as one of them."""
 STARTS = ("single-device", "heft", "greedy")
 
 
@@ -39,19 +41,20 @@ def decompose(
         return search.is_over or (until is not None and until())
 
     offered = NEVER
+    claim(search, work.bound(), "chain")
     while not over():
         upper = search.best.value if search.best is not None else NEVER // 4
-        claim(search, work.bound(), "chain")
         steps = work.next_round(upper)
         if not steps or work.stage(*steps[0]) >= stages:
             return
         begun = search.seconds
-        for step in steps:
+        for turn, step in enumerate(steps, 1):
             if over():
                 return
             upper = search.best.value if search.best is not None else NEVER // 4
             work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
-            claim(search, work.bound(), "chain")
+            if turn % SOME == 0 or work.stage(*step) > PLANNED or step is steps[-1]:
+                claim(search, work.bound(), "chain")
         took = search.seconds - begun
         offered = _offer_known(search, work, offered, over)
         if work.stage(*steps[0]) > PLANNED:
