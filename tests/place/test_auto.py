@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from weftline.bounds import Bound
 from weftline.bounds.chain import Chains, reach
 from weftline.cluster import Cluster
 from weftline.place import solvers
-from weftline.place.blocks import PLANNED, Decomposition
+from weftline.place.blocks import BOUNDED, PLANNED, Decomposition
 from weftline.place.crew import Crew
 from weftline.place.decompose import decompose
 from weftline.problem import asked_rules, build_problem
@@ -67,3 +68,28 @@ def test_cp_sat_is_asked_only_where_it_could_close_half_of_the_gap() -> None:
     search.bound = Bound(best.value, "chain")
     whole = Decomposition.of(table, problem.group, replace(chain, inside=1.0), known=work)
     assert auto_module._worth_it(search, whole)
+
+
+def test_the_bounds_of_a_chain_take_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that all bounds of a first chain are there before larger blocks begin, even if plans may take no time."""
+
+    class Enough(Exception):
+        pass
+
+    works: list[Decomposition] = []
+
+    def noted(search: Search, work: Decomposition, *, until: Callable[[], bool], stages: int) -> None:
+        if works and works[0] is not work:
+            raise Enough
+        works.append(work)
+        decompose(search, work, until=until, stages=stages)
+
+    monkeypatch.setattr(auto_module, "BLOCKS", 0.0)
+    monkeypatch.setattr(auto_module, "decompose", noted)
+    graph, cluster = zoo_graph("mt5"), Cluster.preset("four-unequal")
+    search = Search(build_problem(graph, cluster, rules=asked_rules({"objective": "latency"})), time_limit=30.0)
+    with pytest.raises(Enough):
+        solvers()["auto"].solve(search)
+    assert search.best is not None
+    steps = works[0].next_round(search.best.value)
+    assert not steps or works[0].stage(*steps[0]) >= BOUNDED

@@ -2,19 +2,24 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from weftline.bounds.chain import Chains, reach
-from weftline.place.blocks import PLANNED, Decomposition
+from weftline.cluster import Cluster
+from weftline.place.blocks import BOUNDED, PLANNED, Decomposition
 from weftline.place.decompose import SOLVER, _polish, decompose
+from weftline.problem import asked_rules, build_problem
 from weftline.problem.load import load_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables
 from weftline.testing.conformance import check_solver, optimum
 from weftline.testing.generate import random_problem
+from weftline.zoo import zoo_graph
 
 DATA = Path(os.environ.get("WEFTLINE_DATA", "../shared/data")) / "moirai"
 
@@ -85,3 +90,26 @@ def test_blocks_are_annealed_as_long_as_cp_sat_took(monkeypatch: pytest.MonkeyPa
         assert after is not None
         assert search.best.value <= after[1] <= before[1]  # what was found is offered
         assert turns == [True] if once else turns[-1] is False and len(turns) > 2
+
+
+def test_bounds_of_the_last_steps_are_not_lost() -> None:
+    """Tests that what blocks showed until the end or an interrupt is claimed, also between two sums."""
+    graph, cluster = zoo_graph("mt5", size="small"), Cluster.preset("four-unequal")
+    problem = build_problem(graph, cluster, rules=asked_rules({"objective": "latency"}))
+    table = tables(problem)
+
+    class Halting(Decomposition):
+        def work_on(self, *args: Any, **options: Any) -> None:
+            super().work_on(*args, **options)
+            if self.bound() > first:
+                raise KeyboardInterrupt
+
+    made = Decomposition.of(table, problem.group, Chains(table, reach(table)).pick(60))
+    halting = Halting(**{part.name: getattr(made, part.name) for part in fields(made)})
+    first = halting.bound()
+    search = Search(problem)
+    search.offer(np.zeros(len(table.time), np.int32))
+    with pytest.raises(KeyboardInterrupt):
+        decompose(search, halting, stages=BOUNDED)
+    assert search.bound is not None
+    assert search.bound.value == halting.bound() > first

@@ -32,7 +32,7 @@ WARM_UP = 0.02
 LEAST_WARM_UP = 0.5
 """Seconds, if that is no more than a quarter of the time."""
 BLOCKS = 0.45
-"""Share of the time for the blocks of one chain, if there are others to try."""
+"""Share of the time for plans of the blocks of one chain and what stands beside it, if there are others to try."""
 LONGEST = 60.0
 MOSTLY = 0.93
 """A chain that holds less than this share leaves much out: others search beside it, and hubs say more than blocks."""
@@ -111,15 +111,13 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
         return crew.poll() or search.seconds >= until
 
     for turn, (chain, most) in enumerate(found):
-        last = turn == len(found) - 1
-        until = search.seconds + (1.0 if last else BLOCKS) * (limit - search.seconds)
         work = Decomposition.of(table, problem.group, chain, search.seed)
         crew.gives = not work.complete
-        if not work.complete:  # bounds first: what blocks hold is not all there is
+        until = limit
+        if not work.complete:  # bounds first, as long as they take: what blocks hold is not all there is
             decompose(search, work, until=over, stages=BOUNDED)
-            if over():  # bounds of larger blocks would take longer still
-                until = limit
-                decompose(search, work, until=over, stages=BOUNDED)
+            if turn < len(found) - 1:
+                until = search.seconds + BLOCKS * (limit - search.seconds)
             branching = None if search.is_over else Branching.of(search, before, work, most)
             if branching is not None:
                 branching.until = over

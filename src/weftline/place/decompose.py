@@ -47,14 +47,17 @@ def decompose(
         steps = work.next_round(upper)
         if not steps or work.stage(*steps[0]) >= stages:
             return
-        begun = search.seconds
-        for turn, step in enumerate(steps, 1):
-            if over():
-                return
-            upper = search.best.value if search.best is not None else NEVER // 4
-            work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
-            if turn % SOME == 0 or work.stage(*step) > PLANNED or step is steps[-1]:
-                claim(search, work.bound(), "chain")
+        begun, dear = search.seconds, work.stage(*steps[0]) >= PLANNED
+        try:
+            for turn, step in enumerate(steps, 1):
+                if over():
+                    break
+                upper = search.best.value if search.best is not None else NEVER // 4
+                work.work_on(*step, upper, over, exact_work=search.work_limit is not None)
+                if dear or turn % SOME == 0:
+                    claim(search, work.bound(), "chain")
+        finally:
+            claim(search, work.bound(), "chain")
         took = search.seconds - begun
         offered = _offer_known(search, work, offered, over)
         if work.stage(*steps[0]) > PLANNED:
