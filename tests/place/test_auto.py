@@ -87,7 +87,7 @@ def test_the_bounds_of_a_chain_take_as_long_as_they_take(monkeypatch: pytest.Mon
     monkeypatch.setattr(auto_module, "BLOCKS", 0.0)
     monkeypatch.setattr(auto_module, "decompose", noted)
     graph, cluster = zoo_graph("mt5"), Cluster.preset("four-unequal")
-    search = Search(build_problem(graph, cluster, rules=asked_rules({"objective": "latency"})), time_limit=30.0)
+    search = Search(build_problem(graph, cluster, rules=asked_rules({"objective": "latency"})), time_limit=100.0)
     with pytest.raises(Enough):
         solvers()["auto"].solve(search)
     assert search.best is not None
