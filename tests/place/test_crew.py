@@ -4,10 +4,13 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 from weftline.cluster import Cluster
+from weftline.graph.arrays import Ints
 from weftline.place import solvers
 from weftline.place.anneal import anneal_starts
+from weftline.place.annealer import Annealer
 from weftline.place.crew import Crew
 from weftline.place.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
@@ -42,6 +45,32 @@ def test_what_it_finds_is_offered() -> None:
     actions = search.best.actions(problem.graph.arrays.producer)
     assert replay(problem, search.best.placement, actions).value == search.best.value
     assert threading.active_count() == before
+
+
+def test_it_walks_as_anneal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that with the same seed the first annealer goes the way of `anneal`, so that `auto` is not behind it."""
+    walks: list[list[tuple[int, bytes, bytes]]] = []
+    run = Annealer.run
+
+    def watched(annealer: Annealer, steps: int, stop: Ints) -> None:
+        state = annealer._state
+        walks[-1].append((annealer.value, state.device.tobytes(), state.order.tobytes()))
+        stop[0] = len(walks[-1]) == 4
+        run(annealer, 1000, stop)
+
+    monkeypatch.setattr(Annealer, "run", watched)
+    rules = asked_rules({"objective": "latency"})
+    problem = build_problem(synthetic("layered", ops=60, seed=3), Cluster.preset("edge"), rules=rules)
+    walks.append([])
+    solvers()["anneal"].solve(Search(problem, time_limit=100))
+    walks.append([])
+    search = Search(problem, time_limit=100)
+    search.offer(np.zeros(60, np.int32))
+    crew = Crew(search, anneal_starts(search, best=False))
+    crew.wait()
+    crew.close()
+    assert len(walks[0]) == 4
+    assert walks[1] == walks[0]
 
 
 def test_another_may_join() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from weftline.errors import InfeasibleError
 from weftline.place.annealer import FIRST_TEMPERATURE, Annealer, Start
-from weftline.place.backfill import backfill
+from weftline.place.finds import new_find
 from weftline.place.heft import heft
 from weftline.search import Search, Solver, alarm
 from weftline.simulate import Timeline
@@ -103,17 +103,11 @@ def anneal_starts(search: Search, *, best: bool = True) -> list[Start]:
 
 def _show(search: Search, annealer: Annealer, shown: int) -> int:
     """Offer the annealer's best if it is new -> its value."""
-    best = annealer.best
-    if best is None or best[2] >= shown or search.is_over:
+    find = None if search.is_over else new_find(annealer, tables(search.problem), shown)
+    if find is None:
         return shown
-    placement, order, value = best
-    filled = backfill(tables(search.problem), placement, order)
-    if filled is not None and filled.value < value:
-        search.offer(placement, actions=filled.actions(search.problem.graph.arrays.producer))
-        annealer.give(placement, filled.order)
-    if not search.is_over and (search.best is None or value < search.best.value):
-        search.offer(placement, order=order)
-    return value
+    find.offer(search)
+    return find.planned
 
 
 def _solve(search: Search) -> None:

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import NamedTuple
 
 import numpy as np
 
 from weftline.graph.arrays import Indices
 from weftline.interrupts import uninterrupted
 from weftline.place.annealer import Annealer, Start
-from weftline.place.backfill import backfill
+from weftline.place.finds import Find, new_find
 from weftline.search import Search
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables
@@ -31,27 +30,13 @@ MOST_STEPS = 20_000
 POLL = 0.03
 
 
-class _Find(NamedTuple):
-    """What an annealer found."""
-
-    placement: Indices
-    order: Indices
-    planned: int
-    filled: Timeline | None
-    """The same with gaps filled, if that is shorter."""
-
-    @property
-    def value(self) -> int:
-        return self.planned if self.filled is None else self.filled.value
-
-
 class Crew:
     """Annealers beside the main thread."""
 
     def __init__(self, search: Search, starts: list[Start]) -> None:
         self._search = search
         self._stop = np.zeros(1, np.int64)
-        self._found: SimpleQueue[_Find] = SimpleQueue()
+        self._found: SimpleQueue[Find] = SimpleQueue()
         self._given: list[SimpleQueue[tuple[Indices, Indices]]] = []
         self._failed: list[BaseException] = []
         self._ended: list[Event] = []  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
@@ -79,7 +64,7 @@ class Crew:
         search = self._search
         found = min(self._finds(), key=lambda find: find.value, default=None)
         if found is not None and not search.is_over and (search.best is None or found.value < search.best.value):
-            self._offer(found)
+            found.offer(search)
             self._shown = min(self._shown, found.value)  # its own: to give it back would only end its walk
         best = search.best
         if self.gives and isinstance(best, Timeline) and best.value < self._shown:
@@ -88,7 +73,7 @@ class Crew:
                 given.put((best.placement, best.order))
         return search.is_over
 
-    def _finds(self) -> Iterator[_Find]:
+    def _finds(self) -> Iterator[Find]:
         with suppress(Empty):
             while True:
                 yield self._found.get_nowait()
@@ -107,13 +92,6 @@ class Crew:
             for ended in self._ended:
                 ended.wait()
 
-    def _offer(self, find: _Find) -> None:
-        search = self._search
-        if find.filled is not None:
-            search.offer(find.placement, actions=find.filled.actions(search.problem.graph.arrays.producer))
-        if not search.is_over and (search.best is None or find.planned < search.best.value):
-            search.offer(find.placement, order=find.order)
-
     def _run(self, seed: int, starts: list[Start], given: SimpleQueue[tuple[Indices, Indices]], ended: Event) -> None:
         try:
             self._anneal(seed, starts, given)
@@ -127,15 +105,10 @@ class Crew:
         annealer = Annealer(table, capacity=problem.capacity, group=problem.group, seed=seed, start=starts)
         steps, shown = max(1, min(MOST_STEPS, PORTION // len(table.time))), 2**62
         while not self._stop[0]:
-            annealer.run(steps, self._stop)
-            best = annealer.best
-            if best is not None and best[2] < shown:
-                shown = best[2]
-                filled = backfill(table, *best[:2])
-                if filled is not None and filled.value >= shown:
-                    filled = None
-                if filled is not None:
-                    annealer.give(best[0], filled.order)
-                self._found.put(_Find(*best, filled))
+            find = new_find(annealer, table, shown)  # of the starts at first, as `anneal` does
+            if find is not None:
+                shown = find.planned
+                self._found.put(find)
             with suppress(Empty):
                 annealer.give(*given.get_nowait(), stay=True)  # its walk is not over
+            annealer.run(steps, self._stop)
