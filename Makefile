@@ -29,7 +29,9 @@ $(BASE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; from weftline.place.prepare import prepare as placements; from weftline.place.learned.policy import prepare as policy; pipelines(); placements(); policy()'
+	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; pipelines()' & other=$$!; \
+	$(BIN)/python -c 'from weftline.place.prepare import prepare as placements; from weftline.place.learned.policy import prepare as policy; placements(); policy()' && \
+	wait $$other
 	touch $(BASE)
 
 $(STAMP): $(BASE)
