@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= 2
 INPUTS ?= 200000
 
-.PHONY: help install demo test lint bench fuzz reliability docs package clean
+.PHONY: help install demo test lint bench fuzz reliability docs package clean compile-pipelines compile-placements
 
 help:
 	@echo "make demo     plan zoo models, compare, verify, run one on this machine; plans and traces go to demo/"
@@ -29,10 +29,14 @@ $(BASE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	$(BIN)/python -c 'from weftline.partition.prepare import prepare as pipelines; pipelines()' & other=$$!; \
-	$(BIN)/python -c 'from weftline.place.prepare import prepare as placements; from weftline.place.learned.policy import prepare as policy; placements(); policy()' && \
-	wait $$other
+	$(MAKE) --no-print-directory --jobs 2 compile-pipelines compile-placements
 	touch $(BASE)
+
+compile-pipelines:
+	$(BIN)/python -c 'from weftline.partition.prepare import prepare; prepare()'
+
+compile-placements:
+	$(BIN)/python -c 'from weftline.place.prepare import prepare; from weftline.place.learned.policy import prepare as policy; prepare(); policy()'
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
