@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from statistics import median
 
 from benchmarks.planned import CLOSED, Row
 from benchmarks.summary import geometric_mean
@@ -12,11 +13,14 @@ __all__ = [
     "Against",
     "against",
     "better_bounds",
+    "compared_again",
     "contradictions",
     "defeats",
+    "first_runs",
     "grouped",
     "mean_ratio",
     "of_auto",
+    "winner",
     "wins",
 ]
 
@@ -35,6 +39,34 @@ def grouped(rows: list[Row], field: str) -> dict[str, list[Row]]:
 def of_auto(rows: list[Row]) -> dict[str, Row]:
     """Instance -> the row of `auto`, where it found a plan."""
     return {row["instance"]: row for row in rows if row["solver"] == AUTO and row["value_ns"] is not None}
+
+
+def first_runs(rows: list[Row]) -> list[Row]:
+    """Without what ran again."""
+    return [row for row in rows if not row.get("again")]
+
+
+def winner(rows: list[Row]) -> str | None:
+    """Rows of one instance -> the solver with the best plan, if that is clearly better than the one `auto` has."""
+    found = [row for row in rows if row["value_ns"] is not None]
+    best = min(found, key=lambda row: row["value_ns"], default=None)
+    mine = next((row["value_ns"] for row in found if row["solver"] == AUTO), None)
+    return None if best is None or mine is None or mine <= best["value_ns"] * (1 + CLOSED) else str(best["solver"])
+
+
+def compared_again(rows: list[Row]) -> list[str]:
+    """Where `auto` and a winner ran again: how the medians of these runs compare."""
+    found = []
+    for instance, again in grouped([row for row in rows if row.get("again")], "instance").items():
+        values = {name: [row["value_ns"] for row in each] for name, each in grouped(again, "solver").items()}
+        mine = values.pop(AUTO, [])
+        for name, theirs in values.items():
+            if mine and None not in (*mine, *theirs):
+                factor = median(mine) / max(1, median(theirs))
+                worse = "worse than" if factor > 1 else "better than"
+                how = "equal to" if factor == 1 else f"{abs(factor - 1):.3%} {worse}"
+                found.append(f"{instance}: `auto` {how} {name}")
+    return found
 
 
 def _pairs(rows: list[Row], solver: str) -> Iterator[tuple[Row, Row]]:

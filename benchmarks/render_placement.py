@@ -9,8 +9,10 @@ from benchmarks.placement import FILES
 from benchmarks.placement_summary import (
     against,
     better_bounds,
+    compared_again,
     contradictions,
     defeats,
+    first_runs,
     grouped,
     mean_ratio,
     of_auto,
@@ -31,12 +33,13 @@ RIVALS = (*PAPER, "single-device", "heft", "m-etf", "m-topo", "anneal", "moirai-
 
 def placement_sections(run: Row, best: BestKnown) -> list[str]:
     """Method, verdicts, tables."""
-    rows = run["rows"]
+    rows = first_runs(run["rows"])
     if not rows:
         return ["Nothing was measured."]
     return [
         _method(run),
         *_verdicts(rows),
+        *_again(run["rows"]),
         "### Speed-up of auto\n\n" + _speed_up(rows),
         "### Means by preset\n\n" + _means(rows),
         "### Bounds of auto\n\n" + _gaps(rows),
@@ -86,6 +89,15 @@ def _verdicts(rows: list[Row]) -> Iterator[str]:
             yield f"**{what}:** {'; '.join(found)}."
     if none:
         yield f"No plan, by solver and number of instances: {', '.join(none)}."
+
+
+def _again(rows: list[Row]) -> Iterator[str]:
+    found = compared_again(rows)
+    if found:
+        yield (
+            "Near the end of a search one step may decide, and a machine is not always equally fast: where `auto` was "
+            f"worse, it and the best ran again, in turn. Medians of these runs alone: {'; '.join(found)}."
+        )
 
 
 def _failed(row: Row) -> bool:

@@ -11,7 +11,17 @@ import pytest
 from benchmarks.fusion import cost_again, fusion_settings, kernels_cut
 from benchmarks.placement import FILES, measure_placement, placement_settings, questions
 from benchmarks.placement_scale import placement_scale_settings
-from benchmarks.placement_summary import against, better_bounds, contradictions, defeats, mean_ratio, wins
+from benchmarks.placement_summary import (
+    against,
+    better_bounds,
+    compared_again,
+    contradictions,
+    defeats,
+    first_runs,
+    mean_ratio,
+    winner,
+    wins,
+)
 from benchmarks.render_fusion import fusion_sections
 from benchmarks.render_placement import placement_sections
 from benchmarks.render_placement_scale import placement_scale_sections
@@ -103,6 +113,57 @@ def test_a_broken_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("two", "unet on laptop", ""),
     ]
     assert collect.rows[0]["bound_ns"] <= collect.rows[0]["value_ns"]
+
+
+def test_defeats_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that `auto` and the best run again, in turn, where `auto` was behind, and only there."""
+    asked: list[str] = []
+
+    def solve(name: str, device: int, search: Search) -> None:
+        asked.append(name)
+        search.offer(np.full(len(search.problem.graph.ops), device, np.int32))
+
+    monkeypatch.setattr(placement, "prepare", lambda: None)
+    settings = {**placement_settings("tiny", None), "files": []}
+    values = []
+    for mine, other in ((1, 0), (0, 1)):
+        known = {"auto": partial(solve, "auto", mine), "other": partial(solve, "other", other)}
+        fakes = {name: Solver(name, "", each) for name, each in known.items()}
+        monkeypatch.setattr(placement, "solvers", lambda fakes=fakes: fakes)
+        collect = Collector(tmp_path / f"{mine}.json", settings, resume=False)
+        measure_placement(settings, collect)
+        values.append([row["value_ns"] for row in collect.rows])
+        assert [row["solver"] for row in first_runs(collect.rows)] == ["auto", "other"]
+        if mine == 0:
+            assert compared_again(collect.rows) == []
+        else:
+            (text,) = compared_again(collect.rows)
+            assert text.startswith("unet on laptop: `auto` ")
+            assert text.endswith("% worse than other")
+    assert asked == ["auto", "other", *["other", "auto"] * 3, "auto", "other"]
+    assert values[0] == [values[0][0], values[0][1], *[values[0][1], values[0][0]] * 3]
+    assert values[1] == [values[0][1], values[0][0]]
+
+
+def test_what_the_page_says_of_runs_again() -> None:
+    """Tests medians, and that these rows count nowhere else."""
+    again = [
+        row("b", name, value, again=turn)
+        for turn, (mine, theirs) in enumerate(((90_000, 100_000), (99_000, 100_000), (200_000, 1)), 1)
+        for name, value in (("heft", theirs), ("auto", mine))
+    ]
+    assert compared_again([*ROWS, *again]) == ["b on laptop: `auto` 1.000% better than heft"]
+    assert winner(ROWS[3:6]) == "heft"
+    assert winner(ROWS[:3]) is None
+    assert winner(ROWS[6:]) is None  # by less than the gap at which a search stops
+    settings = {"time_limit": 1.0, "size": "full"}
+    with_them, without = (
+        placement_sections({"rows": rows, "settings": settings}, BestKnown(Path("nowhere")))
+        for rows in ([*ROWS, *again], ROWS)
+    )
+    (more,) = [part for part in with_them if part not in without]
+    assert more.endswith("Medians of these runs alone: b on laptop: `auto` 1.000% better than heft.")
+    assert len(with_them) == len(without) + 1
 
 
 def test_searched() -> None:
