@@ -31,6 +31,7 @@ from weftline.search import Solver
 from weftline.zoo import architectures, synthetic, zoo_graph
 
 __all__ = [
+    "AGAIN",
     "FILES",
     "PRESETS",
     "Question",
@@ -47,6 +48,7 @@ PRESETS = ("laptop", "two-gpus", "four-unequal", "edge")
 SECOND = 10**9
 WARM_OPS = 40
 AGAIN = 3
+"""Times that `auto` and the best run again where `auto` was behind."""
 TRAINED = ("policy", "policy+polish")
 """Solvers with a network that was trained before."""
 SIZES: dict[str, Row] = {

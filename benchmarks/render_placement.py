@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from benchmarks.placement import FILES
+from benchmarks.placement import AGAIN, FILES
 from benchmarks.placement_summary import (
     against,
     better_bounds,
@@ -96,7 +96,7 @@ def _again(rows: list[Row]) -> Iterator[str]:
     if found:
         yield (
             "Near the end of a search one step may decide, and a machine is not always equally fast: where `auto` was "
-            f"worse, it and the best ran again, in turn. Medians of these runs alone: {'; '.join(found)}."
+            f"worse, it and the best ran {AGAIN} times again, in turn. Medians of these runs alone: {'; '.join(found)}."
         )
 
 
