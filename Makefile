@@ -29,18 +29,20 @@ $(BASE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	$(MAKE) --no-print-directory --jobs 2 compile-pipelines compile-placements
+	@echo "compiling kernels, once after an installation: some minutes"
+	@$(MAKE) --no-print-directory --jobs 2 compile-pipelines compile-placements
 	touch $(BASE)
 
 compile-pipelines:
-	$(BIN)/python -c 'from weftline.partition.prepare import prepare; prepare()'
+	@$(BIN)/python -c 'from weftline.partition.prepare import prepare; prepare()'
 
 compile-placements:
-	$(BIN)/python -c 'from weftline.place.prepare import prepare; from weftline.place.learned.policy import prepare as policy; prepare(); policy()'
+	@$(BIN)/python -c 'from weftline.place.prepare import prepare; from weftline.place.learned.policy import prepare as policy; prepare(); policy()'
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
-	$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; schedules()'
+	@echo "compiling kernels of schedules, once after an installation: a minute or two"
+	@$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; schedules()'
 	touch $(STAMP)
 
 demo: $(BASE)

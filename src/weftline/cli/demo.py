@@ -64,7 +64,7 @@ def demo(
     if json:
         print_json({"plans": written, "run": done})
     else:
-        show("Next: weftline explain PLAN. Or plan your own model:")
+        show(f"Next: weftline explain {written[0]['folder']}/plan.json. Or plan your own model:")
         show("weftline plan model.onnx --cluster laptop -o plan.json")
 
 
