@@ -55,7 +55,7 @@ def winner(rows: list[Row]) -> str | None:
 
 
 def compared_again(rows: list[Row]) -> list[str]:
-    """Where `auto` and a winner ran again: how the medians of these runs compare."""
+    """Where `auto` and a winner ran again: how the medians of these runs compare, and who was behind how often."""
     found = []
     for instance, again in grouped([row for row in rows if row.get("again")], "instance").items():
         values = {name: [row["value_ns"] for row in each] for name, each in grouped(again, "solver").items()}
@@ -65,7 +65,8 @@ def compared_again(rows: list[Row]) -> list[str]:
                 factor = median(mine) / max(1, median(theirs))
                 worse = "worse than" if factor > 1 else "better than"
                 how = "equal to" if factor == 1 else f"{abs(factor - 1):.3%} {worse}"
-                found.append(f"{instance}: `auto` {how} {name}")
+                behind = sum(one > other for one, other in zip(mine, theirs, strict=True))
+                found.append(f"{instance}: `auto` {how} {name} (behind in {behind} of {len(mine)} runs)")
     return found
 
 

@@ -139,7 +139,7 @@ def test_defeats_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         else:
             (text,) = compared_again(collect.rows)
             assert text.startswith("unet on laptop: `auto` ")
-            assert text.endswith("% worse than other")
+            assert text.endswith("% worse than other (behind in 3 of 3 runs)")
     assert asked == ["auto", "other", *["other", "auto"] * 3, "auto", "other"]
     assert values[0] == [values[0][0], values[0][1], *[values[0][1], values[0][0]] * 3]
     assert values[1] == [values[0][1], values[0][0]]
@@ -152,7 +152,7 @@ def test_what_the_page_says_of_runs_again() -> None:
         for turn, (mine, theirs) in enumerate(((90_000, 100_000), (99_000, 100_000), (200_000, 1)), 1)
         for name, value in (("heft", theirs), ("auto", mine))
     ]
-    assert compared_again([*ROWS, *again]) == ["b on laptop: `auto` 1.000% better than heft"]
+    assert compared_again([*ROWS, *again]) == ["b on laptop: `auto` 1.000% better than heft (behind in 1 of 3 runs)"]
     assert winner(ROWS[3:6]) == "heft"
     assert winner(ROWS[:3]) is None
     assert winner(ROWS[6:]) is None  # by less than the gap at which a search stops
@@ -162,7 +162,7 @@ def test_what_the_page_says_of_runs_again() -> None:
         for rows in ([*ROWS, *again], ROWS)
     )
     (more,) = [part for part in with_them if part not in without]
-    assert more.endswith("Medians of these runs alone: b on laptop: `auto` 1.000% better than heft.")
+    assert more.endswith("alone: b on laptop: `auto` 1.000% better than heft (behind in 1 of 3 runs).")
     assert len(with_them) == len(without) + 1
 
 
