@@ -34,10 +34,10 @@ $(BASE): pyproject.toml
 	touch $(BASE)
 
 compile-pipelines:
-	@$(BIN)/python -c 'from weftline.partition.prepare import prepare; prepare()'
+	@$(BIN)/python -c 'from weftline.pipeline.prepare import prepare; prepare()'
 
 compile-placements:
-	@$(BIN)/python -c 'from weftline.place.prepare import prepare; from weftline.place.learned.policy import prepare as policy; prepare(); policy()'
+	@$(BIN)/python -c 'from weftline.latency.prepare import prepare; from weftline.latency.policy.policy import prepare as policy; prepare(); policy()'
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'

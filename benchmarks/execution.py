@@ -21,18 +21,19 @@ import numpy as np
 
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
-from weftline.cluster.workers import worker_cluster
+from weftline.ask import make_plan
+from weftline.cluster.detect import worker_cluster
 from weftline.cost import ABSENT, CostTable, Profile
 from weftline.errors import WeftlineError
-from weftline.execute.calibrate import Planner, calibrated_plan
-from weftline.execute.local_run import run_local
-from weftline.execute.profile import profile_model
-from weftline.execute.segments import cut_places
 from weftline.graph.arrays import Indices
-from weftline.partition.prepare import prepare as prepare_pipelines
-from weftline.place.prepare import prepare as prepare_placements
-from weftline.plan import Plan, make_plan
+from weftline.latency.prepare import prepare as prepare_placements
+from weftline.measure.calibrate import Planner, calibrated_plan
+from weftline.measure.profile import profile_model
+from weftline.pipeline.prepare import prepare as prepare_pipelines
+from weftline.plans import Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
+from weftline.run.local.run import run_local
+from weftline.run.split.segments import cut_places
 from weftline.zoo import build, save
 
 __all__ = ["execution_settings", "measure_execution"]

@@ -23,9 +23,9 @@ import psutil
 
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
-from weftline.cluster.workers import worker_cluster
-from weftline.partition.prepare import prepare
-from weftline.plan import make_plan
+from weftline.ask import make_plan
+from weftline.cluster.detect import worker_cluster
+from weftline.pipeline.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.zoo import build, save
 

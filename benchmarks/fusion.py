@@ -21,13 +21,13 @@ from benchmarks.placement import PRESETS
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
 from benchmarks.searched import Searched, searched
-from weftline.bounds import lower_bounds
+from weftline.ask.questions import lower_bounds
 from weftline.cluster import Cluster
-from weftline.coarsen import METHODS, Fusion, coarsened, costed_with_fusion, fuse, fused_problem
 from weftline.graph.arrays import Indices
-from weftline.place import solvers
-from weftline.place.prepare import prepare
+from weftline.latency import solvers
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, load_problem
+from weftline.reduce import METHODS, Fusion, coarsened, costed_with_fusion, fuse, fused_problem
 from weftline.search import Search
 from weftline.simulate import Timeline
 from weftline.zoo import architectures, build, save

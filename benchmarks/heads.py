@@ -16,8 +16,8 @@ import msgspec
 from benchmarks.placement import Question, placement_row
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
-from weftline.place import solvers
-from weftline.place.prepare import prepare
+from weftline.latency import solvers
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, load_problem
 from weftline.testing import heads_file
 

@@ -16,11 +16,11 @@ import numpy as np
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
 from benchmarks.searched import CLOSE, run_solver
-from weftline.bounds import lower_bounds
+from weftline.ask.questions import lower_bounds
 from weftline.cluster import Cluster
-from weftline.place import solvers
-from weftline.place.learned.torch_backend import load_torch
-from weftline.place.prepare import prepare
+from weftline.latency import solvers
+from weftline.latency.policy.settings import load_torch
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
 from weftline.zoo import zoo_graph

@@ -23,20 +23,20 @@ import numpy as np
 
 from benchmarks.planned import Row
 from benchmarks.results_file import Collector
+from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
-from weftline.execute.openvino_meter import Meter
-from weftline.execute.openvino_run import run_openvino
 from weftline.graph.arrays import Indices
-from weftline.importers.openvino_module import openvino_module
-from weftline.place.learned.calibration import count_parts
-from weftline.place.learned.measured import search_at_random, search_by_measuring
-from weftline.place.learned.measured_starts import policy_source, solver_source
-from weftline.place.learned.measurements import Backend, Measurements, Reading
-from weftline.place.learned.policy import prepare as prepare_policy
-from weftline.place.prepare import prepare
-from weftline.plan import make_plan
+from weftline.importers.openvino.module import openvino_module
+from weftline.latency.measured.calibration import count_parts
+from weftline.latency.measured.measured import search_at_random, search_by_measuring
+from weftline.latency.measured.measurements import Backend, Measurements, Reading
+from weftline.latency.measured.proposals import policy_source, solver_source
+from weftline.latency.policy.policy import prepare as prepare_policy
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
+from weftline.run.openvino.meter import Meter
+from weftline.run.openvino.run import run_openvino
 from weftline.search import Search
 from weftline.simulate import simulate_latency
 from weftline.zoo import build, save

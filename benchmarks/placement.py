@@ -20,11 +20,11 @@ from benchmarks.planned import Row
 from benchmarks.quality import Judge
 from benchmarks.results_file import Collector
 from benchmarks.searched import searched
-from weftline.bounds import lower_bounds
+from weftline.ask.questions import lower_bounds
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
-from weftline.place import solvers
-from weftline.place.prepare import prepare
+from weftline.latency import solvers
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem, load_problem
 from weftline.problem.json_form import problem_hash, problem_to_file
 from weftline.search import Solver

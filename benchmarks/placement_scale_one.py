@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.planned import Row, plan_row, warm_up
 from benchmarks.searched import run_solver
 from weftline.cluster import Cluster
-from weftline.place import solvers
+from weftline.latency import solvers
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
 from weftline.zoo import synthetic

@@ -9,9 +9,9 @@ import sys
 from time import perf_counter
 from typing import Any
 
-from weftline.bounds import lower_bounds
+from weftline.ask import make_plan
+from weftline.ask.questions import lower_bounds
 from weftline.errors import WeftlineError
-from weftline.plan import make_plan
 from weftline.problem import Problem
 
 __all__ = ["CLOSED", "GRACE", "Row", "is_closed", "is_late", "plan_row", "ratio", "simple_ratio", "warm_up"]

@@ -21,17 +21,17 @@ from benchmarks.results_file import Collector
 from benchmarks.summary import geometric_mean
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
-from weftline.place import solvers
-from weftline.place.anneal import anneal_starts
-from weftline.place.annealer import Annealer
-from weftline.place.backfill import backfill
-from weftline.place.learned.policy import DECODES, Policy, asked_weights, offer_plans
-from weftline.place.learned.policy_network import Said, Weights
-from weftline.place.learned.policy_polish import polish
-from weftline.place.learned.policy_samples import untold
-from weftline.place.learned.train_policy_instances import draw_cluster, draw_graph
-from weftline.place.look_back import booked_again
-from weftline.place.prepare import prepare
+from weftline.latency import solvers
+from weftline.latency.anneal.anneal import anneal_starts
+from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.backfill import backfill
+from weftline.latency.policy.forward_backward import booked_again
+from weftline.latency.policy.network import Said, Weights
+from weftline.latency.policy.policy import DECODES, Policy, asked_weights, offer_plans
+from weftline.latency.policy.polish import polish
+from weftline.latency.policy.samples import untold
+from weftline.latency.policy.train.instances import draw_cluster, draw_graph
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables

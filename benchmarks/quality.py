@@ -15,11 +15,12 @@ import msgspec
 
 from benchmarks.instances import Instance
 from benchmarks.searched import CLOSE, run_solver
-from weftline.bounds import Bound, lower_bounds
+from weftline.ask.baselines import baseline_values
+from weftline.ask.planning import solvers_for
+from weftline.ask.questions import lower_bounds
+from weftline.bounds import Bound
 from weftline.certify import bound_of
 from weftline.certify.check import Problem as CheckedProblem
-from weftline.plan.baselines import baseline_values
-from weftline.plan.make import solvers_for
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.search import Search, Solver

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.planned import Row
 from benchmarks.table import table
 from benchmarks.tessel_eval import METHODS, SERVING, SPARE
-from weftline.schedule.model_blocks_machine import V100
+from weftline.papers.tessel.model_blocks import V100
 
 __all__ = ["tessel_eval_sections"]
 

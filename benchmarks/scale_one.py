@@ -10,7 +10,7 @@ from time import perf_counter, process_time
 from benchmarks.flat import flat_cluster
 from benchmarks.planned import Row, plan_row, warm_up
 from weftline.graph import Graph
-from weftline.partition import solvers
+from weftline.pipeline import solvers
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
 from weftline.zoo import synthetic, zoo_graph

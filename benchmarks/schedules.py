@@ -12,7 +12,7 @@ from benchmarks.planned import Row
 from benchmarks.results_file import Collector
 from benchmarks.schedules_cases import Case, fine_cases, formula_cases, shape_cases
 from benchmarks.schedules_search import schedule_row, warm_up_schedules
-from weftline.schedule.classic import classic_schedules
+from weftline.schedule.classic.classic import classic_schedules
 from weftline.schedule.shapes import make_shape
 from weftline.simulate import schedule_violations, simulate_schedule
 

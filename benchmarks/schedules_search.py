@@ -11,10 +11,10 @@ from os import times
 from time import perf_counter, process_time
 
 from benchmarks.planned import Row
-from weftline.bounds.period import period_bound
 from weftline.errors import WeftlineError
 from weftline.problem.blocks import Blocks
 from weftline.schedule import ScheduleSearch, schedulers
+from weftline.schedule.bounds.period import period_bound
 from weftline.search import Event
 
 __all__ = ["cpu_until", "schedule_row", "warm_up_schedules"]

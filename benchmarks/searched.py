@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
+from weftline.ask.baselines import search_coarse
 from weftline.bounds import Bound
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.place.coarse import search_coarse
 from weftline.problem import Problem
 from weftline.search import Event, Search, Solver
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks.clock import Prepare, best_median, exponent, interleaved
 from benchmarks.speed import SEED, layered_problem
+from weftline.ask import make_plan
 from weftline.certify import check_plan, read_plan
 from weftline.graph import graph_from_json, graph_to_json
 from weftline.importers import read_file
-from weftline.plan import make_plan
 from weftline.zoo import build, save, synthetic
 
 __all__ = ["measure_check", "measure_files"]

@@ -49,7 +49,7 @@ def measure_steps(settings: Row, collect: Collector) -> None:
 
 
 def _row(key: Row, settings: Row) -> Row:
-    from weftline.execute import run_schedule
+    from weftline.run import run_schedule
 
     blocks = make_shape(key["shape"], key["devices"]).with_memory(key["memory"])
     search = ScheduleSearch(blocks, PER_DEVICE * key["devices"], time_limit=settings["limit"])

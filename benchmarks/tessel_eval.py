@@ -17,12 +17,11 @@ from benchmarks.planned import Row
 from benchmarks.results_file import Collector
 from benchmarks.schedules_search import warm_up_schedules
 from weftline.errors import InfeasibleError, WeftlineError
+from weftline.papers.tessel.model_blocks import MODELS, V100, make_network
+from weftline.papers.tessel.placements import place_network
 from weftline.problem.blocks import Blocks
 from weftline.schedule import ScheduleSearch, schedulers
 from weftline.schedule.least_latency import with_arrivals
-from weftline.schedule.model_blocks import MODELS, make_network
-from weftline.schedule.model_blocks_machine import V100
-from weftline.schedule.model_blocks_placements import place_network
 from weftline.schedule.shapes import make_shape
 from weftline.simulate import Timetable
 

@@ -11,7 +11,7 @@ from functools import partial
 from benchmarks.planned import Row, plan_row
 from benchmarks.results_file import Collector
 from weftline.cluster import Cluster
-from weftline.cluster.presets import preset_names
+from weftline.cluster.model import preset_names
 from weftline.errors import InfeasibleError
 from weftline.problem import asked_rules, build_problem
 from weftline.zoo import zoo_graph

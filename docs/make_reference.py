@@ -19,15 +19,15 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 SCHEMAS = {
-    "plan": ("weftline.plan.model", "Plan", "plan.json, `plan --json`"),
-    "schedule": ("weftline.plan.schedule_file", "Schedule", "sched.json, `schedule --json`"),
+    "plan": ("weftline.plans.plan", "Plan", "plan.json, `plan --json`"),
+    "schedule": ("weftline.plans.schedule", "Schedule", "sched.json, `schedule --json`"),
     "problem": ("weftline.problem.json_form", "ProblemFile", "a problem: graph, devices, costs, limits"),
     "graph": ("weftline.graph", "Graph", "the graph inside a problem or a JSON graph"),
-    "blocks": ("weftline.problem.blocks_json", "BlocksFile", "blocks.json"),
+    "blocks": ("weftline.problem.blocks", "BlocksFile", "blocks.json"),
     "costs": ("weftline.cost.profile_file", "Profile", "costs.json of `weftline profile`"),
-    "manifest": ("weftline.execute.manifest", "Manifest", "manifest.json of `export --to onnx-stages`"),
-    "sweep": ("weftline.execute.sweep_file", "SweepFile", "sweep.toml"),
-    "results": ("weftline.execute.sweep_job", "Row", "a line of results.jsonl"),
+    "manifest": ("weftline.run.split.manifest", "Manifest", "manifest.json of `export --to onnx-stages`"),
+    "sweep": ("weftline.grid.file", "SweepFile", "sweep.toml"),
+    "results": ("weftline.grid.job", "Row", "a line of results.jsonl"),
 }
 HEAD = "<!-- Written by docs/make_reference.py from the code. Do not edit. -->\n\n"
 

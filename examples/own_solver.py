@@ -1,6 +1,6 @@
 """A placement solver of your own: move one op at a time to another device, keep what is not worse.
 
-Here it is registered for this process; a package registers it by the entry point `weftline.place`
+Here it is registered for this process; a package registers it by the entry point `weftline.latency`
 (see docs/guide/solver.md).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 import weftline as wl
-from weftline.place import solvers
+from weftline.latency import solvers
 from weftline.search import Search, Solver
 from weftline.testing import check_solver, random_problem
 from weftline.zoo import zoo_graph

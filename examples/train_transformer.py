@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 import weftline as wl
-from weftline.execute import Layout, Shard, run_schedule
-from weftline.execute.torch_parallel import copy_to_group, sum_over_group
+from weftline.run import Layout, Shard, run_schedule
+from weftline.run.train.parallel import copy_to_group, sum_over_group
 
 VOCABULARY, WIDTH, HEADS, LENGTH, ROWS = 64, 64, 4, 32, 4
 

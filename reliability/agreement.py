@@ -26,14 +26,13 @@ from unittest.mock import patch
 import numpy as np
 
 from reliability.results_file import Results, Row
-from weftline import cp_sat
-from weftline.bounds import lower_bounds
+from weftline.ask.planning import solvers_for
+from weftline.ask.questions import lower_bounds
 from weftline.cluster import Cluster
 from weftline.cost import ABSENT
 from weftline.errors import InfeasibleError
-from weftline.plan.make import solvers_for
 from weftline.problem import Problem, Rules, build_problem, check_feasible
-from weftline.search import Search
+from weftline.search import Search, cp_sat
 from weftline.testing import SeededChooser, make_problem
 from weftline.zoo.synthetic import FAMILIES, synthetic
 
@@ -218,7 +217,7 @@ def _cp_sat(presolve: bool) -> Iterator[None]:
         given = {**options, "settings": {**dict(options.get("settings", {})), **settings}}  # type: ignore[call-overload]
         return partial(original, model)(**{**given, "work": CP_WORK, "seconds": None})
 
-    from weftline.place import order_model
+    from weftline.latency.exact import order_model
 
     with patch.object(cp_sat, "run_model", limited), patch.object(order_model, "run_model", limited):
         yield

@@ -44,13 +44,13 @@ def answer(case: str) -> bytes:
     """The bytes of a case's plan or schedule."""
     kind, solver = case.split(" ", 1)
     if kind == "schedule":
-        from weftline.plan.make_schedule import make_schedule
-        from weftline.plan.schedule_file import schedule_to_json
+        from weftline.ask.scheduling import make_schedule
+        from weftline.plans.schedule import schedule_to_json
         from weftline.schedule.shapes import make_shape
 
         return schedule_to_json(make_schedule(make_shape("vshape", 3), 6, solver=solver, work_limit=WORK, seed=3))
-    from weftline.plan import make_plan
-    from weftline.plan.files import plan_to_json
+    from weftline.ask import make_plan
+    from weftline.plans.plan import plan_to_json
 
     return plan_to_json(make_plan(_problem(kind), solver=solver, work_limit=WORK, seed=3))
 

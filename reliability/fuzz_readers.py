@@ -66,7 +66,7 @@ def _small_graph() -> Graph:
 
 def _plan(path: Path) -> None:
     """Load, simulate, explain, draw."""
-    from weftline.plan import diff_plans, explain_op, explain_plan, explain_stage, load_plan, placed_ops, plan_result
+    from weftline.plans import diff_plans, explain_op, explain_plan, explain_stage, load_plan, placed_ops, plan_result
     from weftline.report import trace_json
 
     plan = load_plan(path)
@@ -85,8 +85,8 @@ def _checked_plan(path: Path) -> None:
 
 
 def _schedule(path: Path) -> None:
-    from weftline.plan.schedule_file import load_schedule
-    from weftline.report.schedule_trace import schedule_trace
+    from weftline.plans.schedule import load_schedule
+    from weftline.report.trace import schedule_trace
 
     schedule = load_schedule(path)
     schedule.timetable()
@@ -113,14 +113,14 @@ def _costs(path: Path) -> None:
 
 
 def _sweep(path: Path) -> None:
-    from weftline.execute.sweep_file import read_sweep_file
+    from weftline.grid.file import read_sweep_file
 
     read_sweep_file(path)
 
 
 def _rows(path: Path) -> None:
     """The folder of an earlier sweep."""
-    from weftline.execute.sweep_folder import SweepFolder
+    from weftline.grid.grid import SweepFolder
 
     with SweepFolder(path.parent) as folder:
         for key in folder.rows:
@@ -141,27 +141,27 @@ def _torch_csv(path: Path) -> None:
 
 
 def _npz(path: Path) -> None:
-    from weftline.execute.arrays import read_arrays
+    from weftline.run.arrays import read_arrays
 
     read_arrays(path)
 
 
 def _policy(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.place.learned.policy_file import read_arrays
+    from weftline.latency.policy.file import read_arrays
 
     read_arrays(path, SHAPES)
 
 
 def _checkpoint(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.place.learned.checkpoints import Owner, read_checkpoint
+    from weftline.papers.training.checkpoints import Owner, read_checkpoint
 
     read_checkpoint(path, Owner("s", "p", {"x": "1"}), SHAPES)
 
 
 def _manifest(path: Path) -> None:
-    from weftline.execute.manifest import read_manifest
+    from weftline.run.split.manifest import read_manifest
 
     read_manifest(path.parent)
 
@@ -194,7 +194,7 @@ def _external_data(path: Path) -> None:
     """A location in a model; what is opened must be the one file inside the folder."""
     import os
 
-    from weftline.execute.weights import open_weights
+    from weftline.run.split.weights import open_weights
 
     folder = path.parent / "model"
     if not folder.is_dir():

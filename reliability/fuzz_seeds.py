@@ -92,9 +92,9 @@ def _regal() -> list[bytes]:
 
 
 def _plans() -> list[bytes]:
+    from weftline.ask import make_plan
     from weftline.errors import InfeasibleError
-    from weftline.plan import make_plan
-    from weftline.plan.files import plan_to_json
+    from weftline.plans.plan import plan_to_json
     from weftline.testing import random_problem
 
     kinds = [("latency", "parallel"), ("latency", "sequential"), ("throughput", "parallel")]
@@ -113,8 +113,8 @@ def _plans() -> list[bytes]:
 
 
 def _schedules() -> list[bytes]:
-    from weftline.plan.make_schedule import make_schedule
-    from weftline.plan.schedule_file import schedule_to_json
+    from weftline.ask.scheduling import make_schedule
+    from weftline.plans.schedule import schedule_to_json
     from weftline.schedule.shapes import make_shape
 
     cases = [("vshape", True, "1f1b"), ("xshape", False, "auto")]
@@ -123,7 +123,7 @@ def _schedules() -> list[bytes]:
 
 
 def _blocks() -> list[bytes]:
-    from weftline.problem.blocks_json import blocks_to_file
+    from weftline.problem.blocks import blocks_to_file
     from weftline.schedule.shapes import make_shape
 
     return [json.dumps(blocks_to_file(make_shape(name, 2))).encode() for name in ("vshape", "nnshape", "xshape")]
@@ -138,7 +138,7 @@ def _npz() -> list[bytes]:
 
 
 def _policy() -> list[bytes]:
-    from weftline.place.learned.policy_file import write_arrays
+    from weftline.latency.policy.file import write_arrays
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.safetensors"
@@ -147,7 +147,7 @@ def _policy() -> list[bytes]:
 
 
 def _checkpoint() -> list[bytes]:
-    from weftline.place.learned.checkpoints import Checkpoint, Owner, write_checkpoint
+    from weftline.papers.training.checkpoints import Checkpoint, Owner, write_checkpoint
 
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.arange(4)}
     with tempfile.TemporaryDirectory() as folder:

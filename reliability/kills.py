@@ -20,12 +20,13 @@ import msgspec
 
 from reliability.kills_shared import full_disk, read_only, shared_kernels, shared_profiles, shared_sweep
 from reliability.results_file import Results, Row
+from weftline.ask import make_plan
+from weftline.ask.scheduling import make_schedule
 from weftline.errors import InputError
-from weftline.execute.sweep_folder import SweepFolder
-from weftline.execute.sweep_job import Row as SweepRow
-from weftline.plan import Plan, load_plan, make_plan
-from weftline.plan.make_schedule import make_schedule
-from weftline.plan.schedule_file import Schedule, load_schedule
+from weftline.grid.grid import SweepFolder
+from weftline.grid.job import Row as SweepRow
+from weftline.plans import Plan, load_plan
+from weftline.plans.schedule import Schedule, load_schedule
 from weftline.schedule.shapes import make_shape
 from weftline.testing import random_problem
 

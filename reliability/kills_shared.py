@@ -51,7 +51,7 @@ def shared_profiles(folder: Path) -> Row:
 
 def shared_sweep(folder: Path) -> Row:
     """One of them gets the folder, the others are told why not."""
-    from weftline.execute.sweep_folder import SweepFolder
+    from weftline.grid.grid import SweepFolder
 
     def work() -> int:
         try:

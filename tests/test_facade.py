@@ -32,9 +32,9 @@ def test_no_public_name_is_missing() -> None:
 
 def test_verbs_are_functions_although_rooms_have_their_names() -> None:
     """Tests that `weftline.plan` and `weftline.simulate` stay callable after their rooms are imported."""
-    import weftline.plan
+    import weftline.plans
     import weftline.simulate
-    from weftline.plan import Plan
+    from weftline.plans import Plan
 
     assert callable(weftline.plan)
     assert callable(weftline.simulate)
@@ -43,9 +43,9 @@ def test_verbs_are_functions_although_rooms_have_their_names() -> None:
 
 def test_rooms_can_be_imported_by_their_full_name() -> None:
     """Tests that the verb does not hide the modules of the room that has its name, and that the room can be called."""
-    from weftline.plan import make
+    from weftline.ask import planning as make
 
-    assert make.make_plan.__module__ == "weftline.plan.make"
+    assert make.make_plan.__module__ == "weftline.ask.planning"
     with pytest.raises(weftline.UsageError, match="a Graph or Problem"):
         weftline.plan("model.onnx", "laptop")
 

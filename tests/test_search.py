@@ -5,7 +5,8 @@ from threading import Event as Flag
 import numpy as np
 import pytest
 
-from weftline import partition, place
+from weftline import latency as place
+from weftline import pipeline as partition
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
 from weftline.search import Event, Search, Solver, compiling, find_solver

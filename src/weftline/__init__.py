@@ -35,16 +35,17 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from weftline.ask import Sweep
     from weftline.certify import ScheduleVerdict, Verdict
     from weftline.cluster import Cluster
     from weftline.cost import Profile
-    from weftline.execute.local_result import LocalResult
-    from weftline.execute.sweep import PlanSweep
-    from weftline.execute.sweep_job import Row
     from weftline.graph import Graph
-    from weftline.plan import Difference, Plan, Sweep
-    from weftline.plan.schedule_file import Schedule
+    from weftline.grid.grid import PlanSweep
+    from weftline.grid.job import Row
+    from weftline.plans import Difference, Plan
+    from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks, Problem
+    from weftline.run.local.result import LocalResult
     from weftline.schedule.noise import Noise
     from weftline.search import Event
     from weftline.simulate import Loads, Timeline, Timetable
@@ -91,7 +92,7 @@ _LAZY = {
     "Plan": "weftline.plan",
     "Problem": "weftline.problem",
     "Profile": "weftline.cost",
-    "Schedule": "weftline.plan.schedule_file",
+    "Schedule": "weftline.plans.schedule",
 }
 
 
@@ -108,7 +109,7 @@ def load(path: Path | str, *, shapes: Mapping[str, tuple[int, ...]] = MappingPro
 
 def from_openvino(model: Any, *, name: str = "") -> Graph:
     """The graph of an `openvino.Model`: the same that its saved IR gives."""
-    from weftline.importers.openvino_live import graph_of_openvino
+    from weftline.importers.openvino.live import graph_of_openvino
 
     return graph_of_openvino(model, name)
 
@@ -118,7 +119,7 @@ def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
 
     Its plans are by estimated costs, and are exported by module names. To run one, export the module to ONNX first.
     """
-    from weftline.importers.torch_live import graph_of_torch
+    from weftline.importers.torch import graph_of_torch
 
     return graph_of_torch(module, inputs, name)
 
@@ -184,8 +185,8 @@ def plan(
     `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
     turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
     """
-    from weftline.coarsen import coarsened
-    from weftline.plan import make_plan
+    from weftline.ask import make_plan
+    from weftline.reduce import coarsened
 
     if reward not in ("simulated", "measured"):
         raise UsageError(f"a reward is simulated or measured, not {reward!r:.40}")
@@ -220,8 +221,8 @@ def plan(
         return make_plan(grouped.problem, **asked)
     if model_file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
-    from weftline.execute.openvino_reward import openvino_backend
-    from weftline.execute.planned_model import check_same_model
+    from weftline.run.openvino.reward import openvino_backend
+    from weftline.run.planned_model import check_same_model
 
     check_same_model(grouped.problem.graph, model_file)
     with openvino_backend(
@@ -249,7 +250,7 @@ def sweep(
     `stages` is "auto", "1..8", "1,2,4,8" or the numbers. A path is read as by the command line: in a problem file with
     accelerators, the number of stages replaces their number. The limits are for the whole sweep.
     """
-    from weftline.plan import stage_problems, sweep_stages
+    from weftline.ask import stage_problems, sweep_stages
 
     def load(number: int | None) -> Problem:
         rules: dict[str, object] = {"objective": "throughput", "communication": communication, "memory": memory}
@@ -287,7 +288,7 @@ def profile(
     measured before for the same question is given back. `channel` is what links are measured over: shared memory, or
     gloo for plans that are run over torch.distributed.
     """
-    from weftline.execute.profile import profile_model
+    from weftline.measure.profile import profile_model
 
     return profile_model(
         model,
@@ -323,8 +324,8 @@ def sweep_plans(
     Models are files or `zoo:NAME:SIZE`, clusters are files or presets. The limits are for each search. An error of one
     question is a row. `on_row` hears each new row, how many are finished, and how many are asked.
     """
-    from weftline.execute.sweep import sweep_plans
-    from weftline.execute.sweep_questions import Wanted
+    from weftline.grid.grid import sweep_plans
+    from weftline.grid.questions import Wanted
 
     wanted = Wanted(
         models=tuple(map(str, models)),
@@ -398,8 +399,8 @@ def schedule(
     `recompute` say how the stages of a plan become blocks. `memory` limits every device. Without limits of time or work
     the search ends when nothing becomes better, after 60 s at the latest.
     """
-    from weftline.plan import Plan, plan_result
-    from weftline.plan.make_schedule import make_schedule
+    from weftline.ask.scheduling import make_schedule
+    from weftline.plans import Plan, plan_result
     from weftline.problem import read_blocks
     from weftline.schedule.pipeline_blocks import pipeline_blocks
     from weftline.simulate import Loads
@@ -428,7 +429,7 @@ def schedule(
 
 def simulate(plan: Plan | Schedule) -> Timeline | Loads | Timetable:
     """Run the decisions of a plan or schedule through the simulator again."""
-    from weftline.plan import Plan, plan_result
+    from weftline.plans import Plan, plan_result
 
     return plan_result(plan)[1] if isinstance(plan, Plan) else plan.timetable()
 
@@ -437,9 +438,9 @@ def verify(plan: Plan | Schedule | Path | str) -> Verdict | ScheduleVerdict:
     """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
-    from weftline.plan import Plan
-    from weftline.plan.files import plan_to_json
-    from weftline.plan.schedule_file import Schedule, schedule_to_json
+    from weftline.plans import Plan
+    from weftline.plans.plan import plan_to_json
+    from weftline.plans.schedule import Schedule, schedule_to_json
 
     if isinstance(plan, Schedule):
         return verify_bytes(schedule_to_json(plan))
@@ -463,7 +464,7 @@ def run(
     `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. The result has measured
     beside predicted times and baselines; its `check` insists on the outputs of the unsplit model.
     """
-    from weftline.execute.local_run import run_local
+    from weftline.run.local.run import run_local
 
     return run_local(
         plan,
@@ -492,10 +493,10 @@ def report(
     `sensitivity` is a number of seconds: with them the plan is solved again with one thing better at a time.
     """
     from weftline.files import write_atomically
-    from weftline.plan import Plan
-    from weftline.report.html import load_answer, report_html
-    from weftline.report.html_run import find_run
-    from weftline.report.html_sensitivity import ask
+    from weftline.plans import Plan
+    from weftline.report.html.html import load_answer, report_html
+    from weftline.report.html.run import find_run
+    from weftline.report.html.sensitivity import ask
 
     found = load_answer(answer) if isinstance(answer, Path | str) else answer
     measured = None if run is None else find_run(run)
@@ -510,7 +511,7 @@ def report(
 
 def diff(a: Plan, b: Plan) -> Difference:
     """What differs between two plans."""
-    from weftline.plan import diff_plans
+    from weftline.plans import diff_plans
 
     return diff_plans(a, b)
 
@@ -542,7 +543,7 @@ class _Facade(ModuleType):
 
 
 _VERBS: dict[str, Callable[..., object]] = {
-    "weftline.plan": plan,
+    "weftline.run": run,
     "weftline.report": report,
     "weftline.schedule": schedule,
     "weftline.simulate": simulate,

@@ -29,9 +29,9 @@ from benchmarks.results_file import BestKnown, Collector
 from benchmarks.searched import searched
 
 from benchmarks import placement
-from weftline.bounds import lower_bounds
-from weftline.coarsen import Fusion
-from weftline.place import solvers
+from weftline.ask.questions import lower_bounds
+from weftline.latency import solvers
+from weftline.reduce import Fusion
 from weftline.search import Search, Solver
 from weftline.simulate import Timeline, simulate_latency
 from weftline.testing import random_problem

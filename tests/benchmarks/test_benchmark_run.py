@@ -14,7 +14,7 @@ from benchmarks.quality import REPLICAS, measure_quality, share_of_budget
 from benchmarks.results_file import ResultsFile
 from benchmarks.sections import SECTIONS
 
-from weftline.place import solvers
+from weftline.latency import solvers
 
 HEADINGS = (
     "## Pipelines on equal devices: the paper's experiment",

@@ -5,7 +5,7 @@ from benchmarks.planned import Row
 from benchmarks.policy import HELD_OUT, METHODS, measure_policy, policy_instances, policy_settings, policy_summary
 from benchmarks.results_file import Collector
 
-from weftline.place.learned.train_policy_instances import TRAINING_FAMILIES
+from weftline.latency.policy.train.instances import TRAINING_FAMILIES
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from benchmarks.schedules_cases import fine_cases, formula_cases, shape_cases
 from benchmarks.schedules_search import cpu_until, schedule_row
 from benchmarks.tessel_eval import METHODS, SERVING, measure_tessel_eval, tessel_eval_settings
 
-from weftline.schedule.classic import classic_schedules
+from weftline.schedule.classic.classic import classic_schedules
 from weftline.schedule.shapes import make_shape
 from weftline.simulate import simulate_schedule
 

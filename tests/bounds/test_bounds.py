@@ -6,8 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weftline.bounds import group_bound, load_bound, lower_bounds, path_bound
+from weftline.ask.questions import lower_bounds
+from weftline.bounds import group_bound, load_bound
 from weftline.errors import InfeasibleError
+from weftline.latency.bounds import path_bound
 from weftline.problem import check_feasible
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum

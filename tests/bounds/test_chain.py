@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import weftline.bounds.chain as chain_module
-from weftline.bounds.chain import STRETCH, Chains, candidates, reach
+import weftline.latency.blocks.chain as chain_module
 from weftline.cluster import Cluster
+from weftline.latency.blocks.chain import STRETCH, Chains, candidates, reach
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.simulate.tables import tables
 from weftline.zoo import synthetic, zoo_graph

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tests.bounds.test_convex_search import STOP, convex_sets, costs, equal_problem
 
-from weftline.bounds import convex_tree
-from weftline.bounds.convex_fronts import last_front, make_fronts
-from weftline.bounds.convex_graph import make_graph, pack
-from weftline.bounds.convex_tree import HALVES, make_tree
-from weftline.coarsen import make_pieces
 from weftline.graph.arrays import Ints
+from weftline.pipeline.convex import tree as convex_tree
+from weftline.pipeline.convex.fronts import last_front, make_fronts
+from weftline.pipeline.convex.graph import make_graph, pack
+from weftline.pipeline.convex.tree import HALVES, make_tree
+from weftline.pipeline.pieces import make_pieces
 
 
 def draw(seed: int, trial: int, cost: Ints) -> tuple[np.random.Generator, int]:

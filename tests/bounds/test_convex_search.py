@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weftline.bounds.convex_graph import Bits, Graph, make_graph, pack
-from weftline.bounds.convex_pool import draw_sets
-from weftline.bounds.convex_search import _candidates, find_conflicts, search
-from weftline.bounds.convex_state import IN, OUT, make_state
-from weftline.coarsen import make_pieces
-from weftline.coarsen.pieces import Pieces
 from weftline.cost import CostTable
 from weftline.graph.arrays import Ints
+from weftline.pipeline.convex.graph import Bits, Graph, make_graph, pack
+from weftline.pipeline.convex.pool import draw_sets
+from weftline.pipeline.convex.search import _candidates, find_conflicts, search
+from weftline.pipeline.convex.state import IN, OUT, make_state
+from weftline.pipeline.pieces import make_pieces
+from weftline.pipeline.pieces.pieces import Pieces
 from weftline.problem import Problem
 from weftline.testing import random_problem
 from weftline.testing.by_hand import problem_of

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
 
-from weftline.bounds import convex_tree
-from weftline.bounds.convex_prove import Budget, Prover
-from weftline.bounds.convex_set import convex_set_bound
-from weftline.coarsen import make_pieces, reduce_exactly
-from weftline.coarsen.pieces import Pieces
+from weftline.pipeline.convex import tree as convex_tree
+from weftline.pipeline.convex.convex_set import convex_set_bound
+from weftline.pipeline.convex.prove import Budget, Prover
+from weftline.pipeline.pieces import make_pieces, reduce_exactly
+from weftline.pipeline.pieces.pieces import Pieces
 from weftline.testing import brute_force_throughput
 
 Found = list[tuple[int, dict[str, object]]]

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from weftline.bounds import cut_bound
 from weftline.certify import check
+from weftline.pipeline.bounds import cut_bound
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.testing.brute_force import brute_force_throughput

@@ -8,20 +8,20 @@ from itertools import count
 import numpy as np
 import pytest
 
-from weftline.bounds.block_work import block_work
-from weftline.bounds.chain import Chains, chain_of, reach, through
-from weftline.bounds.energetic import least_end, make_part, part_windows, refute
-from weftline.bounds.linear_program import Program, minimise
-from weftline.bounds.segments import Segment, distances, make_segments, walk
-from weftline.bounds.side_ops import Hub, make_hub, pick_hub
-from weftline.bounds.side_search import SideSearch
-from weftline.bounds.windows import NEVER
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
-from weftline.place.blocks import BOUNDED, Decomposition
+from weftline.latency.blocks.chain import Chains, chain_of, reach, through
+from weftline.latency.blocks.decomposition import BOUNDED, Decomposition
+from weftline.latency.blocks.energetic import least_end, make_part, part_windows, refute
+from weftline.latency.blocks.hub.program import Hub, make_hub, pick_hub
+from weftline.latency.blocks.hub.search import SideSearch
+from weftline.latency.blocks.hub.work import block_work
+from weftline.latency.blocks.spans import Segment, distances, make_segments, walk
+from weftline.latency.blocks.windows import NEVER
 from weftline.problem import Problem
+from weftline.search.lp import Program, minimise
 from weftline.simulate import simulate_latency
-from weftline.simulate.latency_kernel import run_order, workspace
+from weftline.simulate.kernels.latency import run_order, workspace
 from weftline.simulate.tables import part_of, tables
 from weftline.testing.conformance import optimum
 from weftline.testing.generate import random_problem

@@ -7,14 +7,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from weftline.bounds.ascent import ascend
-from weftline.bounds.eliminate import eliminate
-from weftline.bounds.label_costs import FAR, LabelCosts, label_costs
-from weftline.bounds.labelling import best_labelling, labelling_bound
-from weftline.bounds.memory_prices import priced_labellings
-from weftline.bounds.messages import message_bound, message_witness
-from weftline.bounds.two_devices import minimum_cut
 from weftline.certify import check
+from weftline.latency.sequential.ascent import ascend
+from weftline.latency.sequential.eliminate import eliminate, minimum_cut
+from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs
+from weftline.latency.sequential.labelling import best_labelling, labelling_bound, priced_labellings
+from weftline.latency.sequential.messages import message_bound, message_witness
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.problem.json_form import problem_to_file

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weftline.bounds.linear_program import SMALL, GrowingProgram, Program, minimise, nothing_fits
+from weftline.search.lp import SMALL, GrowingProgram, Program, minimise, nothing_fits
 
 
 def _cover(columns: int, rows: int) -> Program:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weftline.bounds.makespan import device_span_bound, makespan_bound
-from weftline.bounds.makespan_paths import find_paths
-from weftline.bounds.makespan_ramp import most_work
 from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.schedule.bounds.makespan import device_span_bound, find_paths, makespan_bound, most_work
 from weftline.schedule.shapes import chunked, make_shape
 from weftline.testing.schedules import optimum, random_blocks
 

@@ -6,8 +6,8 @@ import numpy as np
 from tests.bounds.test_convex_search import convex_sets, costs, equal_problem
 from tests.bounds.test_convex_set import holds
 
-from weftline.bounds.node_cover import node_cover_bound
-from weftline.coarsen import make_pieces
+from weftline.pipeline.convex.node_cover import node_cover_bound
+from weftline.pipeline.pieces import make_pieces
 
 
 def test_the_dearest_of_the_cheapest() -> None:

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from weftline.bounds.period import gives_back_later, period_bound
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.cyclic_cp_sat import cyclic_starts
-from weftline.schedule.cyclic_order import make_pattern
-from weftline.schedule.linear_pipeline import fraction_below
+from weftline.schedule.bounds.period import gives_back_later, period_bound
+from weftline.schedule.cyclic.cp_sat import cyclic_starts
+from weftline.schedule.cyclic.linear_pipeline import fraction_below
+from weftline.schedule.cyclic.order import make_pattern
 from weftline.schedule.shapes import chunked, make_shape
 from weftline.testing.schedules import random_blocks
 

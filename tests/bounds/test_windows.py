@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tests.place.exact_problems import KINDS, problems
 
-from weftline.bounds import path_bound
-from weftline.bounds.windows import windows
 from weftline.errors import InfeasibleError
-from weftline.place.cp_sat import SOLVER
+from weftline.latency.blocks.windows import windows
+from weftline.latency.bounds import path_bound
+from weftline.latency.exact.cp_sat import SOLVER_CP_SAT as SOLVER
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables
 from weftline.testing.conformance import optimum, solve

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from weftline.ask import make_plan
 from weftline.bounds import Bound
 from weftline.cluster import Device
 from weftline.cost import ABSENT, CostTable
 from weftline.graph import Op, Tensor, Tied, assemble
-from weftline.plan import make_plan
-from weftline.plan.files import plan_to_json
+from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 
@@ -101,7 +101,7 @@ def _planned(
 
 def make_plan_with(problem: Problem, solve: Callable[[Search], None]) -> object:
     """A plan of a solver that exists for one test alone."""
-    from weftline.plan.make import solvers_for
+    from weftline.ask.planning import solvers_for
     from weftline.search import Solver
 
     registry = solvers_for(problem.rules.objective)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certify.base_plans import Json, latency_plan, parsed, sequential_plan, throughput_plan
+from weftline.ask import make_plan
 from weftline.certify import Refusal, bound_of, check, check_plan
 from weftline.errors import InfeasibleError
-from weftline.plan import make_plan
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.testing import brute_force_latency, brute_force_throughput, random_problem

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from weftline.ask.scheduling import make_schedule
 from weftline.certify import check_schedule, verify_file
 from weftline.errors import InputError, VerificationError
-from weftline.plan.make_schedule import make_schedule
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.shapes import make_shape
 

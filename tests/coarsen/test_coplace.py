@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weftline.coarsen.contract import contract
-from weftline.coarsen.coplace import chains, coplace
 from weftline.cost import ABSENT
+from weftline.reduce.contract import chains, contract, coplace
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.generate import random_problem
 

@@ -7,13 +7,13 @@ import pytest
 
 from weftline import zoo
 from weftline.cluster import Cluster
-from weftline.coarsen import METHODS, coarsened, contract, costed_with_fusion, fuse, fused_problem
-from weftline.coarsen.quotient import is_acyclic
 from weftline.errors import UsageError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import ImportOptions
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 from weftline.problem import Problem, build_problem, check_feasible
+from weftline.reduce import METHODS, coarsened, contract, costed_with_fusion, fuse, fused_problem
+from weftline.reduce.quotient import is_acyclic
 from weftline.simulate import simulate_latency
 from weftline.testing.generate import random_problem
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from tests.coarsen.fusion_samples import model_of, samples
 
-from weftline.coarsen.gcof import matches, pattern_of
-from weftline.coarsen.gcof_rules import BACKENDS, RULES, Rule, backend_of
-from weftline.coarsen.oracle import regions
-from weftline.coarsen.oracle_ask import ask
-from weftline.coarsen.quotient import is_acyclic
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import read_file
+from weftline.reduce.fusion.gcof import matches, pattern_of
+from weftline.reduce.fusion.gcof_rules import BACKENDS, RULES, Rule, backend_of
+from weftline.reduce.fusion.oracle import ask, regions
+from weftline.reduce.quotient import is_acyclic
 from weftline.testing.generate import random_problem
 
 ELIMINATED = ("eliminate-behind", "cast-pair")

@@ -12,15 +12,14 @@ from tests.coarsen.fusion_samples import model_of, samples
 
 from weftline import zoo
 from weftline.cluster import Cluster
-from weftline.coarsen import fuse
-from weftline.coarsen import oracle_ask as asking
-from weftline.coarsen.oracle import regions
-from weftline.coarsen.oracle_ask import OptimisedNode, OracleError, ask
-from weftline.coarsen.quotient import is_acyclic
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import ImportOptions, read_file
 from weftline.problem import build_problem
+from weftline.reduce import fuse
+from weftline.reduce.fusion import oracle as asking
+from weftline.reduce.fusion.oracle import OptimisedNode, OracleError, ask, regions
+from weftline.reduce.quotient import is_acyclic
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 QUICK = ("densenet121", "inception_v2", "shufflenet", "squeezenet")

@@ -1,6 +1,6 @@
 """Tests of pieces on examples worked out by hand."""
 
-from weftline.coarsen import make_pieces
+from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.testing.by_hand import Wire, problem_of
 

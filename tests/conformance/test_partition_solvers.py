@@ -6,7 +6,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from weftline import partition
+from weftline import pipeline as partition
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.testing.conformance import check_solver, optimum, solve

@@ -4,7 +4,7 @@ from os import environ
 
 import pytest
 
-from weftline import place
+from weftline import latency as place
 from weftline.testing.conformance import check_solver, optimum, solve
 from weftline.testing.placement_kinds import KINDS, placement_problems
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weftline.cost.efficiency import FREE_KINDS, efficiency
+from weftline.cost.analytic import FREE_KINDS, efficiency
 
 KINDS = ("MatMul", "Conv", "LSTM", "Softmax", "Gather", "TopK", "Attention", "NobodyKnows", "")
 

@@ -12,7 +12,7 @@ from weftline.cost import ABSENT, analytic_costs
 from weftline.cost.fused import fused_times, outside_traffic, shares
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import ImportOptions
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 
 RATE = Rate(fp32=10**9, bandwidth=10**9, launch=100)
 FAST = Device("fast", "gpu", None, rate=RATE)

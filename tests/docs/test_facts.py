@@ -13,22 +13,21 @@ from weftline.certify import check
 from weftline.cli.main import app
 from weftline.cluster import rules, toml_form
 from weftline.cost import profile_file, table
-from weftline.execute.sweep_file import SweepFile
-from weftline.execute.sweep_job import Failure, Row
 from weftline.graph.rules import MAX_NAME, MAX_OPS
-from weftline.importers import (
-    cost_file,
-    moirai,
-    moirai_xls,
-    msr_fiddle,
-    onnx_einsum,
-    onnx_load,
-    onnx_types,
-    onnx_values,
-    protobuf_text,
-    registry,
-)
-from weftline.plan import files, model
+from weftline.grid.file import SweepFile
+from weftline.grid.job import Failure, Row
+from weftline.importers import registry
+from weftline.importers.onnx import load as onnx_load
+from weftline.importers.onnx import products as onnx_einsum
+from weftline.importers.onnx import types as onnx_types
+from weftline.importers.onnx import values as onnx_values
+from weftline.papers import cost_file
+from weftline.papers.fiddle import msr_fiddle
+from weftline.papers.moirai import json_file as moirai
+from weftline.papers.moirai import xls_file as moirai_xls
+from weftline.papers.regal import protobuf_text
+from weftline.plans import plan as files
+from weftline.plans import plan as model
 from weftline.plugins import GROUPS
 from weftline.problem import Rules, load
 from weftline.problem.json_form import DeviceFile, ProblemFile

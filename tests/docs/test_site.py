@@ -14,8 +14,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from weftline.plan import make_plan
-from weftline.plan.files import plan_to_json
+from weftline.ask import make_plan
+from weftline.plans.plan import plan_to_json
 from weftline.testing.by_hand import Wire, problem_of
 
 ROOT = Path(__file__).parents[2]

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from tests.execute.openvino_samples import RUNTIMES, model_files
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster, Limits, OpDevice
-from weftline.execute.difference import difference
-from weftline.execute.load_affinity import AffinityError, compile_with_affinity
-from weftline.execute.openvino_devices import OpenvinoDevice, core_for
-from weftline.execute.openvino_run import run_openvino
-from weftline.execute.openvino_worker import make_inputs
 from weftline.export import ExportOptions, plan_exporters
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import Rules, build_problem, read_model
+from weftline.run.inputs import difference
+from weftline.run.openvino.devices import OpenvinoDevice, core_for
+from weftline.run.openvino.load_affinity import AffinityError, compile_with_affinity
+from weftline.run.openvino.run import run_openvino
+from weftline.run.openvino.worker import make_inputs
 
 SOLVERS: dict[str, dict[str, str]] = {"min-cut": {}, "policy": {}, "hsdag": {"episodes": "3", "polish": "off"}}
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from weftline.cluster import Device
-from weftline.execute.local_engine import Engine, Seat
-from weftline.execute.local_folder import run_folder
-from weftline.execute.local_layout import Layout, lay_out
-from weftline.execute.ort_devices import ort_devices
-from weftline.execute.segments import parts_by_level
-from weftline.execute.split import split_model
 from weftline.importers.registry import read_file
 from weftline.interrupts import keep_interrupts
+from weftline.run.devices import ort_devices
+from weftline.run.local.engine import Engine, Seat
+from weftline.run.local.layout import Layout, lay_out
+from weftline.run.local.start import run_folder
+from weftline.run.split.segments import parts_by_level
+from weftline.run.split.split import split_model
 
 LAYERS, WIDTH = 6, 16
 RUNTIME = "ort:CPUExecutionProvider"

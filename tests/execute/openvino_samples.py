@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster, Limits, OpDevice
-from weftline.importers.openvino_module import openvino_module
-from weftline.plan import Plan, make_plan
+from weftline.importers.openvino.module import openvino_module
+from weftline.plans import Plan
 from weftline.problem import Rules, build_problem, read_model
 from weftline.zoo import build, save
 

@@ -8,8 +8,8 @@ import time
 import torch
 from torch import nn
 
-from weftline.execute import Layout, Shard
-from weftline.execute.torch_parallel import copy_to_group, sum_over_group
+from weftline.run import Layout, Shard
+from weftline.run.train.parallel import copy_to_group, sum_over_group
 
 WIDTH, ROWS, CLASSES = 8, 3, 16
 

@@ -12,12 +12,12 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from weftline.execute.manifest import Manifest, read_manifest
-from weftline.execute.segment_session import open_session
-from weftline.execute.segments import Parts, parts_by_level, parts_by_stage
-from weftline.execute.split import split_model
 from weftline.graph import Graph
 from weftline.importers import read_file
+from weftline.run.session import open_session
+from weftline.run.split.manifest import Manifest, read_manifest
+from weftline.run.split.segments import Parts, parts_by_level, parts_by_stage
+from weftline.run.split.split import split_model
 
 Arrays = Mapping[str, NDArray[Any]]
 DEVICES = ("left", "right", "third")

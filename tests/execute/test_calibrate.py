@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from weftline import zoo
+from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device, Link
 from weftline.cost import Profile
 from weftline.cost.profile_file import DeviceProfile, Kernel
-from weftline.execute import calibrate
-from weftline.execute.calibrate import calibrated_plan, corrected, measure_stages
-from weftline.execute.local_run import run_local
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
-from weftline.plan import Plan, make_plan
+from weftline.measure import calibrate
+from weftline.measure.calibrate import calibrated_plan, corrected, measure_stages
+from weftline.plans import Plan
 from weftline.problem import Rules, build_problem
+from weftline.run.local.run import run_local
 
 CPU = "ort:CPUExecutionProvider"
 PAIR = (Device("a", "cpu", None, runtime=CPU), Device("b", "cpu", None, runtime=CPU, speed=0.5))

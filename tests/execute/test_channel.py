@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from weftline.errors import WeftlineError
-from weftline.execute.channel import FILLED, FREE, Block, Line, PeerGone, fit, make_memory, measure_channel
-from weftline.execute.hop_meter import measure_hop
-from weftline.execute.ort_devices import CPU, OrtDevice
+from weftline.measure.hop_meter import measure_hop
+from weftline.run.devices import CPU, OrtDevice
+from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, fit, make_memory, measure_channel
 
 
 def _lines() -> tuple[Line, Line]:

@@ -18,13 +18,13 @@ import pytest
 from tests.execute.local_samples import engine, expected, feeds, seats, small_model, split, stages
 
 from weftline.errors import InputError, WeftlineError
-from weftline.execute import ort_session
-from weftline.execute.difference import difference
-from weftline.execute.local_engine import Engine, LanePass
-from weftline.execute.local_folder import PREFIX, sweep
-from weftline.execute.local_job import Answer
-from weftline.execute.local_layout import AHEAD
-from weftline.execute.ort_devices import CPU, OrtDevice
+from weftline.run import session as ort_session
+from weftline.run.devices import CPU, OrtDevice
+from weftline.run.inputs import difference
+from weftline.run.local.engine import Engine, LanePass
+from weftline.run.local.job import Answer
+from weftline.run.local.layout import AHEAD
+from weftline.run.local.start import PREFIX, sweep
 
 ROOT = Path(__file__).parents[2]
 

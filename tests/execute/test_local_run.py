@@ -14,17 +14,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.execute.local_samples import RUNTIME, expected, feeds, small_model
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device, Link, Rate
 from weftline.errors import ExecutionMismatch, InputError, UsageError, WeftlineError
-from weftline.execute import local_start
-from weftline.execute.local_folder import PREFIX, run_folder, sweep
-from weftline.execute.local_placed import misplaced
-from weftline.execute.local_result import LocalResult
-from weftline.execute.local_run import run_local
-from weftline.execute.plan_segments import parts_of_plan
-from weftline.execute.split import split_model
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
+from weftline.run.local import start as local_start
+from weftline.run.local.result import LocalResult
+from weftline.run.local.run import run_local
+from weftline.run.local.start import PREFIX, misplaced, run_folder, sweep
+from weftline.run.split.segments import parts_of_plan
+from weftline.run.split.split import split_model
 
 RATE = Rate(fp32=10**10, bandwidth=10**10, launch=1000, source="guess")
 

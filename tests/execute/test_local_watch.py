@@ -8,11 +8,11 @@ import pytest
 from tests.execute.local_samples import small_model
 
 import weftline as wl
-from weftline.cluster.workers import worker_cluster
+from weftline.cluster.detect import worker_cluster
 from weftline.errors import ExecutionMismatch, UsageError
-from weftline.execute import local_watch
-from weftline.execute.local_watch import PATIENCE, Watcher, run_watched
-from weftline.plan import Plan
+from weftline.plans import Plan
+from weftline.run.local import watch as local_watch
+from weftline.run.local.watch import PATIENCE, Watcher, run_watched
 
 
 @pytest.fixture(scope="module")

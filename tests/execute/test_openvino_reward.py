@@ -12,11 +12,11 @@ from tests.execute.openvino_samples import RUNTIMES, model_files
 import weftline as wl
 from weftline.cluster import Cluster
 from weftline.errors import InputError, LimitReached, UsageError
-from weftline.execute.openvino_meter import Meter
-from weftline.execute.openvino_reward import openvino_backend
-from weftline.execute.openvino_run import run_openvino
 from weftline.graph import graph_to_json
 from weftline.problem import Problem, Rules, build_problem, read_model
+from weftline.run.openvino.meter import Meter
+from weftline.run.openvino.reward import openvino_backend
+from weftline.run.openvino.run import run_openvino
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from tests.execute.openvino_samples import RUNTIMES, model_files, openvino, split_plan
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device
 from weftline.errors import ExecutionMismatch, InfeasibleError, InputError, LimitReached, UsageError, WeftlineError
-from weftline.execute.difference import difference
-from weftline.execute.load_affinity import compile_with_affinity, placed_operations
-from weftline.execute.openvino_devices import (
+from weftline.importers.openvino.live import graph_of_openvino
+from weftline.problem import Rules, build_problem, read_model
+from weftline.run.inputs import difference
+from weftline.run.openvino.devices import (
     OpenvinoDevice,
     core_for,
     forbid_unsupported,
@@ -26,11 +28,9 @@ from weftline.execute.openvino_devices import (
     openvino_devices,
     unsupported_ops,
 )
-from weftline.execute.openvino_meter import Meter, measure_placements
-from weftline.execute.openvino_run import run_openvino
-from weftline.importers.openvino_live import graph_of_openvino
-from weftline.plan import make_plan
-from weftline.problem import Rules, build_problem, read_model
+from weftline.run.openvino.load_affinity import compile_with_affinity, placed_operations
+from weftline.run.openvino.meter import Meter, measure_placements
+from weftline.run.openvino.run import run_openvino
 from weftline.zoo import build, example_inputs
 
 

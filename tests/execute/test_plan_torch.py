@@ -25,11 +25,11 @@ import weftline
 import weftline as wl
 from weftline import zoo
 from weftline.errors import ExecutionMismatch, InputError, UsageError
-from weftline.execute.manifest import Manifest, Segment, Wire
-from weftline.execute.plan_torch import run_plan_torch
-from weftline.execute.plan_torch_job import messages_of
-from weftline.plan import Plan
-from weftline.plan.files import save_plan
+from weftline.plans import Plan
+from weftline.plans.plan import save_plan
+from weftline.run.dist.job import messages_of
+from weftline.run.dist.run import run_plan_torch
+from weftline.run.split.manifest import Manifest, Segment, Wire
 
 SOURCE = str(Path(weftline.__file__).parents[1])
 

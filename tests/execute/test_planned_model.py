@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from tests.execute.openvino_samples import model_files
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.errors import InputError
-from weftline.execute.planned_model import check_planned_model
+from weftline.export.exporter import ExportOptions
 from weftline.export.openvino import openvino_affinity
-from weftline.export.plan_exporter import ExportOptions
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import build_problem, load_problem, read_model
+from weftline.run.planned_model import check_planned_model
 from weftline.zoo import build, save
 
 

@@ -18,22 +18,22 @@ import pytest
 import weftline as wl
 from weftline import zoo
 from weftline.cluster import Cluster, Device, Link
-from weftline.coarsen.oracle_ask import OracleError
 from weftline.cost import Profile
 from weftline.cost.profile_file import LayoutChange, profile_to_json
 from weftline.errors import InputError, UsageError, WeftlineError
-from weftline.execute import profile as profiling
-from weftline.execute import profile_cache, profile_links
-from weftline.execute.channel import ChannelTimes
-from weftline.execute.gloo_meter import measure_gloo
-from weftline.execute.ort_devices import ort_devices
-from weftline.execute.profile import profile_model
-from weftline.execute.profile_kernels import RunNode, kernel_groups
-from weftline.execute.profile_layouts import layout_changes
-from weftline.execute.profile_links import Channel, measure_links
-from weftline.execute.profile_processes import Workers
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import read_file
+from weftline.measure import cache as profile_cache
+from weftline.measure import links as profile_links
+from weftline.measure import profile as profiling
+from weftline.measure.gloo_meter import measure_gloo
+from weftline.measure.kernels import RunNode, kernel_groups, layout_changes
+from weftline.measure.links import Channel, measure_links
+from weftline.measure.processes import Workers
+from weftline.measure.profile import profile_model
+from weftline.reduce.fusion.oracle import OracleError
+from weftline.run.devices import ort_devices
+from weftline.run.local.channel import ChannelTimes
 
 CPU = "ort:CPUExecutionProvider"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -295,8 +295,8 @@ def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
         "from weftline.cluster import Device\n"
-        "from weftline.execute.ort_devices import ort_devices\n"
-        "from weftline.execute.profile_processes import Workers\n"
+        "from weftline.run.devices import ort_devices\n"
+        "from weftline.measure.processes import Workers\n"
         f"workers = Workers({str(model)!r}, {{}}, ort_devices([Device('a', 'cpu', None, runtime={CPU!r})]))\n"
         "print(workers._workers['a'].process.pid, flush=True)\n"
         "time.sleep(600)\n"

@@ -11,12 +11,12 @@ from tests.execute.test_profile import covers
 
 import weftline as wl
 from weftline.cluster import Cluster, Device, Link
-from weftline.coarsen.oracle_ask import OracleError
 from weftline.errors import UsageError
-from weftline.execute import profile as profiling
-from weftline.execute import profile_openvino
-from weftline.execute.profile import profile_model
 from weftline.importers import read_file
+from weftline.measure import openvino as profile_openvino
+from weftline.measure import profile as profiling
+from weftline.measure.profile import profile_model
+from weftline.reduce.fusion.oracle import OracleError
 
 OPENVINO = Cluster(
     name="two plugins",

@@ -9,16 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster
-from weftline.cluster.workers import worker_cluster
+from weftline.cluster.detect import worker_cluster
 from weftline.cost import CostTable
 from weftline.errors import InputError, UsageError
-from weftline.execute.plan_segments import parts_of_plan
-from weftline.execute.segment_merge import OVERHEAD_NS, merge_segments
-from weftline.execute.segments import Parts, cut_places, parts_by_level, parts_by_order, parts_by_stage
 from weftline.graph import Graph, Op, Tensor, assemble
-from weftline.plan import make_plan
 from weftline.problem import Problem, Rules, build_problem
+from weftline.run.split.segments import (
+    OVERHEAD_NS,
+    Parts,
+    cut_places,
+    merge_segments,
+    parts_by_level,
+    parts_by_order,
+    parts_by_stage,
+    parts_of_plan,
+)
 from weftline.zoo import zoo_graph
 
 

@@ -24,10 +24,10 @@ from tests.execute.split_samples import (
 
 from weftline import zoo
 from weftline.errors import InputError
-from weftline.execute.manifest import MANIFEST, read_manifest
-from weftline.execute.split import split_model
-from weftline.execute.weights import WEIGHTS
 from weftline.importers import read_file
+from weftline.run.split.manifest import MANIFEST, read_manifest
+from weftline.run.split.split import split_model
+from weftline.run.split.weights import WEIGHTS
 
 
 @pytest.mark.parametrize("name", sorted(zoo.architectures()))

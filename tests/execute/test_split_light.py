@@ -9,8 +9,8 @@ import pytest
 from tests.execute.split_samples import DEVICES, check_equal, even, run_segments, run_whole, scattered, with_logits
 
 from weftline import zoo
-from weftline.execute.split import split_model
 from weftline.importers import read_file
+from weftline.run.split.split import split_model
 
 LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("light_*.onnx"))
 

@@ -11,15 +11,15 @@ import pytest
 from weftline.cluster import Cluster, Device, Limits, Link, OpDevice
 from weftline.cost.profile_file import LinkProfile
 from weftline.errors import WeftlineError
-from weftline.execute import profile as profiling
-from weftline.execute import step_meter
-from weftline.execute.ort_devices import ort_devices
-from weftline.execute.profile import profile_model
-from weftline.execute.segments import Parts
-from weftline.execute.step_meter import MOST, even_cuts, longer_transfers, measure_steps
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
+from weftline.measure import profile as profiling
+from weftline.measure import step_meter
+from weftline.measure.profile import profile_model
+from weftline.measure.step_meter import MOST, even_cuts, longer_transfers, measure_steps
 from weftline.problem import Problem
+from weftline.run.devices import ort_devices
+from weftline.run.split.segments import Parts
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.zoo import build, save
 

@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from weftline.errors import InputError, UsageError
-from weftline.execute.sweep import sweep_plans
-from weftline.execute.sweep_file import read_sweep_file
-from weftline.execute.sweep_folder import SweepFolder
-from weftline.execute.sweep_job import answer
-from weftline.execute.sweep_questions import Wanted, questions_of
+from weftline.grid.file import read_sweep_file
+from weftline.grid.grid import SweepFolder, sweep_plans
+from weftline.grid.job import answer
+from weftline.grid.questions import Wanted, questions_of
 
 WANTED = Wanted(
     models=("zoo:unet:small", "zoo:bert:small"),

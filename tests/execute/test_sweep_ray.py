@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import UsageError
-from weftline.execute.sweep import sweep_plans
-from weftline.execute.sweep_questions import Wanted
+from weftline.grid.grid import sweep_plans
+from weftline.grid.questions import Wanted
 
 WANTED = Wanted(
     models=("zoo:unet:small", "zoo:bert:small"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError
-from weftline.execute import Layout
-from weftline.execute.torch_model import load_model, model_reference
+from weftline.run import Layout
+from weftline.run.train.model import load_model, model_reference
 
 FILE = str(Path(__file__).parent / "small_model.py")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError
-from weftline.execute.torch_prepare import make_job
 from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.run.train.prepare import make_job
 from weftline.schedule.shapes import make_shape
 from weftline.simulate import Timetable, simulate_schedule
 

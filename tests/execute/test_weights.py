@@ -14,9 +14,9 @@ from onnx import helper
 from tests.execute.split_samples import DEVICES, floats, outside, placed, save_graph, split_and_compare, stored, value
 
 from weftline.errors import InputError
-from weftline.execute.split import split_model
-from weftline.execute.weights import WEIGHTS, open_weights
 from weftline.importers import read_file
+from weftline.run.split.split import split_model
+from weftline.run.split.weights import WEIGHTS, open_weights
 
 NODES = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
 

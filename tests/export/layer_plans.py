@@ -7,9 +7,10 @@ from functools import cache
 
 import msgspec
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.graph import Op
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import build_problem
 from weftline.zoo import zoo_graph
 

@@ -16,7 +16,7 @@ from weftline.export.layers import layers_of
 from weftline.export.llamacpp import layer_devices, llamacpp_arguments
 from weftline.export.megatron import megatron_layout, read_layout
 from weftline.export.vllm import check_partition, vllm_partition
-from weftline.plan import Plan
+from weftline.plans import Plan
 
 FOUR = ["gpu0", "gpu0", "gpu0", "gpu1"]
 

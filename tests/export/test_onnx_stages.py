@@ -12,12 +12,13 @@ import pytest
 from tests.execute.split_samples import check_equal, run_segments, run_whole
 
 from weftline import zoo
+from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
-from weftline.execute.manifest import read_manifest
 from weftline.export import ExportOptions, plan_exporters
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import Rules, build_problem, read_model
+from weftline.run.split.manifest import read_manifest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_stages.py"
 

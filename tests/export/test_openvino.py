@@ -13,9 +13,9 @@ import pytest
 from tests.execute.openvino_samples import RUNTIMES, model_files, openvino, split_plan
 
 from weftline.errors import InputError, UsageError
-from weftline.execute.load_affinity import AffinityError, compile_with_affinity, placed_operations, set_affinity
+from weftline.export.exporter import ExportOptions
 from weftline.export.openvino import PLAN_EXPORTER, openvino_affinity, read_affinity
-from weftline.export.plan_exporter import ExportOptions
+from weftline.run.openvino.load_affinity import AffinityError, compile_with_affinity, placed_operations, set_affinity
 
 SCRIPT = """
 import sys; sys.modules["openvino_telemetry"] = None

@@ -13,12 +13,13 @@ import onnxruntime
 import pytest
 
 from weftline import zoo
+from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
+from weftline.export.exporter import ExportOptions
 from weftline.export.load_ort import PlacementError, annotate, load
 from weftline.export.ort import PLAN_EXPORTER, ort_placement
-from weftline.export.plan_exporter import ExportOptions
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import load_problem
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

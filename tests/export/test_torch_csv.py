@@ -13,7 +13,7 @@ from weftline.errors import InputError
 from weftline.export import schedule_exporters
 from weftline.export.torch_csv import parse_torch_csv, read_torch_csv, torch_csv, write_torch_csv
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower_torch import torch_rows
+from weftline.schedule.lower.torch import torch_rows
 from weftline.schedule.shapes import chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from weftline.ask import make_plan
+from weftline.ask.planning import solvers_for
 from weftline.cluster import Cluster
-from weftline.plan import Plan, make_plan
-from weftline.plan.make import solvers_for
+from weftline.plans import Plan
 from weftline.problem import asked_rules, build_problem
 from weftline.zoo import synthetic, zoo_graph
 

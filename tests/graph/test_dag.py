@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from weftline.errors import UsageError
-from weftline.graph import Graph, Op, Tensor, assemble, dag
-from weftline.graph.dag import adjacency, descendants, levels, longest_path_from, longest_path_to
+from weftline.graph import Graph, Op, Tensor, assemble
+from weftline.graph import arrays as dag
+from weftline.graph.arrays import adjacency, descendants, levels, longest_path_from, longest_path_to
 from weftline.testing import SeededChooser, make_graph
 
 GRAPHS = [make_graph(SeededChooser(seed), 10) for seed in range(40)]

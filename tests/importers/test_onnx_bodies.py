@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from weftline.errors import InputError
 from weftline.graph import Graph
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 from weftline.importers.registry import ImportOptions
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -149,7 +149,7 @@ def test_nesting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         return _read(list(graph.node), [_value("x", FLOAT, [1]), _value("flag", BOOL, [])], [f"o{depth}"], [])
 
     assert chain(30).ops[0].flops == 1
-    monkeypatch.setattr("weftline.importers.onnx_scope.MAX_NESTING", 5)
+    monkeypatch.setattr("weftline.importers.onnx.scope.MAX_NESTING", 5)
     assert chain(5).ops[0].flops == 1
     with pytest.raises(InputError, match="nested more than 5"):
         chain(6)

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from weftline.graph import Graph
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 from weftline.importers.registry import ImportOptions
 
 Node = tuple[str, list[str], list[str]] | tuple[str, list[str], list[str], dict[str, Any]]

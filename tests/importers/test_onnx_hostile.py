@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from weftline.errors import InputError
 from weftline.graph import check_graph
-from weftline.importers.onnx_model import IMPORTERS
+from weftline.importers.onnx.model import IMPORTERS
 from weftline.importers.registry import ImportOptions
 
 relaxed = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from weftline.graph import Graph
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 from weftline.importers.registry import ImportOptions
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from weftline.errors import InputError
-from weftline.importers.onnx_model import IMPORTERS
+from weftline.importers.onnx.model import IMPORTERS
 from weftline.importers.registry import ImportOptions, read_file
 
 

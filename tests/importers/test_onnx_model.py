@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
-from weftline.importers.onnx_model import IMPORTERS, graph_of_model
+from weftline.importers.onnx.model import IMPORTERS, graph_of_model
 from weftline.importers.registry import ImportOptions
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from onnx import NodeProto
 
-from weftline.importers.onnx_names import block_of, unique_names
+from weftline.importers.onnx.scope import block_of, unique_names
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from weftline.errors import InputError
 from weftline.graph import Graph
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 from weftline.importers.registry import ImportOptions
 
 

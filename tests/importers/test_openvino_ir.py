@@ -14,7 +14,7 @@ from weftline.cost import analytic_costs
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph, Op, Tensor
 from weftline.importers import ImportOptions, read_file
-from weftline.importers.openvino_live import graph_of_openvino
+from weftline.importers.openvino.live import graph_of_openvino
 
 NAMES = ("resnet50", "bert", "inception-v3", "mobilenet-v3", "gpt2", "mt5")
 

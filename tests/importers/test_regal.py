@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble, check_graph
 from weftline.importers.costs import DeviceClass, FileCosts
-from weftline.importers.regal import IMPORTERS, regal_costs, to_cost_graph_text
 from weftline.importers.registry import ImportOptions
+from weftline.papers.regal.regal import IMPORTERS, regal_costs, to_cost_graph_text
 
 (IMPORTER,) = IMPORTERS
 

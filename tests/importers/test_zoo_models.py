@@ -9,7 +9,7 @@ import pytest
 
 from weftline import zoo
 from weftline.importers import ImportOptions, read_file
-from weftline.importers.onnx_model import graph_of_model
+from weftline.importers.onnx.model import graph_of_model
 
 NAMES = sorted(zoo.architectures())
 

@@ -1,1 +1,1 @@
-"""Tests of weftline.partition; a package, so that files may be called like those of other rooms."""
+"""Tests of weftline.pipeline; a package, so that files may be called like those of other rooms."""

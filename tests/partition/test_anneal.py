@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from weftline.coarsen import make_pieces, reduce_exactly
-from weftline.partition.anneal import SOLVER
-from weftline.partition.annealer import Annealer
-from weftline.partition.slice import slice_order
+from weftline.pipeline.anneal.anneal import SOLVER_ANNEAL as SOLVER
+from weftline.pipeline.anneal.anneal import Annealer
+from weftline.pipeline.pieces import make_pieces, reduce_exactly
+from weftline.pipeline.slice.slice import slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_throughput, violations

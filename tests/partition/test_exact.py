@@ -5,11 +5,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from weftline import partition
-from weftline.coarsen import make_pieces
+from weftline import pipeline as partition
 from weftline.errors import InfeasibleError
-from weftline.partition.ideals import list_ideals
-from weftline.partition.model_unequal import orders_of_devices
+from weftline.pipeline.exact.unequal import orders_of_devices
+from weftline.pipeline.ideals import list_ideals
+from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search

@@ -2,10 +2,10 @@
 
 import pytest
 
-from weftline import partition
-from weftline.coarsen import make_pieces
+from weftline import pipeline as partition
 from weftline.errors import InfeasibleError
-from weftline.partition.fill import fill_stages, stage_devices
+from weftline.pipeline.pieces import make_pieces
+from weftline.pipeline.simple import fill_stages, stage_devices
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads

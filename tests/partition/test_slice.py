@@ -5,15 +5,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from weftline.coarsen import Pieces, make_pieces, reduce_exactly
 from weftline.errors import InfeasibleError
-from weftline.partition.board import make_board
-from weftline.partition.free_merge import merge_freely
-from weftline.partition.levels import following_order
-from weftline.partition.orders import keyed_order, several_orders
-from weftline.partition.slice import SOLVER, slice_again, slice_order
-from weftline.partition.slice_kernel import NEVER
-from weftline.partition.slicer import Slicer
+from weftline.pipeline.pieces import Pieces, make_pieces, reduce_exactly
+from weftline.pipeline.pieces.arrays import make_board, merge_freely
+from weftline.pipeline.slice.kernel import NEVER
+from weftline.pipeline.slice.orders import following_order, keyed_order, several_orders
+from weftline.pipeline.slice.slice import SOLVER, slice_again, slice_order
+from weftline.pipeline.slice.slicer import Slicer
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads, simulate_throughput, violations

@@ -1,8 +1,8 @@
 """Tests of the bounds from three superblocks: valid for every number of stages before, exact for three stages."""
 
-from weftline import partition
-from weftline.coarsen import make_pieces
-from weftline.partition.superblocks import bottleneck, guess
+from weftline import pipeline as partition
+from weftline.pipeline.exact.superblocks import bottleneck, guess
+from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.testing.by_hand import Wire, problem_of

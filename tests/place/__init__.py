@@ -1,1 +1,1 @@
-"""Tests of weftline.place; a package, so that files may be called like those of other rooms."""
+"""Tests of weftline.latency; a package, so that files may be called like those of other rooms."""

@@ -10,10 +10,10 @@ from weftline.cost import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Op, Tensor, assemble
 from weftline.graph.arrays import Ints
-from weftline.place.anneal import SOLVER, anneal_starts
-from weftline.place.annealer import Annealer
-from weftline.place.backfill import backfill
-from weftline.place.heft import heft
+from weftline.latency.anneal.anneal import SOLVER, anneal_starts
+from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.backfill import backfill
+from weftline.latency.list.schedulers import heft
 from weftline.problem import Problem, Rules
 from weftline.problem.load import build_problem
 from weftline.search import Search

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import weftline.place.auto as auto_module
+import weftline.latency.auto as auto_module
 from weftline.bounds import Bound
-from weftline.bounds.chain import Chains, reach
 from weftline.cluster import Cluster
-from weftline.place import solvers
-from weftline.place.blocks import BOUNDED, PLANNED, Decomposition
-from weftline.place.crew import Crew
-from weftline.place.decompose import decompose
+from weftline.latency import solvers
+from weftline.latency.auto import Crew
+from weftline.latency.blocks.chain import Chains, reach
+from weftline.latency.blocks.decompose import decompose
+from weftline.latency.blocks.decomposition import BOUNDED, PLANNED, Decomposition
 from weftline.problem import asked_rules, build_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from weftline.place import favourites, getf, m_topo
-from weftline.place.favourites import costliest_pairs, edge_costs, favourite_children, pair_up
-from weftline.place.lp_budget import solve_within
-from weftline.place.virtual_devices import VirtualDevices
+from weftline.latency.list import favourites
+from weftline.latency.list.favourites import costliest_pairs, edge_costs, favourite_children, pair_up, solve_within
+from weftline.papers.baechi import m_topo
+from weftline.papers.baechi.virtual_devices import VirtualDevices
+from weftline.papers.getf import getf
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.testing.by_hand import Wire, problem_of
@@ -174,7 +175,7 @@ def test_getf_program_by_hand() -> None:
 
 def test_program_too_large_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that m-SCT and GETF also answer without their programs."""
-    monkeypatch.setattr("weftline.place.lp_budget.ROWS_WITHIN_TIME", 0)
+    monkeypatch.setattr("weftline.latency.list.favourites.ROWS_WITHIN_TIME", 0)
     fork = problem_of([[1, 2], [10, 10], [1, 1]], [Wire(0, (1,), 5), Wire(0, (2,), 7)])
     assert favourite_children(Search(fork)).tolist() == [2, -1, -1]
     search = Search(fork)

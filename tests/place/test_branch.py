@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from weftline.bounds.chain import Chains, reach
-from weftline.place.blocks import BOUNDED, PLANNED, Decomposition
-from weftline.place.branch import Branching
-from weftline.place.decompose import decompose
-from weftline.place.join import join
+from weftline.latency.blocks.chain import Chains, reach
+from weftline.latency.blocks.decompose import decompose
+from weftline.latency.blocks.decomposition import BOUNDED, PLANNED, Decomposition
+from weftline.latency.blocks.hub.branch import Branching
+from weftline.latency.blocks.join import join
 from weftline.problem import Problem, load_problem
 from weftline.search import Search
 from weftline.simulate import replay, violations

@@ -6,9 +6,9 @@ from tests.place.exact_problems import DATA, KINDS, problems
 
 from weftline import load_problem
 from weftline.errors import InfeasibleError
-from weftline.place import cp_sat
-from weftline.place.cp_sat import SOLVER
-from weftline.place.order_model import OrderModel
+from weftline.latency.exact import cp_sat
+from weftline.latency.exact.cp_sat import SOLVER_CP_SAT as SOLVER
+from weftline.latency.exact.order_model import OrderModel
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import replay, violations

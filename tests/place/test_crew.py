@@ -8,11 +8,11 @@ import pytest
 
 from weftline.cluster import Cluster
 from weftline.graph.arrays import Ints
-from weftline.place import solvers
-from weftline.place.anneal import anneal_starts
-from weftline.place.annealer import Annealer
-from weftline.place.crew import Crew
-from weftline.place.prepare import prepare
+from weftline.latency import solvers
+from weftline.latency.anneal.anneal import anneal_starts
+from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.auto import Crew
+from weftline.latency.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
 from weftline.simulate import Timeline, replay

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weftline.bounds.chain import Chains, reach
 from weftline.cluster import Cluster
-from weftline.place.blocks import BOUNDED, PLANNED, Decomposition
-from weftline.place.decompose import SOLVER, _polish, decompose
+from weftline.latency.blocks.chain import Chains, reach
+from weftline.latency.blocks.decompose import SOLVER, _polish, decompose
+from weftline.latency.blocks.decomposition import BOUNDED, PLANNED, Decomposition
 from weftline.problem import asked_rules, build_problem
 from weftline.problem.load import load_problem
 from weftline.search import Search

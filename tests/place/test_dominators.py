@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weftline.graph.arrays import Indices
-from weftline.place.dominators import dominator_ranges, dominators, post_dominator_ranges
+from weftline.latency.anneal.state import dominator_ranges, dominators, post_dominator_ranges
 
 
 def _random_rows(seed: int) -> list[list[int]]:

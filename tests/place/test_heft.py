@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from weftline import place
+from weftline import latency as place
 from weftline.errors import InfeasibleError
-from weftline.place.heft import heft
+from weftline.latency.list.schedulers import heft
 from weftline.search import Search
 from weftline.simulate import replay
 from weftline.testing.by_hand import Wire, problem_of

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from weftline import place
+from weftline import latency as place
 from weftline.errors import InfeasibleError
-from weftline.place.room_left import RoomLeft
+from weftline.latency.list.memory_left import RoomLeft
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.testing.by_hand import Wire, problem_of

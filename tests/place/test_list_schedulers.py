@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from weftline.errors import InfeasibleError
-from weftline.place import cpeft, cpeft_random, etf, getf, heft, m_etf, m_sct, m_topo, placeto_greedy
-from weftline.place.cpeft_random import bias_unit
-from weftline.place.decoder import FAILED, Decoder
-from weftline.place.earliest_first import EarliestFirst
-from weftline.place.kahn import kahn_order
-from weftline.place.optimistic import DEAD_END, optimistic_costs
-from weftline.place.possible_devices import possible_devices
+from weftline.latency.list import schedulers as cpeft
+from weftline.latency.list import schedulers as cpeft_random
+from weftline.latency.list import schedulers as heft
+from weftline.latency.list.decoder import DEAD_END, FAILED, Decoder, optimistic_costs
+from weftline.latency.list.memory_left import possible_devices
+from weftline.latency.list.schedulers import bias_unit
+from weftline.papers.baechi import m_etf, m_topo
+from weftline.papers.baechi import m_etf as m_sct
+from weftline.papers.baechi.kahn import kahn_order
+from weftline.papers.getf import earliest_first as etf
+from weftline.papers.getf import getf
+from weftline.papers.getf.earliest_first import EarliestFirst
+from weftline.papers.placeto import greedy as placeto_greedy
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver

@@ -5,13 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from weftline.bounds.label_costs import FAR, label_costs
+from weftline.ask.planning import checked_bounds
 from weftline.certify import check
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
-from weftline.place.expansion import expand
-from weftline.place.min_cut import SOLVER
-from weftline.plan.make import checked_bounds
+from weftline.latency.sequential.label_costs import FAR, label_costs
+from weftline.latency.sequential.min_cut import SOLVER_MIN_CUT as SOLVER
+from weftline.latency.sequential.min_cut import expand
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.problem.load import load_problem

@@ -5,12 +5,12 @@ import pytest
 from tests.place.exact_problems import DATA, KINDS, problems
 
 from weftline import load_problem
-from weftline.bounds.windows import windows
 from weftline.errors import InfeasibleError
-from weftline.place import moirai_milp
-from weftline.place.milp_model import MilpModel
-from weftline.place.milp_worker import solve_here, solve_in_process
-from weftline.place.moirai_milp import SOLVER, count_pairs
+from weftline.latency.blocks.windows import windows
+from weftline.papers.moirai import milp as moirai_milp
+from weftline.papers.moirai.milp import SOLVER, count_pairs
+from weftline.papers.moirai.milp_model import MilpModel
+from weftline.papers.moirai.milp_worker import solve_here, solve_in_process
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate.tables import tables

@@ -6,12 +6,12 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from weftline.bounds.chain import Chains, reach
 from weftline.errors import InfeasibleError
-from weftline.place.annealer import Annealer
-from weftline.place.blocks import PLANNED, Decomposition
-from weftline.place.join import join
-from weftline.place.relays import with_relays
+from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.blocks.chain import Chains, reach
+from weftline.latency.blocks.decomposition import PLANNED, Decomposition
+from weftline.latency.blocks.join import join
+from weftline.latency.blocks.relays import with_relays
 from weftline.problem import Problem
 from weftline.problem.model import UNLIMITED
 from weftline.simulate import Timeline, replay, simulate_latency

@@ -6,8 +6,8 @@ from time import monotonic
 
 import pytest
 
-from weftline.plan import certificate
-from weftline.plan.certificate import Clock, searching_time
+from weftline.ask import clock as certificate
+from weftline.ask.clock import Clock, searching_time
 
 
 def test_time_for_the_search() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from certify.base_plans import latency_plan, make_plan_with, sequential_plan, throughput_plan
+from weftline.ask import make_plan
 from weftline.errors import InputError
-from weftline.plan import Plan, diff_plans, make_plan
+from weftline.plans import Plan, diff_plans
 from weftline.problem import Problem
 from weftline.testing.by_hand import Wire, problem_of
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from certify.base_plans import latency_plan, sequential_plan, throughput_plan
+from weftline.ask import make_plan
 from weftline.cluster import Device
 from weftline.cost import ABSENT, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Op, Tensor, assemble
-from weftline.plan import Plan, explain_op, explain_plan, make_plan
+from weftline.plans import Plan, explain_op, explain_plan
 from weftline.problem import Problem
 from weftline.testing import random_problem
 

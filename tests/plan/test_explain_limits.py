@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from certify.base_plans import latency_plan, sequential_plan, throughput_plan
+from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
-from weftline.plan import Binding, Plan, binding_limits, make_plan
+from weftline.plans import Binding, Plan, binding_limits
 from weftline.problem import Problem
 from weftline.testing import random_problem
 from weftline.testing.by_hand import Wire, problem_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
-from weftline.plan import explain_op, make_plan, plan_result
-from weftline.plan.explain_moves import moves_of, why_here
+from weftline.plans import explain_op, plan_result
+from weftline.plans.explain.moves import moves_of, why_here
 from weftline.simulate import simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
 from weftline.testing.by_hand import Wire, problem_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
-from weftline.plan import PlacedOp, explain_stage, make_plan, placed_ops, plan_result
-from weftline.plan.placed import crossings
+from weftline.plans import PlacedOp, explain_stage, placed_ops, plan_result
+from weftline.plans.result import crossings
 from weftline.simulate import Loads
 from weftline.testing import random_problem
 from weftline.testing.by_hand import Wire, problem_of

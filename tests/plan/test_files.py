@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certify.base_plans import latency_plan, throughput_plan
+from weftline.ask import make_plan
 from weftline.errors import InfeasibleError, InputError, UsageError
-from weftline.plan import Plan, explain_plan, load_plan, make_plan, plan_result, save_plan
-from weftline.plan.files import plan_to_json
+from weftline.plans import Plan, explain_plan, load_plan, plan_result, save_plan
+from weftline.plans.plan import plan_to_json
 from weftline.testing import random_problem
 
 BYTES = json.dumps(latency_plan()).encode()

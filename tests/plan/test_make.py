@@ -13,12 +13,13 @@ import pytest
 
 from certify.base_plans import latency_plan, make_plan_with, throughput_plan
 from weftline import __version__
+from weftline.ask import make_plan
+from weftline.ask.planning import DEFAULT_GAP, DEFAULT_SECONDS, solvers_for
 from weftline.bounds import Bound
 from weftline.certify import check_plan
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError
-from weftline.plan import Plan, make_plan, plan_result
-from weftline.plan.files import plan_to_json
-from weftline.plan.make import DEFAULT_GAP, DEFAULT_SECONDS, solvers_for
+from weftline.plans import Plan, plan_result
+from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, problem_hash
 from weftline.problem.json_form import problem_to_file
 from weftline.schedule import schedulers
@@ -281,7 +282,7 @@ def test_an_interrupt_inside_compiled_code(monkeypatch) -> None:
 
 def test_a_schedule_interrupted_inside_compiled_code(monkeypatch) -> None:
     """Tests the same for schedules."""
-    room = import_module("weftline.plan.make_schedule")
+    room = import_module("weftline.ask.scheduling")
 
     def stopped(search: Any) -> None:
         found.solve(search)

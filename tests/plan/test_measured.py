@@ -11,13 +11,14 @@ import pytest
 from tests.place.learned.machines import Machine, Read
 
 import weftline as wl
+from weftline.ask import make_plan
 from weftline.certify import Refusal, check_plan
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
 from weftline.errors import LimitReached, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.place.learned.measurements import Backend
-from weftline.plan import Plan, make_plan
-from weftline.plan.files import load_plan, plan_to_json, save_plan
+from weftline.latency.measured.measurements import Backend
+from weftline.plans import Plan
+from weftline.plans.plan import load_plan, plan_to_json, save_plan
 from weftline.problem import Problem, Rules
 from weftline.simulate import simulate_latency
 from weftline.zoo import regal_costs, synthetic

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from weftline.ask import make_plan
 from weftline.certify.check import Refusal, check_plan
-from weftline.plan import make_plan
-from weftline.plan.files import plan_to_json
-from weftline.plan.progress import MOST_ROWS, Progress, thinned
+from weftline.plans.plan import plan_to_json
+from weftline.plans.progress import MOST_ROWS, Progress, thinned
 from weftline.search import Event
 from weftline.testing import random_problem
 

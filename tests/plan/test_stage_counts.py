@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from weftline.ask.stage_counts import parse_counts, same_placement, stage_problems
 from weftline.cluster import Device
 from weftline.errors import UsageError
-from weftline.plan.stage_counts import parse_counts, same_placement, stage_problems
 from weftline.problem import Problem, asked_rules, load_problem
 from weftline.testing.by_hand import problem_of
 

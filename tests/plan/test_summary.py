@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from certify.base_plans import latency_plan, throughput_plan
+from weftline.ask import make_plan
 from weftline.cluster import Device
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
-from weftline.plan import Plan, make_plan
-from weftline.plan.summary import guarantee, scattered_hosts
+from weftline.plans import Plan
+from weftline.plans.summary import guarantee, scattered_hosts
 from weftline.problem import Problem, Rules
 from weftline.testing.by_hand import Wire, problem_of
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import weftline
+from weftline.ask import StageProblems, Sweep, stage_problems, sweep_stages
+from weftline.ask import planning as make_module
 from weftline.bounds import Bound
 from weftline.certify import check_plan
 from weftline.errors import InfeasibleError, UsageError
-from weftline.plan import StageProblems, Sweep, stage_problems, sweep_stages
-from weftline.plan import make as make_module
-from weftline.plan.files import plan_to_json
+from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, asked_rules
 from weftline.search import Event, Search, Solver
 from weftline.testing import brute_force_throughput, random_problem

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
-from weftline.plan import make_plan, plan_result
-from weftline.plan.what_if import simulate_moved, with_followers
+from weftline.plans import plan_result
+from weftline.plans.explain.moves import simulate_moved, with_followers
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
 from weftline.testing.by_hand import Wire, problem_of

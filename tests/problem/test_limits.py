@@ -12,7 +12,7 @@ from weftline.cluster.model import OpDevice
 from weftline.cost import ABSENT, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Op, assemble
-from weftline.problem.limits import apply_limits, merge_together
+from weftline.problem.feasible import apply_limits, merge_together
 
 GRAPH = assemble("g", [Op(name) for name in ("embed", "layer.0", "layer.1", "head[0]", "Head")], [])
 DEVICES = {"gpu": 0, "cpu": 1, "npu": 2}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from weftline.cluster import Cluster
-from weftline.cluster.workers import worker_cluster
+from weftline.cluster.detect import worker_cluster
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.graph import Op, Tensor, assemble, graph_to_json
 from weftline.problem import Problem, Rules, asked_rules, build_problem, load_problem, problem_to_json, read_model

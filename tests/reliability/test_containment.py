@@ -16,11 +16,11 @@ from reliability.fuzz_seeds import seeds
 
 from weftline.certify import check, check_schedule
 from weftline.errors import InputError
-from weftline.execute.arrays import MOST_BYTES, read_arrays
-from weftline.execute.weights import open_weights
 from weftline.importers import read_file
-from weftline.plan import Plan, load_plan
+from weftline.plans import Plan, load_plan
 from weftline.report import plan_markdown, trace_json
+from weftline.run.arrays import MOST_BYTES, read_arrays
+from weftline.run.split.weights import open_weights
 
 HOSTILE = "<script>alert(1)</script>|`x`\n## [a](javascript:b)"
 

@@ -12,14 +12,13 @@ import pytest
 from reliability.fuzz_seeds import seeds
 
 from weftline.certify import check, check_schedule
-from weftline.cost.from_file import expand_file_costs
-from weftline.cost.table import check_table_size
+from weftline.cost.table import check_table_size, expand_file_costs
 from weftline.errors import InputError
 from weftline.export.torch_csv import read_torch_csv
 from weftline.files import read_limited
 from weftline.importers import read_file
-from weftline.plan import Plan, load_plan
-from weftline.plan.schedule_file import load_schedule
+from weftline.plans import Plan, load_plan
+from weftline.plans.schedule import load_schedule
 from weftline.problem import read_blocks
 
 

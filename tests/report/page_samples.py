@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from weftline.ask import make_plan
+from weftline.ask.scheduling import make_schedule
 from weftline.cluster import Cluster
 from weftline.graph import Graph
-from weftline.plan import Plan, make_plan
-from weftline.plan.make_schedule import make_schedule
-from weftline.plan.schedule_file import Schedule
+from weftline.plans import Plan
+from weftline.plans.schedule import Schedule
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.schedule.shapes import make_shape
 from weftline.zoo.synthetic import synthetic

@@ -6,9 +6,9 @@ import json
 
 import msgspec
 
-from weftline.plan.make_schedule import make_schedule
+from weftline.ask.scheduling import make_schedule
 from weftline.report.gantt import gantt, schedule_words
-from weftline.report.schedule_trace import schedule_trace
+from weftline.report.trace import schedule_trace
 from weftline.schedule.shapes import make_shape
 
 SCHEDULE = make_schedule(make_shape("vshape", 2), 3, solver="1f1b", work_limit=5)

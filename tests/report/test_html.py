@@ -11,15 +11,14 @@ import pytest
 from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, parts, problem, run_of, sample
 
 import weftline
-from weftline.plan import make_plan
-from weftline.plan.make_schedule import make_schedule
-from weftline.plan.schedule_file import Schedule
-from weftline.plan.summary import guarantee
+from weftline.ask import make_plan
+from weftline.ask.scheduling import make_schedule
+from weftline.plans.schedule import Schedule
+from weftline.plans.summary import guarantee
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.report import assets
-from weftline.report.html import MOST_BYTES, report_html
-from weftline.report.html_pack import Room
-from weftline.report.html_run import run_table
+from weftline.report.html.html import MOST_BYTES, assets, report_html
+from weftline.report.html.pack import Room
+from weftline.report.html.run import run_table
 from weftline.units import format_time
 
 
@@ -105,7 +104,7 @@ def test_a_large_graph_with_long_names_stays_below_the_limit() -> None:
 
 def test_a_page_that_is_too_large_gets_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that names and spans are cut until the page fits."""
-    from weftline.report import html as module
+    from weftline.report.html.html import html as module
 
     full = len(report_html(sample("large")))
     monkeypatch.setattr(module, "MOST_BYTES", full - 200_000)

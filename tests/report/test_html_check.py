@@ -7,9 +7,8 @@ import pytest
 from tests.report.page_samples import KINDS, sample
 
 from weftline.errors import VerificationError
-from weftline.plan import Plan
-from weftline.report.html import report_html
-from weftline.report.html_check import holds
+from weftline.plans import Plan
+from weftline.report.html.html import holds, report_html
 
 PLAN, LARGE, SCHEDULE = sample("throughput"), sample("large"), sample("schedule")
 

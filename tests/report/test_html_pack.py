@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weftline.report.html_pack import (
+from weftline.report.html.pack import (
     LONGEST_NAME,
     differences,
     packed_spans,

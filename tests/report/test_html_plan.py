@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weftline.plan import make_plan, plan_result
-from weftline.report.html_pack import Room
-from weftline.report.html_plan import plan_data
+from weftline.ask import make_plan
+from weftline.plans import plan_result
+from weftline.report.html.pack import Room
+from weftline.report.html.plan import plan_data
 from weftline.simulate import Loads, Timeline
 from weftline.testing import random_problem
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.report.page_samples import sample
 
-from weftline.plan.make_schedule import make_schedule
-from weftline.plan.schedule_file import Schedule
-from weftline.report.html_pack import Room
-from weftline.report.html_schedule import repeats, schedule_data
+from weftline.ask.scheduling import make_schedule
+from weftline.plans.schedule import Schedule
+from weftline.report.html.pack import Room
+from weftline.report.html.schedule import repeats, schedule_data
 from weftline.schedule.shapes import make_shape
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weftline.execute.sweep import PlanSweep
-from weftline.execute.sweep_job import Row, failed
-from weftline.execute.sweep_questions import Question
-from weftline.report.plan_sweep import plan_sweep_rows, plan_sweep_words
+from weftline.grid.grid import PlanSweep
+from weftline.grid.job import Row, failed
+from weftline.grid.questions import Question
+from weftline.report.sweep import plan_sweep_rows, plan_sweep_words
 
 QUESTION = Question(
     model="a" * 60,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from weftline.plan import Sweep, stage_problems, sweep_stages
-from weftline.plan.sweep import OneMore, SweepRow
+from weftline.ask import Sweep, stage_problems, sweep_stages
+from weftline.ask.stages import OneMore, SweepRow
 from weftline.problem import Problem, asked_rules
 from weftline.report.sweep import WIDTH, sweep_curve, sweep_rows, sweep_table, sweep_words
 from weftline.testing.by_hand import Wire, problem_of

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.graph import Op, Tensor, assemble
-from weftline.plan import Plan, make_plan
+from weftline.plans import Plan
 from weftline.problem import asked_rules, build_problem
 from weftline.report import plan_markdown
-from weftline.report.rows import comparison_rows, device_rows, stage_rows
+from weftline.report.tables import comparison_rows, device_rows, stage_rows
 from weftline.units import format_name, format_time
 
 

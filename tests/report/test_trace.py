@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from weftline.plan import make_plan, plan_result
+from weftline.ask import make_plan
+from weftline.plans import plan_result
 from weftline.problem import asked_rules
 from weftline.report import trace_json
 from weftline.simulate import Timeline, memory_over_time

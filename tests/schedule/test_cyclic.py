@@ -8,9 +8,9 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.cyclic import SCHEDULER
-from weftline.schedule.cyclic_proof import prove_size
-from weftline.schedule.cyclic_rounds import PeriodSearch
+from weftline.schedule.cyclic.cyclic import SCHEDULER_CYCLIC as SCHEDULER
+from weftline.schedule.cyclic.cyclic import prove_size
+from weftline.schedule.cyclic.rounds import PeriodSearch
 from weftline.schedule.repetend import repetend_peaks
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.shapes import chunked, make_shape

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from weftline.problem.blocks import Blocks
-from weftline.schedule.cyclic_anneal import SETTINGS, anneal
-from weftline.schedule.cyclic_exact import exact_period
-from weftline.schedule.cyclic_order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
-from weftline.schedule.cyclic_starts import compaction, modulo_placement
+from weftline.schedule.cyclic.anneal import SETTINGS, anneal
+from weftline.schedule.cyclic.exact import exact_period
+from weftline.schedule.cyclic.order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
+from weftline.schedule.cyclic.starts import compaction, modulo_placement
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
 from weftline.schedule.shapes import make_shape
 from weftline.simulate import simulate_schedule

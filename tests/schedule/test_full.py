@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weftline.bounds.makespan import makespan_bound
 from weftline.errors import InfeasibleError
+from weftline.schedule.bounds.makespan import makespan_bound
 from weftline.schedule.full import MOST, SCHEDULER
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.shapes import make_shape

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from weftline.ask.scheduling import make_schedule
 from weftline.errors import InfeasibleError
-from weftline.plan.make_schedule import make_schedule
 from weftline.schedule.shapes import chunked, make_shape
 
 

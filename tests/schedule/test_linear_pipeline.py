@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from weftline.bounds.period import period_bound
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.cyclic_cp_sat import cyclic_starts, most_repetitions
-from weftline.schedule.cyclic_order import make_pattern
-from weftline.schedule.linear_pipeline import fraction_below, least_linear_period, linear_pipeline
+from weftline.schedule.bounds.period import period_bound
+from weftline.schedule.cyclic.cp_sat import cyclic_starts, most_repetitions
+from weftline.schedule.cyclic.linear_pipeline import fraction_below, least_linear_period, linear_pipeline
+from weftline.schedule.cyclic.order import make_pattern
 from weftline.schedule.repetend import repetend_peaks
 from weftline.schedule.shapes import chunked, make_shape
 

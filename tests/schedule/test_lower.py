@@ -10,10 +10,10 @@ import pytest
 
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower import Action, ActionLists, data_edges, lower, routes
-from weftline.schedule.lower_check import SEMANTICS, check_actions, safe_under, what_is_wrong
+from weftline.schedule.lower.lower import Action, ActionLists, data_edges, lower, routes
 from weftline.schedule.shapes import SHAPES, chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
+from weftline.testing.lower_check import SEMANTICS, check_actions, safe_under, what_is_wrong
 
 
 def one_by_one(blocks: Blocks, count: int) -> Timetable:

@@ -8,7 +8,7 @@ import pytest
 
 from weftline.errors import InputError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower_stages import stages_of
+from weftline.schedule.lower.stages import stages_of
 from weftline.schedule.shapes import SHAPES, make_shape
 
 

@@ -7,11 +7,9 @@ from itertools import combinations
 import pytest
 
 from weftline.errors import InfeasibleError, UsageError
-from weftline.schedule.classic import classic_schedules
-from weftline.schedule.model_blocks import MODELS, make_network
-from weftline.schedule.model_blocks_machine import TRAINED, V100, Layer
-from weftline.schedule.model_blocks_placements import PLACEMENTS, place_network
-from weftline.schedule.model_blocks_stages import Segment, equal_stages, staged
+from weftline.papers.tessel.model_blocks import MODELS, TRAINED, V100, Layer, make_network
+from weftline.papers.tessel.placements import PLACEMENTS, Segment, equal_stages, place_network, staged
+from weftline.schedule.classic.classic import classic_schedules
 
 MIB = 2**20
 

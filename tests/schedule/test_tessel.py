@@ -8,13 +8,15 @@ from math import comb
 import pytest
 
 from weftline.errors import InfeasibleError, MissingExtra
+from weftline.papers.tessel import fast as tessel_fast
+from weftline.papers.tessel import lazy as tessel_lazy
+from weftline.papers.tessel import z3 as tessel_z3
+from weftline.papers.tessel.fast import backward_indices, compact
+from weftline.papers.tessel.lazy import index_vectors, lazy_search
+from weftline.papers.tessel.z3 import cooldown, held_memory, warmup
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule import tessel_fast, tessel_lazy, tessel_z3
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.shapes import chunked, make_shape
-from weftline.schedule.tessel_compose import cooldown, held_memory, warmup
-from weftline.schedule.tessel_fast import backward_indices, compact
-from weftline.schedule.tessel_lazy import index_vectors, lazy_search
 
 
 def test_index_vectors() -> None:

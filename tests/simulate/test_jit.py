@@ -6,17 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weftline.simulate import jit
+from weftline.simulate.kernels import jit
 
-CALLER = "from room.jit import kernel\nfrom room.callee import inner\n@kernel\ndef outer():\n    return inner()\n"
+KERNEL = "from weftline.simulate.kernels.jit import kernel\n"
+CALLER = f"{KERNEL}from weftline.callee import inner\n@kernel\ndef outer():\n    return inner()\n"
 
 
 def _callee(number: int) -> str:
-    return f"from room.jit import kernel\n@kernel\ndef inner():\n    return {number}\n"
+    return f"{KERNEL}@kernel\ndef inner():\n    return {number}\n"
 
 
 def _outer(folder: Path) -> str:
-    code = "from room.caller import outer; print(outer())"
+    code = "from weftline.caller import outer; print(outer())"
     run = subprocess.run(
         [sys.executable, "-B", "-c", code],
         cwd=folder,
@@ -30,10 +31,12 @@ def _outer(folder: Path) -> str:
 
 def test_kernel_is_compiled_anew_when_one_it_calls_changes(tmp_path: Path) -> None:
     """Tests a kernel whose callee, in another file, is edited between two processes."""
-    room = tmp_path / "room"
-    room.mkdir()
-    shutil.copy(jit.__file__, room / "jit.py")
-    (room / "__init__.py").write_text("")
+    room = tmp_path / "weftline"
+    kernels = room / "simulate" / "kernels"
+    kernels.mkdir(parents=True)
+    shutil.copy(jit.__file__, kernels / "jit.py")
+    for folder in (room, room / "simulate", kernels):
+        (folder / "__init__.py").write_text("")
     (room / "caller.py").write_text(CALLER)
     (room / "callee.py").write_text(_callee(1))
     assert _outer(tmp_path) == "1"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weftline.bounds import lower_bounds
+from weftline.ask.questions import lower_bounds
 from weftline.cluster import Device
 from weftline.cost import CostTable
 from weftline.errors import InfeasibleError

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from weftline.ui.app import ASSETS, SHARED, asset
 from weftline.ui.limits import NotThere
-from weftline.ui.page import ASSETS, SHARED, asset
 
 
 def test_the_page_names_exactly_its_files() -> None:

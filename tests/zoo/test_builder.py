@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weftline.errors import UsageError
-from weftline.zoo import attention, layers
+from weftline.zoo import layers
+from weftline.zoo import layers as attention
 from weftline.zoo.builder import Builder
 
 

@@ -1,4 +1,6 @@
-"""The load bound: for weights lambda_d >= 0 of sum 1, the largest load >= sum of min over d of lambda_d * time.
+"""The group bound: ops that must share a device (or one op alone) take their time on one device, whichever it is.
+
+The load bound: for weights lambda_d >= 0 of sum 1, the largest load >= sum of min over d of lambda_d * time.
 
 Where a pipeline may use only u of the devices, it is enough that the u largest weights sum to 1. The best weights come
 from a small linear program by cutting planes (each cut is one pass over the table); they are rounded to integers, so
@@ -14,14 +16,34 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.bounds.bound import Bound
-from weftline.bounds.group import group_times
 from weftline.cost.table import distinct_rows
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
+from weftline.search.bound import Bound
 
-__all__ = ["load_bound"]
+__all__ = ["group_bound", "group_times", "load_bound"]
+
+
+def group_times(problem: Problem) -> tuple[Ints, np.ndarray[tuple[int, int], np.dtype[np.bool_]]]:
+    """(groups, K) total time of each `together` set or single op on each device, and whether it can run there."""
+    count = int(problem.group.max()) + 1
+    total = np.zeros((count, len(problem.devices)), np.int64)
+    allowed = np.ones(total.shape, np.bool_)
+    np.add.at(total, problem.group, np.maximum(problem.cost.time, 0))
+    np.logical_and.at(allowed, problem.group, problem.cost.time >= 0)
+    return total, allowed
+
+
+def group_bound(problem: Problem) -> Bound:
+    """The largest over groups of the smallest total over devices."""
+    begun = perf_counter()
+    total, allowed = group_times(problem)
+    least = np.where(allowed, total, np.iinfo(np.int64).max).min(axis=1)
+    worst = int(least.argmax())
+    ops = np.flatnonzero(problem.group == worst).tolist()
+    return Bound(int(least[worst]), "group", {"kind": "group", "ops": ops}, perf_counter() - begun)
+
 
 SCALE = 2**20
 FINE = 2**30

@@ -29,14 +29,14 @@ def demo(
     Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and reports. Then a
     model is measured, planned and run for real on two workers of this machine, one at half its speed.
     """
+    from weftline.ask import make_plan
     from weftline.certify import verify_file
     from weftline.cluster import Cluster
     from weftline.errors import InputError
     from weftline.files import write_atomically
-    from weftline.plan import make_plan
     from weftline.problem import asked_rules, build_problem
     from weftline.report import comparison_table, plan_markdown, trace_json
-    from weftline.report.html import report_html
+    from weftline.report.html.html import report_html
     from weftline.zoo import zoo_graph
 
     try:
@@ -72,15 +72,15 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     """Profile, plan, run; the files stay."""
     from dataclasses import asdict
 
-    from weftline.cluster.workers import worker_cluster
+    from weftline.ask import make_plan
+    from weftline.cluster.detect import worker_cluster
     from weftline.cost import save_profile
-    from weftline.execute.local_run import run_local
-    from weftline.execute.profile import profile_model
     from weftline.files import write_atomically
-    from weftline.plan import make_plan
+    from weftline.measure.profile import profile_model
     from weftline.problem import load_problem
-    from weftline.report.html import report_html
-    from weftline.report.html_run import find_run
+    from weftline.report.html.html import report_html
+    from weftline.report.html.run import find_run
+    from weftline.run.local.run import run_local
     from weftline.zoo import build, save
 
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from weftline.cli.output import JsonFlag, print_json, show
 from weftline.errors import InputError, VerificationError
 
 if TYPE_CHECKING:
-    from weftline.plan import Plan
+    from weftline.plans import Plan
 
 __all__ = ["diff"]
 
@@ -27,7 +27,7 @@ def diff(
     """
     from dataclasses import asdict
 
-    from weftline.plan import diff_plans
+    from weftline.plans import diff_plans
 
     difference = diff_plans(_simulated(first), _simulated(second))
     if json:
@@ -38,7 +38,7 @@ def diff(
 
 def _simulated(path: Path) -> Plan:
     """A plan whose value is what the simulator says."""
-    from weftline.plan import load_plan, plan_result
+    from weftline.plans import load_plan, plan_result
 
     plan = load_plan(path)
     try:

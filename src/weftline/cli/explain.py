@@ -28,10 +28,10 @@ def explain(
     """
     from dataclasses import asdict
 
-    from weftline.plan import binding_limits, explain_op, explain_plan, explain_stage, load_plan, placed_ops
-    from weftline.plan.summary import guarantee, measured_words
+    from weftline.plans import binding_limits, explain_op, explain_plan, explain_stage, load_plan, placed_ops
+    from weftline.plans.summary import guarantee, measured_words
     from weftline.report import placement_table
-    from weftline.report.moves import moves_table
+    from weftline.report.tables import moves_table
 
     if op is not None and placement:
         raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")

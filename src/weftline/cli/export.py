@@ -63,7 +63,7 @@ def export(
 
 def _export_schedule(path: Path, to: str, output: Path) -> list[Path]:
     from weftline.export import plan_exporters, schedule_exporters
-    from weftline.plan.schedule_file import load_schedule
+    from weftline.plans.schedule import load_schedule
 
     known = schedule_exporters()
     _check_target(to, known, plan_exporters(), "a schedule")
@@ -73,7 +73,7 @@ def _export_schedule(path: Path, to: str, output: Path) -> list[Path]:
 
 def _export_plan(path: Path, to: str, output: Path, options: ExportOptions) -> list[Path]:
     from weftline.export import plan_exporters, schedule_exporters
-    from weftline.plan.files import load_plan
+    from weftline.plans.plan import load_plan
 
     known = plan_exporters()
     _check_target(to, known, schedule_exporters(), "a plan")

@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _report(error: WeftlineError) -> None:
-    from weftline.report.text import printable
+    from weftline.report.tables import printable
 
     typer.echo(f"error: {printable(str(error))}", err=True)
     if "--json" in sys.argv:

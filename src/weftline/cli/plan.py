@@ -16,9 +16,10 @@ from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
+    from weftline.ask import Sweep
     from weftline.cost import Profile
     from weftline.graph.arrays import Indices
-    from weftline.plan import Plan, Sweep
+    from weftline.plans import Plan
 
 __all__ = ["call_arguments", "plan"]
 
@@ -60,8 +61,8 @@ def plan(
     weftline plan bert.xml --cluster two.toml --solver policy --reward measured --runtime a=openvino:CPU --runtime
     b=openvino:CPU2
     """
-    from weftline.plan import Sweep
-    from weftline.plan.files import plan_to_json, save_plan
+    from weftline.ask import Sweep
+    from weftline.plans.plan import plan_to_json, save_plan
 
     if solver == "help":
         list_solvers(objective or "latency", json)
@@ -123,7 +124,7 @@ def _measured(reward: str, measurements: int | None, runtimes: dict[str, str], s
 
 
 def _plan(question: Question, stages: int | None, options: dict[str, Any], measured: dict[str, Any] | None) -> Plan:
-    from weftline.plan import make_plan
+    from weftline.ask import make_plan
 
     problem = question.problem(stages)
     if question.group is not None:
@@ -132,7 +133,7 @@ def _plan(question: Question, stages: int | None, options: dict[str, Any], measu
     with progress(f"planning {problem.graph.name}") as tell:
         if measured is None:
             return make_plan(problem, on_event=tell, **options)
-        from weftline.execute.openvino_reward import openvino_backend
+        from weftline.run.openvino.reward import openvino_backend
 
         with openvino_backend(problem, question.model, **measured) as backend:
             return make_plan(problem, on_event=tell, backend=backend, **options)
@@ -141,8 +142,8 @@ def _plan(question: Question, stages: int | None, options: dict[str, Any], measu
 def _calibrated(question: Question, stages: int | None, options: dict[str, Any]) -> Plan:
     from time import monotonic
 
-    from weftline.execute.calibrate import calibrated_plan
-    from weftline.plan import make_plan
+    from weftline.ask import make_plan
+    from weftline.measure.calibrate import calibrated_plan
     from weftline.search import Event
 
     assert question.costs is not None
@@ -161,7 +162,7 @@ def _calibrated(question: Question, stages: int | None, options: dict[str, Any])
 
 
 def _sweep(question: Question, counts: str, options: dict[str, Any]) -> Sweep:
-    from weftline.plan import stage_problems, sweep_stages
+    from weftline.ask import stage_problems, sweep_stages
 
     problems = stage_problems(question.problem, counts)
     with progress(f"planning {problems.top.graph.name}") as tell:

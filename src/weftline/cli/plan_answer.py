@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from weftline.cli.output import console, print_json, show
 
 if TYPE_CHECKING:
-    from weftline.plan import Plan, Sweep
+    from weftline.ask import Sweep
+    from weftline.plans import Plan
 
 __all__ = ["list_solvers", "show_plan", "show_sweep"]
 
@@ -35,7 +36,7 @@ def show_sweep(answer: Sweep, output: Path | None) -> None:
 
 
 def _conclude(answer: Plan, output: Path | None) -> None:
-    from weftline.plan.summary import better_baseline, guarantee, measured_words, scattered_hosts
+    from weftline.plans.summary import better_baseline, guarantee, measured_words, scattered_hosts
     from weftline.report import stage_table
 
     if answer.stages:
@@ -54,7 +55,7 @@ def _conclude(answer: Plan, output: Path | None) -> None:
 
 def list_solvers(objective: str, as_json: bool) -> None:
     """Names and descriptions of an objective's family."""
-    from weftline.plan.make import solvers_for
+    from weftline.ask.planning import solvers_for
 
     entries = {name: entry.description for name, entry in solvers_for(objective).items()}
     if as_json:

@@ -59,7 +59,7 @@ def profile(
     weftline plan model.onnx --cluster two.toml --costs costs.json --objective throughput
     """
     from weftline.cost import save_profile
-    from weftline.execute.profile import profile_model
+    from weftline.measure.profile import profile_model
     from weftline.search import Event
 
     if not output.parent.is_dir():

@@ -67,9 +67,9 @@ class Question:
 
     def problem(self, stages: int | None) -> Problem:
         """The problem with so many stages asked for."""
-        from weftline.coarsen import coarsened
         from weftline.importers import ImportOptions
         from weftline.problem import load_problem
+        from weftline.reduce import coarsened
 
         problem, digest = load_problem(
             self.model,

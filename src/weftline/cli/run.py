@@ -16,10 +16,10 @@ from weftline.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from weftline.execute.local_result import LocalResult
-    from weftline.execute.openvino_run import OpenvinoResult
-    from weftline.execute.plan_torch import PlanTorchResult
-    from weftline.plan import Plan
+    from weftline.plans import Plan
+    from weftline.run.dist.run import PlanTorchResult
+    from weftline.run.local.result import LocalResult
+    from weftline.run.openvino.run import OpenvinoResult
 
 __all__ = ["run"]
 
@@ -121,8 +121,8 @@ def run(
         return
     if engine == "weftline":
         raise UsageError("a plan runs by engine local, torch or openvino")
-    from weftline.execute.arrays import read_arrays
-    from weftline.plan.files import load_plan
+    from weftline.plans.plan import load_plan
+    from weftline.run.arrays import read_arrays
 
     plan, runtimes = load_plan(answer), read_runtimes(runtime or [])
     given = None if inputs is None else read_arrays(inputs)
@@ -135,7 +135,7 @@ def run(
         return
     result: LocalResult | OpenvinoResult | PlanTorchResult | None
     if chosen == "torch":
-        from weftline.execute.plan_torch import run_plan_torch
+        from weftline.run.dist.run import run_plan_torch
 
         result = run_plan_torch(
             plan,
@@ -150,7 +150,7 @@ def run(
         if result is None:  # another process of torchrun tells
             return
     elif chosen == "openvino":
-        from weftline.execute.openvino_run import run_openvino
+        from weftline.run.openvino.run import run_openvino
 
         result = run_openvino(plan, model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)
     else:
@@ -171,9 +171,9 @@ def _schedule(
     tolerance: float | None,
     json: bool,
 ) -> None:
-    from weftline.execute import run_schedule
-    from weftline.execute.torch_launch import under_torchrun
-    from weftline.plan.schedule_file import load_schedule
+    from weftline.plans.schedule import load_schedule
+    from weftline.run import run_schedule
+    from weftline.run.train.launch import under_torchrun
 
     loaded = load_schedule(path)
     steps, seed, seeds = how_often
@@ -203,7 +203,7 @@ def _local(
     runtimes: dict[str, str],
     how: tuple[int, int, float, bool],
 ) -> LocalResult:
-    from weftline.execute.local_run import run_local
+    from weftline.run.local.run import run_local
 
     requests, seed, timeout, baselines = how
     with telling("running") as tell:
@@ -230,7 +230,7 @@ def _watch(
     tolerance: float | None,
     json: bool,
 ) -> None:
-    from weftline.execute.local_watch import run_watched
+    from weftline.run.local.watch import run_watched
 
     requests, seed, timeout = how
     with telling("running") as tell:

@@ -14,8 +14,8 @@ from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from weftline.plan.schedule_file import Schedule
-    from weftline.plan.schedule_sweep import MemorySweep
+    from weftline.ask.schedule_sweep import MemorySweep
+    from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks
 
 __all__ = ["schedule"]
@@ -99,9 +99,9 @@ def schedule(
 
     weftline schedule --shape vshape --devices 4 --micro-batches 16 --memory 4 -o sched.json
     """
-    from weftline.plan.make_schedule import make_schedule
-    from weftline.plan.schedule_file import schedule_to_json
-    from weftline.plan.schedule_sweep import sweep_memory as sweep
+    from weftline.ask.schedule_sweep import sweep_memory as sweep
+    from weftline.ask.scheduling import make_schedule
+    from weftline.plans.schedule import schedule_to_json
     from weftline.schedule.noise import Noise
 
     if solver == "help" or shape == "help":
@@ -168,7 +168,7 @@ def _question(
 
         question = read_blocks(blocks)
     else:
-        from weftline.plan import load_plan, plan_result
+        from weftline.plans import load_plan, plan_result
         from weftline.schedule.pipeline_blocks import pipeline_blocks
         from weftline.simulate import Loads
 
@@ -220,7 +220,7 @@ def _show(answer: Schedule, output: Path | None) -> None:
 
 
 def _show_sweep(answer: MemorySweep, output: Path | None, json: bool) -> None:
-    from weftline.report.memory_sweep import memory_table, memory_words
+    from weftline.report.sweep import memory_table, memory_words
 
     if output is not None:
         with uninterrupted():

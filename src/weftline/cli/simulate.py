@@ -26,7 +26,7 @@ def simulate(
     """
     from weftline.certify.run import is_schedule
     from weftline.files import write_atomically
-    from weftline.plan import load_plan, plan_result
+    from weftline.plans import load_plan, plan_result
     from weftline.report import device_table, stage_table, trace_json
     from weftline.units import format_time
 
@@ -60,8 +60,8 @@ def simulate(
 
 def _schedule(path: Path, trace: Path | None, json: bool) -> None:
     from weftline.files import write_atomically
-    from weftline.plan.schedule_file import load_schedule
-    from weftline.report.schedule_trace import schedule_trace
+    from weftline.plans.schedule import load_schedule
+    from weftline.report.trace import schedule_trace
 
     answer = load_schedule(path)
     found = answer.timetable()

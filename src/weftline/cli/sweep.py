@@ -14,7 +14,7 @@ from weftline.cli.output import JsonFlag, console, print_json, show
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
-    from weftline.execute.sweep_job import Row
+    from weftline.grid.job import Row
 
 __all__ = ["sweep"]
 
@@ -76,10 +76,10 @@ def sweep(
     """
     import msgspec
 
-    from weftline.execute.sweep import sweep_plans
-    from weftline.execute.sweep_file import read_sweep_file
-    from weftline.execute.sweep_questions import Wanted
-    from weftline.report.plan_sweep import plan_sweep_table, plan_sweep_words
+    from weftline.grid.file import read_sweep_file
+    from weftline.grid.grid import sweep_plans
+    from weftline.grid.questions import Wanted
+    from weftline.report.sweep import plan_sweep_table, plan_sweep_words
 
     if output is None:
         raise UsageError("where to? Add -o FOLDER")

@@ -6,8 +6,17 @@ Simplified: a device is one compute rate per number format and one memory; a lin
 """
 
 from weftline.cluster.detect import detect
-from weftline.cluster.model import Cluster, Device, Limits, Link, OpDevice, Rate
-from weftline.cluster.presets import preset_descriptions, preset_names, preset_text
+from weftline.cluster.model import (
+    Cluster,
+    Device,
+    Limits,
+    Link,
+    OpDevice,
+    Rate,
+    preset_descriptions,
+    preset_names,
+    preset_text,
+)
 from weftline.cluster.rules import check_cluster, warnings
 
 __all__ = [

@@ -1,19 +1,32 @@
 """Rate, Device, Link, Limits and Cluster: what every other room means by the machines.
 
 Numbers are integers: bytes, bytes/s, operations/s, nanoseconds. A link is one direction.
+
+Clusters that come with weftline, as TOML files in the folder `presets`: name -> text.
 """
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
-from weftline.errors import InputError
+from weftline.errors import InputError, near
 
-__all__ = ["Cluster", "Device", "Limits", "Link", "OpDevice", "Rate"]
+__all__ = [
+    "Cluster",
+    "Device",
+    "Limits",
+    "Link",
+    "OpDevice",
+    "Rate",
+    "preset_descriptions",
+    "preset_names",
+    "preset_text",
+]
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -125,7 +138,6 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
     @classmethod
     def preset(cls, name: str) -> Cluster:
         """One of the clusters that come with weftline; `preset_names` lists them."""
-        from weftline.cluster.presets import preset_text
 
         return cls.parse(preset_text(name), f"preset {name}")
 
@@ -150,3 +162,31 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
 
     def __repr__(self) -> str:
         return f"Cluster({self.name!r}, {len(self.devices)} devices, {len(self.links)} links)"
+
+
+_PRESETS = {
+    "laptop": "a laptop: CPU, integrated GPU, discrete GPU",
+    "two-gpus": "a workstation: two unequal GPUs and the CPU on one shared PCIe bus",
+    "four-unequal": "four unequal GPUs in four machines: two fast, one slow, one medium, links asymmetric and dear",
+    "eight-gpus": "one server with eight equal GPUs, NVLink between all pairs",
+    "two-servers": "two servers with four GPUs each: NVLink inside, 100 Gb/s between them",
+    "edge": "three small CPUs on 1 Gb/s Ethernet",
+}
+
+
+def preset_names() -> tuple[str, ...]:
+    """The names that `Cluster.preset` takes."""
+    return tuple(_PRESETS)
+
+
+def preset_descriptions() -> dict[str, str]:
+    """Name -> one line about it."""
+    return dict(_PRESETS)
+
+
+def preset_text(name: str) -> str:
+    """The commented TOML file of a preset, a good start for one's own."""
+    if name not in _PRESETS:
+        what = f"unknown preset {name[:64]!r}{near(name, _PRESETS)}"
+        raise InputError(what, hint=f"the presets are {', '.join(_PRESETS)}")
+    return (files("weftline.cluster") / "presets" / f"{name}.toml").read_text(encoding="utf-8")

@@ -1,4 +1,9 @@
-"""The roofline model: time = max(flops / compute rate, traffic / memory bandwidth) + launch overhead.
+"""The one table of efficiency factors of the analytic model: which share of a device's peak an op kind reaches.
+
+`compute` is the share of the peak FLOP/s, `memory` the share of the peak bandwidth. Sources: rules of thumb for
+vendor libraries at batch 1; replace them by measurement (`weftline profile`) wherever a plan matters.
+
+The roofline model: time = max(flops / compute rate, traffic / memory bandwidth) + launch overhead.
 
 In: flops and traffic of the ops, rates of the devices, the factors of `efficiency`. Out: a CostTable.
 Simplified: no cache, no overlap of ops, no dependence on shape beyond the totals.
@@ -6,18 +11,101 @@ Simplified: no cache, no overlap of ops, no dependence on shape beyond the total
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cluster import Cluster, Device, Rate
-from weftline.cost.efficiency import FREE_KINDS, efficiency
 from weftline.cost.table import ABSENT, CostTable, check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["analytic_costs", "compute_seconds", "op_times", "stretched", "transfers", "whole"]
+__all__ = [
+    "FREE_KINDS",
+    "Efficiency",
+    "analytic_costs",
+    "compute_seconds",
+    "efficiency",
+    "op_times",
+    "stretched",
+    "transfers",
+    "whole",
+]
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Shares of the peak, between 0 and 1."""
+
+    compute: float
+    memory: float
+
+
+_DENSE = Efficiency(compute=0.60, memory=0.80)
+_CONVOLUTION = Efficiency(compute=0.50, memory=0.75)
+_ATTENTION = Efficiency(compute=0.45, memory=0.75)
+_RECURRENT = Efficiency(compute=0.15, memory=0.50)
+_NORMALISATION = Efficiency(compute=0.10, memory=0.60)
+_POINTWISE = Efficiency(compute=0.20, memory=0.75)
+_MOVEMENT = Efficiency(compute=1.0, memory=0.60)
+_IRREGULAR = Efficiency(compute=0.05, memory=0.20)
+
+_TABLE: dict[str, Efficiency] = {
+    **dict.fromkeys(("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Einsum", "MatMulInteger", "QLinearMatMul"), _DENSE),
+    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv", "DeformConv"), _CONVOLUTION),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention", "QAttention"), _ATTENTION),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "Loop", "Scan", "If"), _RECURRENT),
+    **dict.fromkeys(
+        (
+            "BatchNormalization",
+            "LayerNormalization",
+            "SkipLayerNormalization",
+            "EmbedLayerNormalization",
+            "SimplifiedLayerNormalization",
+            "RMSNormalization",
+            "InstanceNormalization",
+            "GroupNormalization",
+            "LRN",
+            "Softmax",
+            "LogSoftmax",
+            "ReduceMean",
+            "ReduceSum",
+            "ReduceMax",
+        ),
+        _NORMALISATION,
+    ),
+    **dict.fromkeys(
+        ("Transpose", "Concat", "Split", "Slice", "Pad", "Gather", "Expand", "Tile", "Cast", "Resize", "DepthToSpace"),
+        _MOVEMENT,
+    ),
+    **dict.fromkeys(
+        (
+            "TopK",
+            "NonMaxSuppression",
+            "ScatterND",
+            "ScatterElements",
+            "GatherElements",
+            "GatherND",
+            "NonZero",
+            "Unique",
+        ),
+        _IRREGULAR,
+    ),
+}
+
+FREE_KINDS = frozenset(
+    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size", "virtual"}
+)
+"""Kinds that move no data and launch no kernel: 0 ns."""
+
+
+def efficiency(kind: str) -> Efficiency:
+    """The factors of an op kind; what the table does not know counts as pointwise."""
+    return _TABLE.get(kind, _POINTWISE)
+
 
 _HALF = frozenset({"float16", "bfloat16"})
 _BYTE = frozenset({"int8", "uint8"})

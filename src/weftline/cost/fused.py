@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cluster import Device
-from weftline.cost.analytic import compute_seconds, op_times, stretched, whole
-from weftline.cost.efficiency import FREE_KINDS, efficiency
+from weftline.cost.analytic import FREE_KINDS, compute_seconds, efficiency, op_times, stretched, whole
 from weftline.cost.table import ABSENT
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints

@@ -1,4 +1,7 @@
-"""CostTable: the numbers every solver and the simulator read."""
+"""CostTable: the numbers every solver and the simulator read.
+
+Costs that a problem file brings (by class of device) -> devices and a CostTable (by device).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weftline.cluster import Device
 from weftline.errors import InputError
 from weftline.graph.arrays import Indices, Ints
+from weftline.importers import FileCosts
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["ABSENT", "CostTable", "check_table_size", "distinct_rows"]
+__all__ = ["ABSENT", "CostTable", "check_table_size", "devices_of_file", "distinct_rows", "expand_file_costs"]
 
 ABSENT = -1
 """Time of an op that a device cannot run, or of a transfer between devices that have no link."""
@@ -76,3 +81,26 @@ def distinct_rows(rows: Ints) -> tuple[Ints, Indices]:
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rows[first[order]], rank[inverse.ravel()]
+
+
+def devices_of_file(costs: FileCosts) -> tuple[Device, ...]:
+    """Every device of every class, numbered where a class has several."""
+    return tuple(
+        Device(
+            id=f"{group.id}{number}" if group.count > 1 else group.id,
+            kind=group.kind,
+            memory=group.memory,
+            host=group.host,
+        )
+        for group in costs.classes
+        for number in range(group.count)
+    )
+
+
+def expand_file_costs(costs: FileCosts) -> CostTable:
+    """Repeat the columns of each class for each of its devices."""
+    check_table_size(len(costs.time), len(costs.transfer), sum(group.count for group in costs.classes))
+    column = np.repeat(np.arange(len(costs.classes)), [group.count for group in costs.classes])
+    transfer = costs.transfer[:, column[:, None], column]
+    transfer[:, range(len(column)), range(len(column))] = 0
+    return CostTable(costs.time[:, column], transfer, costs.transfer_row, source=costs.source)

@@ -7,8 +7,7 @@ written. Simplified: what a target cannot express is refused with a sentence, ne
 from functools import cache
 from importlib import import_module
 
-from weftline.export.exporter import Exporter
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
+from weftline.export.exporter import Exporter, ExportOptions, PlanExporter
 from weftline.plugins import load_plugins
 
 __all__ = ["ExportOptions", "Exporter", "PlanExporter", "plan_exporters", "schedule_exporters"]

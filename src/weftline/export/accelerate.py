@@ -15,10 +15,10 @@ from pathlib import Path
 
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
+from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.export.layers import HINT, placed_devices
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.files import write_atomically
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
 from weftline.units import format_names
 
 __all__ = ["PLAN_EXPORTER", "accelerate_map", "check_device_map"]

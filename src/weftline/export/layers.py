@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
 from weftline.units import format_names
 
 __all__ = ["Layers", "check_fits", "layers_of", "placed_devices", "run_lengths"]

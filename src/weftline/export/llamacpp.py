@@ -18,10 +18,10 @@ import numpy as np
 
 from weftline.cluster import Device
 from weftline.errors import UsageError
+from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.export.layers import Layers, layers_of
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.files import write_atomically
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
 
 __all__ = ["PLAN_EXPORTER", "layer_devices", "llamacpp_arguments"]
 

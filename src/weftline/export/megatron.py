@@ -12,11 +12,11 @@ import re
 from pathlib import Path
 
 from weftline.errors import InputError
+from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.export.layers import Layers, layers_of, run_lengths
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.export.stages_file import write_stages
 from weftline.files import write_atomically
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
 
 __all__ = ["PLAN_EXPORTER", "megatron_layout", "read_layout"]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from weftline.errors import UsageError
-from weftline.execute.manifest import MANIFEST
-from weftline.execute.plan_segments import parts_of_plan
-from weftline.execute.planned_model import check_planned_model
-from weftline.execute.split import split_model
-from weftline.execute.weights import WEIGHTS
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
-from weftline.plan.model import Plan
+from weftline.export.exporter import ExportOptions, PlanExporter
+from weftline.plans.plan import Plan
+from weftline.run.planned_model import check_planned_model
+from weftline.run.split.manifest import MANIFEST
+from weftline.run.split.segments import parts_of_plan
+from weftline.run.split.split import split_model
+from weftline.run.split.weights import WEIGHTS
 
 __all__ = ["PLAN_EXPORTER"]
 

@@ -12,13 +12,12 @@ import json
 from pathlib import Path
 
 from weftline.errors import InputError, UsageError
-from weftline.execute import load_affinity
-from weftline.execute.openvino_devices import core_for, openvino_devices
-from weftline.execute.openvino_names import affinity_of, read_model, resolve
-from weftline.execute.planned_model import check_planned_model
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
+from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.files import read_limited, write_atomically
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
+from weftline.run.openvino import load_affinity
+from weftline.run.openvino.devices import affinity_of, core_for, openvino_devices, read_model, resolve
+from weftline.run.planned_model import check_planned_model
 
 __all__ = ["PLAN_EXPORTER", "openvino_affinity", "read_affinity"]
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from weftline.errors import InputError, UsageError
-from weftline.execute.planned_model import check_planned_model
 from weftline.export import load_ort
+from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.export.layers import placed_devices
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.files import write_atomically
 from weftline.graph import Graph
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
+from weftline.run.planned_model import check_planned_model
 
 __all__ = ["PLAN_EXPORTER", "ort_placement", "ort_providers"]
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from weftline.errors import InputError
 from weftline.export.exporter import Exporter
 from weftline.files import read_limited, write_atomically
-from weftline.schedule.lower_torch import torch_rows, torch_stages
-from weftline.schedule.lower_torch_rules import TorchRows, check_torch_rows
+from weftline.schedule.lower.torch import TorchRows, check_torch_rows, torch_rows, torch_stages
 from weftline.simulate import Timetable
 
 __all__ = ["EXPORTER", "parse_torch_csv", "read_torch_csv", "torch_csv", "write_torch_csv"]

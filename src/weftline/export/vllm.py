@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from weftline.errors import InputError
+from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.export.layers import Layers, check_fits, layers_of, run_lengths
-from weftline.export.plan_exporter import ExportOptions, PlanExporter
 from weftline.export.stages_file import write_stages
 from weftline.files import write_atomically
-from weftline.plan.model import Plan
+from weftline.plans.plan import Plan
 
 __all__ = ["PLAN_EXPORTER", "check_partition", "vllm_partition"]
 

@@ -56,7 +56,7 @@ class Importer:
     read: Callable[[Path, ImportOptions], tuple[Graph, FileCosts | None]]
 
 
-_BUILT_IN = ("weftline_json", "msr_fiddle", "moirai", "regal", "openvino_ir", "onnx_model")
+_BUILT_IN = ("weftline_json", "openvino.ir", "onnx.model")
 
 
 @cache

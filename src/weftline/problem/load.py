@@ -16,9 +16,8 @@ from weftline.cost import CostTable, Profile, analytic_costs, devices_of_file, e
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.importers import FileCosts, Imported, ImportOptions, read_file
-from weftline.problem.feasible import check_feasible
+from weftline.problem.feasible import apply_limits, check_feasible, merge_together
 from weftline.problem.json_form import PROBLEM_FORMAT, problem_from_json
-from weftline.problem.limits import apply_limits, merge_together
 from weftline.problem.model import Problem, Rules
 
 __all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem", "read_model"]

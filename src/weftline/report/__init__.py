@@ -4,9 +4,8 @@ In: a Plan (and its simulation). Out: rich renderables or bytes. Simplified: a p
 steady state.
 """
 
-from weftline.report.markdown import plan_markdown
 from weftline.report.sweep import sweep_curve, sweep_table, sweep_words
-from weftline.report.tables import comparison_table, device_table, placement_table, stage_table
+from weftline.report.tables import comparison_table, device_table, placement_table, plan_markdown, stage_table
 from weftline.report.trace import trace_json
 
 __all__ = [

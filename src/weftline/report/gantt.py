@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weftline.certify import check_schedule
-from weftline.plan.schedule_file import Schedule
-from weftline.report.rows import Rows
-from weftline.report.tables import text_table
+from weftline.plans.schedule import Schedule
+from weftline.report.tables import Rows, text_table
 from weftline.units import format_bytes, format_name, format_time
 
 if TYPE_CHECKING:

@@ -1,18 +1,36 @@
-"""A stage sweep for a terminal: a table, a curve of the speed-up, and what follows from it in words."""
+"""A stage sweep for a terminal: a table, a curve of the speed-up, and what follows from it in words.
+
+A sweep over many questions for a terminal: a table with a line for each, and how it went in words.
+
+Memory against period for a terminal: a table, a bar for each limit, and what follows in words.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from weftline.plan.sweep import GOOD_ENOUGH, Sweep, SweepRow
-from weftline.report.rows import Rows
-from weftline.report.tables import text_table
-from weftline.units import format_time
+from weftline.ask.schedule_sweep import MemorySweep
+from weftline.ask.stages import GOOD_ENOUGH, Sweep, SweepRow
+from weftline.grid.grid import PlanSweep
+from weftline.grid.job import Row
+from weftline.report.tables import Rows, text_table
+from weftline.units import format_name, format_time
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["sweep_curve", "sweep_rows", "sweep_table", "sweep_words"]
+__all__ = [
+    "memory_table",
+    "memory_words",
+    "plan_sweep_rows",
+    "plan_sweep_table",
+    "plan_sweep_words",
+    "sweep_curve",
+    "sweep_rows",
+    "sweep_table",
+    "sweep_words",
+]
 
 WIDTH = 48
 """Columns of the longest bar."""
@@ -118,3 +136,87 @@ def _article(ordinal: str) -> str:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+MOST_NAME = 40
+
+
+def plan_sweep_table(sweep: PlanSweep) -> Table:
+    """One line for each finished question."""
+    return text_table("Plans", *plan_sweep_rows(sweep))
+
+
+def plan_sweep_rows(sweep: PlanSweep) -> tuple[tuple[str, ...], Rows]:
+    """What was asked, value, bound, gap, proof, and why the search ended or what went wrong."""
+    asked = ("model", "cluster", "objective", "stages", "solver", "seed")
+    header = (*asked, "value", "bound", "gap", "proof", "stopped by")
+    return header, [_plan_sweep_row(row) for row in sweep.rows]
+
+
+def plan_sweep_words(sweep: PlanSweep) -> list[str]:
+    """How many are finished, and where the answers are."""
+    without = Counter(row.error.text for row in sweep.rows if row.error is not None)
+    lines = [f"{text} ({'1 question' if count == 1 else f'{count} questions'})" for text, count in without.items()]
+    before = f", {sweep.repeated} of them before" if sweep.repeated else ""
+    lines.append(f"{len(sweep.rows)} of {sweep.asked} finished{before}; {without.total()} without a plan.")
+    if sweep.interrupted:
+        lines.append("Interrupted: the same call goes on from here.")
+    return [*lines, f"written to {sweep.folder}"]
+
+
+def _plan_sweep_row(row: Row) -> tuple[str, ...]:
+    asked = (
+        _short(row.model),
+        _short(row.cluster or ""),
+        row.objective,
+        str(row.stages or ""),
+        row.solver,
+        str(row.seed),
+    )
+    if row.error is not None or row.value_ns is None or row.bound_ns is None or row.gap is None:
+        return (*asked, "", "", "", "", row.error.kind if row.error is not None else "")
+    bound = format_time(row.bound_ns) if row.bound_ns else ""
+    return (*asked, format_time(row.value_ns), bound, f"{row.gap:.2%}", row.proof or "", row.stopped_by or "")
+
+
+def _short(word: str) -> str:
+    """The end of a long path, which says more than its beginning."""
+    word = format_name(word)
+    return word if len(word) <= MOST_NAME else f"...{word[3 - MOST_NAME :]}"
+
+
+def memory_table(sweep: MemorySweep) -> Table:
+    """One line for each limit."""
+    rows: Rows = []
+    for row in sweep.rows:
+        found = row.schedule
+        if found is None:
+            rows.append((str(row.memory), "does not fit", "", "", "", "", ""))
+            continue
+        rows.append(
+            (
+                str(row.memory),
+                f"{found.period:g}",
+                f"{found.period_bound:g}",
+                "yes" if found.period_proved else "",
+                str(found.makespan),
+                f"{found.gap:.2%}",
+                "less is slower" if row.best else "",
+            )
+        )
+    titles = ("memory limit", "period", "its bound", "proved", "makespan", "its gap", "")
+    return text_table("Memory against period, per micro-batch", titles, rows)
+
+
+def memory_words(sweep: MemorySweep) -> list[str]:
+    """Which memory is enough."""
+    best = [row for row in sweep.rows if row.best]
+    last = best[-1]
+    assert last.schedule is not None
+    words = [f"memory {last.memory} reaches the least period found, {last.schedule.period_exact}"]
+    if len(best) > 1:
+        first = best[0]
+        assert first.schedule is not None
+        slower = first.schedule.period / last.schedule.period
+        words.append(f"memory {first.memory} is the least that fits; its period is {slower:.2f} times as long")
+    return words

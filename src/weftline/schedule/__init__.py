@@ -16,14 +16,12 @@ __all__ = ["Repetend", "ScheduleSearch", "Scheduler", "schedulers", "unroll"]
 
 _BUILT_IN = (
     "auto",
-    "cyclic",
-    "sequence",
-    "list_priority",
+    "cyclic.cyclic",
+    "sequence.sequence",
+    "list.priority",
     "full",
     "least_latency",
-    "tessel_lazy",
-    "tessel_fast",
-    "classic",
+    "classic.classic",
 )
 
 

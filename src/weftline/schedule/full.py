@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from weftline.cp_sat import run_model
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Blocks
 from weftline.problem.model import UNLIMITED
-from weftline.schedule.list_priority import SCHEDULER as LIST
+from weftline.schedule.list.priority import SCHEDULER as LIST
 from weftline.schedule.search import Scheduler, ScheduleSearch
-from weftline.schedule.sequence import offer_makespan_bound
+from weftline.schedule.sequence.sequence import offer_makespan_bound
+from weftline.search.cp_sat import run_model
 from weftline.simulate import Orders
 
 __all__ = ["SCHEDULER"]

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from weftline.cp_sat import run_model
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.repetend import repetend_of_starts
 from weftline.schedule.search import Scheduler, ScheduleSearch
+from weftline.search.cp_sat import run_model
 
 __all__ = ["SCHEDULER", "with_arrivals"]
 
@@ -44,7 +44,7 @@ def _solve(search: ScheduleSearch) -> None:
     arrival = next((i for i, block in enumerate(blocks.blocks) if block.name == ARRIVAL), None)
     if arrival is None:
         raise InfeasibleError("least-latency needs a period at which requests arrive: --period")
-    from weftline.schedule.list_priority import SCHEDULER as LIST
+    from weftline.schedule.list.priority import SCHEDULER as LIST
 
     search.run(LIST, wants_period=False)
     if blocks.n > MOST_BLOCKS or search.is_over:

@@ -16,7 +16,7 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.simulate import Orders
-from weftline.simulate.jit import kernel
+from weftline.simulate.kernels.jit import kernel
 
 __all__ = ["Repetend", "repetend_of_starts", "repetend_peaks", "unroll"]
 

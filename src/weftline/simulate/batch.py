@@ -9,8 +9,8 @@ import numpy as np
 from weftline.errors import UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.jit import kernel
-from weftline.simulate.latency_kernel import INFEASIBLE, Workspace, run_order, workspace
+from weftline.simulate.kernels.jit import kernel
+from weftline.simulate.kernels.latency import INFEASIBLE, Workspace, run_order, workspace
 from weftline.simulate.memory import latency_peaks
 from weftline.simulate.order import default_order
 from weftline.simulate.tables import Tables, reordered, tables

@@ -7,7 +7,7 @@ import numpy as np
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.latency_kernel import INFEASIBLE, run_actions, run_order, workspace
+from weftline.simulate.kernels.latency import INFEASIBLE, run_actions, run_order, workspace
 from weftline.simulate.memory import latency_peaks
 from weftline.simulate.order import default_order
 from weftline.simulate.tables import Tables, tables

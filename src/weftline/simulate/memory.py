@@ -12,8 +12,8 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.jit import kernel, part
-from weftline.simulate.sorting import radix_order
+from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.sorting import radix_order
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Timeline
 

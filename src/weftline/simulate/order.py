@@ -6,7 +6,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.jit import kernel
+from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.tables import Tables, tables
 
 __all__ = ["default_order", "upward_rank"]

@@ -16,7 +16,7 @@ import numpy as np
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
-from weftline.simulate.schedule_kernel import earliest_starts, memory_peaks, misplaced
+from weftline.simulate.kernels.schedule import earliest_starts, memory_peaks, misplaced
 
 __all__ = ["Orders", "Timetable", "flat_orders", "schedule_violations", "simulate_schedule"]
 

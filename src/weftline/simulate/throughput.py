@@ -13,9 +13,9 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.simulate.jit import kernel, part
+from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.latency import INFEASIBLE
 from weftline.simulate.latency import check_placement
-from weftline.simulate.latency_kernel import INFEASIBLE
 from weftline.simulate.memory import hold, sweep, weights_held
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Loads

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
         random_problem,
     )
     from weftline.testing.heads import heads_file
-    from weftline.testing.schedules import (
-        block_dags,
-        brute_force_schedule,
-        check_scheduler,
-        make_blocks,
-        random_blocks,
-    )
+    from weftline.testing.schedules import block_dags, brute_force_schedule, check_scheduler, make_blocks, random_blocks
     from weftline.testing.strategies import DrawnChooser, clusters, graphs, orders, placements, problems
 
 __all__ = [

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from weftline.bounds import Bound, lower_bounds
+from weftline.ask.questions import lower_bounds
+from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, check_feasible

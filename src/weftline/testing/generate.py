@@ -16,7 +16,7 @@ from weftline.cost import ABSENT, CostTable
 from weftline.graph import Graph, Op, Tensor, Tied, assemble
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, Rules
-from weftline.problem.limits import merge_together
+from weftline.problem.feasible import merge_together
 
 __all__ = ["Chooser", "SeededChooser", "make_graph", "make_order", "make_placement", "make_problem", "random_problem"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from weftline.importers.moirai import MoiraiEdge, MoiraiFile, MoiraiOp
+from weftline.papers.moirai.json_file import MoiraiEdge, MoiraiFile, MoiraiOp
 
 __all__ = ["heads_file"]
 

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from weftline.bounds.makespan import device_span_bound, makespan_bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
 from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.simulate import Timetable, schedule_violations, simulate_schedule
 from weftline.testing.generate import Chooser, SeededChooser

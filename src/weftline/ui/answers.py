@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from weftline.errors import UsageError
-from weftline.plan import Plan, diff_plans
-from weftline.plan.summary import better_baseline, guarantee, scattered_hosts
+from weftline.plans import Plan, diff_plans
+from weftline.plans.summary import better_baseline, guarantee, scattered_hosts
 from weftline.units import format_name
 
 __all__ = ["choices", "comparison", "export_archive", "plan_answer"]
@@ -93,9 +93,9 @@ def export_archive(plan: Plan, target: str, model: Path | None, output: Path) ->
 def choices() -> dict[str, Any]:
     """Models, clusters, solvers and targets that this installation offers."""
     from weftline import __version__
+    from weftline.ask.planning import solvers_for
     from weftline.cluster import preset_descriptions, preset_text
     from weftline.export import plan_exporters
-    from weftline.plan.make import solvers_for
     from weftline.zoo import architectures
 
     return {

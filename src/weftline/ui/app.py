@@ -1,4 +1,8 @@
-"""The application: addresses -> what they do.
+"""The files that the page consists of: our own, and the components it shares with the report.
+
+They are read as files: importing the room of the report would load the solvers into the server.
+
+The application: addresses -> what they do.
 
 In: requests that the guard let pass. Out: the page and its assets, JSON, events and files. Errors are JSON with one
 sentence. Simplified: there is one state per server, made here.
@@ -9,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -24,13 +30,38 @@ from weftline.ui.files import Desk, file_names
 from weftline.ui.jobs import Job, Jobs
 from weftline.ui.limits import Limits, NotThere
 from weftline.ui.models import Models, stored_bytes
-from weftline.ui.page import asset
 from weftline.ui.question import plan_task
 from weftline.ui.requests import ClusterText, CompareRequest, FileRequest, PlanRequest, read_json
 from weftline.ui.stream import EventStream
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 
-__all__ = ["make_app"]
+__all__ = ["ASSETS", "asset", "make_app"]
+
+_KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+SHARED = ("style.css", "weft.js", "curve.js")
+ASSETS = (
+    "index.html",
+    "page.css",
+    "ask.js",
+    "model.js",
+    "cluster.js",
+    "form.js",
+    "plans.js",
+    "detail.js",
+    "compare.js",
+    "start.js",
+)
+
+
+@cache
+def asset(name: str) -> tuple[str, str]:
+    """Text and kind; `NotThere` for anything that is not in the lists."""
+    if name not in SHARED and name not in ASSETS:
+        raise NotThere(name)
+    room = "report" if name in SHARED else "ui"
+    text = files("weftline").joinpath(room, "assets", name).read_text(encoding="utf-8")
+    return text, _KINDS[name.rpartition(".")[2]]
+
 
 REPORT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "

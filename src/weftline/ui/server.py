@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weftline.errors import InputError
-from weftline.execute.local_folder import run_folder
+from weftline.run.local.start import run_folder
 from weftline.ui.app import State, make_app
 from weftline.ui.guard import Guard
 from weftline.ui.limits import Limits

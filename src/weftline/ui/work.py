@@ -98,10 +98,10 @@ def _labelled(text: str, task: Task) -> str:
 def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     from hashlib import sha256
 
+    from weftline.ask import make_plan
     from weftline.cluster.toml_form import parse_cluster
     from weftline.importers import ImportOptions
-    from weftline.plan import make_plan
-    from weftline.plan.files import save_plan
+    from weftline.plans.plan import save_plan
     from weftline.problem import load_problem
     from weftline.ui.answers import plan_answer
 
@@ -158,12 +158,12 @@ def _shapes(words: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
 
 def _file(task: FileTask, teller: Teller) -> dict[str, Any]:
     from weftline.files import write_atomically
-    from weftline.plan import load_plan
+    from weftline.plans import load_plan
     from weftline.ui.answers import export_archive
 
     plan, output = load_plan(task.plan), Path(task.output)
     if task.what == "report":
-        from weftline.report.html import report_html
+        from weftline.report.html.html import report_html
 
         write_atomically(output, report_html(plan))
     elif task.what == "trace":
@@ -176,7 +176,7 @@ def _file(task: FileTask, teller: Teller) -> dict[str, Any]:
 
 
 def _compare(task: CompareTask, teller: Teller) -> dict[str, Any]:
-    from weftline.plan import load_plan
+    from weftline.plans import load_plan
     from weftline.ui.answers import comparison
 
     return comparison(load_plan(task.first), load_plan(task.second))

@@ -5,12 +5,9 @@ example inputs for it, its file, its Graph; and seeded synthetic graphs. Simplif
 computes nothing of use, but in the shapes, ops and names of the real one.
 """
 
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.graphs import zoo_graph
 from weftline.zoo.inputs import example_inputs
-from weftline.zoo.named import ZOO, build_named
-from weftline.zoo.registry import architectures, build
-from weftline.zoo.saving import save
+from weftline.zoo.registry import Architecture, architectures, build
+from weftline.zoo.saving import ZOO, build_named, save, zoo_graph
 from weftline.zoo.synthetic import FAMILIES, Family, regal_costs, synthetic, to_cost_graph_text
 
 __all__ = [

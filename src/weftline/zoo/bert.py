@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.attention import multi_head_attention, padding_mask
 from weftline.zoo.builder import Builder, Value
-from weftline.zoo.layers import classifier, feed_forward, layer_norm
+from weftline.zoo.layers import classifier, feed_forward, layer_norm, multi_head_attention, padding_mask
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES", "text_embeddings"]
 

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import UsageError
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.attention import causal_mask, multi_head_attention, padding_mask
 from weftline.zoo.builder import Builder, Value
 from weftline.zoo.gpt import language_head
-from weftline.zoo.layers import gelu_tanh, linear, rms_norm
+from weftline.zoo.layers import causal_mask, gelu_tanh, linear, multi_head_attention, padding_mask, rms_norm
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

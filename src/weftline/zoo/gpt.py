@@ -9,10 +9,9 @@ from math import sqrt
 
 import numpy as np
 
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.attention import attend, causal_mask
 from weftline.zoo.builder import Builder, Value
-from weftline.zoo.layers import feed_forward, gelu_tanh, layer_norm, linear
+from weftline.zoo.layers import attend, causal_mask, feed_forward, gelu_tanh, layer_norm, linear
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES", "language_head"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weftline.zoo.architecture import Architecture
 from weftline.zoo.builder import Builder, Value
 from weftline.zoo.layers import Pair, classifier, convolution_norm, global_pool, pool
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

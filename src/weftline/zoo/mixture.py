@@ -11,11 +11,10 @@ from math import sqrt
 import numpy as np
 
 from weftline.errors import UsageError
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.attention import causal_mask, multi_head_attention
 from weftline.zoo.builder import Builder, Value
 from weftline.zoo.gpt import language_head
-from weftline.zoo.layers import linear, rms_norm
+from weftline.zoo.layers import causal_mask, linear, multi_head_attention, rms_norm
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weftline.zoo.architecture import Architecture
 from weftline.zoo.builder import Builder, Value
 from weftline.zoo.layers import classifier, convolution, convolution_norm, global_pool
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from weftline.graph import Graph
 from weftline.graph.arrays import Ints
-from weftline.zoo.from_edges import Draft, graph_of_network
+from weftline.zoo.random_graphs import Draft, graph_of_network
 
 __all__ = ["chain", "layered", "series_parallel", "transformer_like"]
 

@@ -5,9 +5,9 @@ In: an image. Out: class logits. `width` is the share of the published channels 
 
 from __future__ import annotations
 
-from weftline.zoo.architecture import Architecture
 from weftline.zoo.builder import Builder, Value
 from weftline.zoo.layers import classifier, convolution_norm, global_pool, pool
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

@@ -2,6 +2,10 @@
 
 In: an ONNX model in memory. Out: files written by temp + fsync + rename. Simplified: weights that the model only names
 (built without weights) stay names.
+
+`build_named`: the words `zoo:NAME` and `zoo:NAME:SIZE` -> a model file, where a model is asked for by name.
+
+An architecture straight to its Graph: built without weights, read by the ONNX importer, never written to disk.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weftline.files import write_atomically
+from weftline.graph import Graph
+from weftline.importers import ImportOptions
+from weftline.zoo.registry import build
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["save"]
+__all__ = ["ZOO", "build_named", "save", "zoo_graph"]
 
 MAX_INSIDE_BYTES = 1_500_000_000
 """A protobuf file ends at 2 GiB, and some readers before."""
@@ -40,7 +47,7 @@ def _outside(tensor: onnx.TensorProto) -> bool:
 
 
 def _chunks(model: onnx.ModelProto) -> Iterable[bytes]:
-    from weftline.zoo.protobuf import ALIGNMENT
+    from weftline.zoo.builder import ALIGNMENT
 
     for tensor in model.graph.initializer:
         if _outside(tensor):
@@ -50,7 +57,7 @@ def _chunks(model: onnx.ModelProto) -> Iterable[bytes]:
 
 def _pointing_to(model: onnx.ModelProto, location: str) -> onnx.ModelProto:
     """A copy whose large weights are pointers; field by field, so that the weights are never copied."""
-    from weftline.zoo.protobuf import ALIGNMENT, point_outside
+    from weftline.zoo.builder import ALIGNMENT, point_outside
 
     graph = type(model.graph)()
     for field, value in model.graph.ListFields():
@@ -80,3 +87,25 @@ def _copy_field(target: onnx.GraphProto | onnx.ModelProto, name: str, value: obj
         kept.MergeFrom(value)
     else:
         setattr(target, name, value)
+
+
+ZOO = "zoo:"
+"""What begins so is no file."""
+
+
+def build_named(word: str, folder: Path) -> Path:
+    """Write the model into the folder, without weights: enough to plan it, not to run it."""
+    name, _, size = word.removeprefix(ZOO).partition(":")
+    size = size or "full"
+    model = build(name, size=size, weights=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.absolute() / f"{name}-{size}.onnx"
+    save(model, path)
+    return path
+
+
+def zoo_graph(name: str, *, size: str = "full", **parameters: int) -> Graph:
+    """The graph of an architecture, for planning."""
+    from weftline.importers.onnx.model import graph_of_model
+
+    return graph_of_model(build(name, size=size, weights=False, **parameters), ImportOptions(), name)

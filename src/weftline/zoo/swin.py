@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import UsageError
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.attention import attend
 from weftline.zoo.builder import Builder, Value
-from weftline.zoo.layers import classifier, convolution, divisible, feed_forward, layer_norm, linear
+from weftline.zoo.layers import attend, classifier, convolution, divisible, feed_forward, layer_norm, linear
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from weftline.errors import UsageError, near
 from weftline.graph import Graph
-from weftline.importers.regal import regal_costs, to_cost_graph_text
 from weftline.zoo import network_graphs, random_graphs
+from weftline.zoo.unit_costs import regal_costs, to_cost_graph_text
 
 __all__ = ["FAMILIES", "MAX_SYNTHETIC_OPS", "Family", "regal_costs", "synthetic", "to_cost_graph_text"]
 

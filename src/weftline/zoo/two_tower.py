@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from math import sqrt
 
-from weftline.zoo.architecture import Architecture
-from weftline.zoo.attention import Adjust, multi_head_attention, padding_mask
 from weftline.zoo.bert import text_embeddings
 from weftline.zoo.builder import Builder, Value
-from weftline.zoo.layers import classifier, convolution, divisible, feed_forward, layer_norm, linear
+from weftline.zoo.layers import (
+    Adjust,
+    classifier,
+    convolution,
+    divisible,
+    feed_forward,
+    layer_norm,
+    linear,
+    multi_head_attention,
+    padding_mask,
+)
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

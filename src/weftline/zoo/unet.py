@@ -5,9 +5,9 @@ In: an image. Out: a logit per class and pixel. `width` is the share of the publ
 
 from __future__ import annotations
 
-from weftline.zoo.architecture import Architecture
 from weftline.zoo.builder import Builder, Value
 from weftline.zoo.layers import convolution, convolution_norm, divisible, pool, upsample
+from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from weftline.cost import CostTable
 from weftline.graph.arrays import Indices
-from weftline.place.learned.calibration import count_parts
-from weftline.place.learned.measurements import Backend
+from weftline.latency.measured.calibration import count_parts
+from weftline.latency.measured.measurements import Backend
 from weftline.problem import Problem
 from weftline.simulate import simulate_latency
 

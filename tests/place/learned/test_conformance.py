@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from weftline.place.learned import hsdag
+from weftline.papers.hsdag import hsdag
 from weftline.search import Search, Solver
 from weftline.testing.conformance import check_solver, optimum, solve
 from weftline.testing.placement_kinds import KINDS, placement_problems

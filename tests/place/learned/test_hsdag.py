@@ -10,9 +10,11 @@ import pytest
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices, Ints
-from weftline.place.learned import hsdag, placeto, rnn, torch_backend
-from weftline.place.learned.nodes import make_nodes
-from weftline.place.learned.trials import Trials, simulated
+from weftline.latency.measured.trials import Trials, make_nodes, simulated
+from weftline.latency.policy import settings as torch_backend
+from weftline.papers.hsdag import hsdag
+from weftline.papers.placeto import placeto
+from weftline.papers.rnn import rnn
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate import simulate_latency
@@ -184,10 +186,10 @@ def test_modules_load_without_torch() -> None:
     """Tests that no module of the room imports torch when it is loaded, and what is said when it is missing."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import importlib, pkgutil, weftline.place.learned as room\n"
+        "import importlib, pkgutil, weftline.latency.learned as room\n"
         "own = [m.name for m in pkgutil.iter_modules(room.__path__)]\n"
-        "[importlib.import_module(f'weftline.place.learned.{name}') for name in own]\n"
-        "from weftline.place.learned.torch_backend import load_torch\n"
+        "[importlib.import_module(f'weftline.latency.learned.{name}') for name in own]\n"
+        "from weftline.latency.policy.settings import load_torch\n"
         "from weftline.errors import MissingExtra\n"
         "try:\n    load_torch()\nexcept MissingExtra as error:\n    sys.stdout.write(str(error))\n"
     )

@@ -12,12 +12,11 @@ from tests.place.learned.machines import Machine, Read
 from weftline.cost import ABSENT, CostTable, devices_of_file, expand_file_costs
 from weftline.errors import LimitReached, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.place import solvers
-from weftline.place.learned.calibration import Calibration, count_parts
-from weftline.place.learned.measured import search_at_random, search_by_measuring, solve_measured
-from weftline.place.learned.measured_moves import mutate, random_cuts
-from weftline.place.learned.measured_starts import policy_source, solver_source
-from weftline.place.learned.measurements import Measurements, Reading
+from weftline.latency import solvers
+from weftline.latency.measured.calibration import Calibration, count_parts
+from weftline.latency.measured.measured import search_at_random, search_by_measuring, solve_measured
+from weftline.latency.measured.measurements import Measurements, Reading
+from weftline.latency.measured.proposals import mutate, policy_source, random_cuts, solver_source
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate.batch import INFEASIBLE

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from weftline.errors import UsageError
-from weftline.place.learned.components import components
-from weftline.place.learned.features import FEATURES, PAPER_FEATURES, choose_features, features
-from weftline.place.learned.fractal import fractal_dimension
-from weftline.place.learned.nodes import make_nodes
+from weftline.latency.measured.trials import components, make_nodes
+from weftline.papers.hsdag.features import FEATURES, PAPER_FEATURES, choose_features, features, fractal_dimension
 from weftline.testing.generate import random_problem
 
 SEEDS = range(40)

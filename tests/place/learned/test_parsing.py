@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 
-from weftline.place.learned.components import components
-from weftline.place.learned.encoder import convolved, describe_convolution, make_links
-from weftline.place.learned.parameters import Parameters
-from weftline.place.learned.parsing import best_edges, describe_parsing, parse
-from weftline.place.learned.placer import common_devices, draw, log_probabilities
-from weftline.place.learned.reinforce import advantages, discounted_return, log_rewards, speed_rewards
+from weftline.latency.measured.trials import components
+from weftline.papers.hsdag.network import (
+    best_edges,
+    convolved,
+    describe_convolution,
+    describe_parsing,
+    make_links,
+    parse,
+)
+from weftline.papers.training.placer import Parameters, common_devices, draw, log_probabilities
+from weftline.papers.training.reinforce import advantages, discounted_return, log_rewards, speed_rewards
 from weftline.simulate.batch import INFEASIBLE
 
 

@@ -6,14 +6,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from weftline import place
+from weftline import latency as place
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
-from weftline.place.learned import policy, policy_mend, policy_polish
-from weftline.place.learned.policy_file import write_arrays
-from weftline.place.learned.policy_network import shapes
-from weftline.place.learned.train_policy_instances import fresh_problem
-from weftline.place.look_back import look_back
+from weftline.latency.policy import policy
+from weftline.latency.policy import polish as policy_polish
+from weftline.latency.policy import samples as policy_mend
+from weftline.latency.policy.file import write_arrays
+from weftline.latency.policy.forward_backward import look_back
+from weftline.latency.policy.network import shapes
+from weftline.latency.policy.train.instances import fresh_problem
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search, Solver
 from weftline.testing.conformance import optimum, solve

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from weftline import place
+from weftline import latency as place
 from weftline.cost import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Graph
-from weftline.place.favourites import mean_times
-from weftline.place.learned.policy_clusters import SHARES, anneal_clusters, clusters
-from weftline.place.learned.policy_polish import polish
-from weftline.place.learned.train_policy_instances import draw_cluster, fresh_problem
+from weftline.latency.list.favourites import mean_times
+from weftline.latency.policy.polish import SHARES, anneal_clusters, clusters, polish
+from weftline.latency.policy.train.instances import draw_cluster, fresh_problem
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_latency

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError
-from weftline.place.learned import policy_file
-from weftline.place.learned.policy import SHIPPED, load_weights
-from weftline.place.learned.policy_file import read_arrays, write_arrays
-from weftline.place.learned.policy_network import first_weights, shapes
+from weftline.latency.policy import file as policy_file
+from weftline.latency.policy.file import read_arrays, write_arrays
+from weftline.latency.policy.network import first_weights, shapes
+from weftline.latency.policy.policy import SHIPPED, load_weights
 
 SHAPES = {"a": (2, 3), "b": (4,)}
 

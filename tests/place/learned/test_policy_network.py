@@ -7,14 +7,14 @@ import pytest
 
 from weftline.cost import CostTable
 from weftline.graph import assemble
-from weftline.place.decoder import Decoder
-from weftline.place.learned import policy_network
-from weftline.place.learned.policy import Policy
-from weftline.place.learned.policy_features import FEATURES, see
-from weftline.place.learned.policy_network import Lean, Weights, ask, first_weights, shapes
-from weftline.place.learned.policy_order import Orders
-from weftline.place.learned.train_policy_instances import fresh_problem
-from weftline.place.learned.train_policy_network import batch_of, forward
+from weftline.latency.list.decoder import Decoder
+from weftline.latency.policy import network as policy_network
+from weftline.latency.policy.features import FEATURES, see
+from weftline.latency.policy.network import Lean, Weights, ask, first_weights, shapes
+from weftline.latency.policy.order import Orders
+from weftline.latency.policy.policy import Policy
+from weftline.latency.policy.train.instances import fresh_problem
+from weftline.latency.policy.train.network import batch_of, forward
 from weftline.problem import Problem
 from weftline.simulate.order import default_order
 from weftline.testing.generate import SeededChooser, make_order

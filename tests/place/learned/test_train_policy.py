@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError, UsageError
-from weftline.place.decoder import FAILED
-from weftline.place.learned import train_policy as training
-from weftline.place.learned.policy import load_weights
-from weftline.place.learned.policy_features import see
-from weftline.place.learned.policy_network import Said, first_weights
-from weftline.place.learned.policy_samples import untold
-from weftline.place.learned.train_policy import train_policy
-from weftline.place.learned.train_policy_instances import fresh_problem
-from weftline.place.learned.train_policy_reward import advantages, judge
-from weftline.place.learned.train_policy_state import checkpoint_of, first_state, load_state, save_state
+from weftline.latency.list.decoder import FAILED
+from weftline.latency.policy.features import see
+from weftline.latency.policy.network import Said, first_weights
+from weftline.latency.policy.policy import load_weights
+from weftline.latency.policy.samples import untold
+from weftline.latency.policy.train import train as training
+from weftline.latency.policy.train.instances import fresh_problem
+from weftline.latency.policy.train.network import checkpoint_of, first_state, load_state, save_state
+from weftline.latency.policy.train.reward import advantages, judge
+from weftline.latency.policy.train.train import train_policy
 from weftline.search import Event
 
 

@@ -1,0 +1,12 @@
+"""The one path from a question to an answer.
+
+In: a Problem or Blocks, and the name of a solver. Out: a `Plan` or `Schedule` with value, bound, gap, proof and
+baselines, or a `Sweep` over numbers of stages. Simplified: baselines use the same simulator, without a search of their
+own.
+"""
+
+from weftline.ask.planning import make_plan
+from weftline.ask.stage_counts import StageProblems, stage_problems
+from weftline.ask.stages import Sweep, SweepRow, sweep_stages
+
+__all__ = ["StageProblems", "Sweep", "SweepRow", "make_plan", "stage_problems", "sweep_stages"]

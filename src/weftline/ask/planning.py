@@ -1,0 +1,295 @@
+"""`make_plan`: bounds, the solver, the baselines, the checker; then everything into one Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from types import MappingProxyType
+
+import msgspec
+
+from weftline import __version__
+from weftline.ask.baselines import baseline_values, search_coarse
+from weftline.ask.clock import Clock, searching_time
+from weftline.ask.measured import best_measured, check_measurable, measured_file
+from weftline.ask.questions import QUESTIONS, lower_bounds
+from weftline.bounds import Bound
+from weftline.certify import check
+from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
+from weftline.graph.arrays import Indices
+from weftline.interrupts import Interruption, uninterrupted
+from weftline.latency.measured.measured import solve_measured
+from weftline.latency.measured.measurements import Backend, Measurements
+from weftline.plans.plan import BoundEntry, DeviceUse, MeasuredFile, Plan, Provenance, Stage, TimelineFile
+from weftline.plans.progress import Progress, ProgressRow
+from weftline.problem import Problem, check_feasible
+from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
+from weftline.search import Event, Search, Solver, find_solver
+from weftline.simulate import Loads, Timeline
+
+__all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "solvers_for", "stop_rules"]
+
+DEFAULT_SECONDS = 60.0
+"""Time limit of a search for which neither time nor work was limited."""
+MEASURED_SECONDS = 600.0
+"""The same for one whose candidates are run for real."""
+DEFAULT_GAP = 0.0001
+"""What is close enough for a search that was not asked for a gap: models for integer solvers are rounded, so the last
+thousandths of a percent may never close."""
+SELF_CHECKED = 5_000
+"""Larger plans are not checked whole at once, which would take longer than a short time limit; `verify` does it."""
+MAX_SEED = 2**31 - 1
+
+
+def solvers_for(objective: str) -> dict[str, Solver]:
+    """The registry of an objective's family."""
+    return QUESTIONS[objective].solvers()
+
+
+def stop_rules(gap: float | None, time_limit: float | None, work_limit: int | None) -> tuple[float, float | None]:
+    """The gap and the time limit that hold, given what was asked; `UsageError` if it makes no sense."""
+    if (time_limit is not None and not time_limit >= 0) or (work_limit is not None and work_limit < 1):
+        raise UsageError("a time limit is at least 0 s, a work limit at least 1")
+    if gap is not None and not 0 <= gap <= 1:
+        raise UsageError("a gap lies between 0 and 1")
+    if time_limit is None and work_limit is None:
+        time_limit = DEFAULT_SECONDS
+    return DEFAULT_GAP if gap is None else gap, time_limit
+
+
+def make_plan(
+    problem: Problem,
+    *,
+    solver: str = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    start: Indices | None = None,
+    coarsen: Indices | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    argv: Sequence[str] = (),
+    begun: float | None = None,
+    backend: Backend | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Plan:
+    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
+
+    `start` is a placement that the search is offered before its solver begins, so the plan is no worse. `coarsen` is a
+    group for every op: latency is searched with whole groups first, then op by op from there. `settings` are the
+    solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`). With a
+    `backend` candidates are run for real, and the plan is the best measured; its value is still the simulator's.
+    """
+    if backend is not None:
+        check_measurable(problem, gap=gap, work_limit=work_limit, coarsen=coarsen, start=start)
+        time_limit = MEASURED_SECONDS if time_limit is None else time_limit
+    clock = Clock(monotonic() if begun is None else begun, on_event)
+    gap, time_limit = stop_rules(gap, time_limit, work_limit)
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
+    check_feasible(problem)
+    registry = solvers_for(problem.rules.objective)
+    chosen = find_solver(registry, solver)
+    _check_settings(chosen, settings)
+    with clock.preparing():
+        QUESTIONS[problem.rules.objective].prepare()
+        if chosen.prepare is not None:
+            chosen.prepare()
+    heard = Progress(on_event)
+    search = Search(
+        problem,
+        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
+        work_limit=work_limit,
+        gap=gap,
+        seed=seed,
+        on_event=heard,
+        solver=solver,
+        options=settings,
+    )
+    bounds: list[Bound] = []
+    measured = None if backend is None else Measurements(search, backend)
+    with Interruption(insist=measured is None) as stop:
+        try:
+            bounds += lower_bounds(problem)
+            if measured is not None:
+                solve_measured(search, chosen, measured)
+            else:
+                _solve(search, chosen, bounds[0], start, coarsen)
+        except InfeasibleError as error:
+            if search.best is None:
+                raise _too_late(search, error) from error
+    if measured is not None:
+        search.best = best_measured(measured, interrupted=stop.ended)
+    if search.best is None:
+        if stop.ended:
+            raise KeyboardInterrupt
+        raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
+    rule = search.stopped_by if measured is None else measured.stopped_by
+    stopped_by = "interrupted" if stop.ended else rule or "done"
+    seconds = None if work_limit is not None else round(search.seconds, 3)
+    baselines: dict[str, int | None] = {}
+    found = search.best
+    with Interruption(insist=True) as late:
+        if not stop.ended:
+            # a placement that was measured, or given to be kept, is not exchanged for another
+            adopt = solver == "auto" and measured is None and start is None
+            baselines = baseline_values(problem, registry, seed, search, adopt=adopt)
+    if late.ended:
+        stopped_by = "interrupted"
+    if search.best is not found:
+        if stopped_by != "interrupted" and search.stopped_by in ("optimal", "gap"):
+            stopped_by = search.stopped_by
+        seconds = None if work_limit is not None else round(search.seconds, 3)
+    if search.bound is not None and search.bound not in bounds:
+        bounds.append(search.bound)
+    progress = None
+    if seconds is not None and measured is None:
+        progress = heard.rows(seconds, search.best.value, max((bound.value for bound in bounds), default=0))
+    provenance = {
+        "version": __version__,
+        "inputs": dict(inputs),
+        "argv": tuple(argv),
+        "seed": seed,
+        "time_limit": time_limit,
+        "work_limit": work_limit,
+        "gap": gap,
+    }
+    with uninterrupted():
+        return _assemble(
+            problem,
+            search.best,
+            bounds,
+            solver=solver,
+            seconds=seconds,
+            stopped_by=stopped_by,
+            baselines=baselines,
+            provenance=provenance,
+            measured=None if measured is None else measured_file(measured),
+            progress=progress,
+        )
+
+
+def _solve(search: Search, solver: Solver, bound: Bound, start: Indices | None, coarsen: Indices | None) -> None:
+    search.offer_bound(bound)
+    if start is not None:
+        search.offer(start)
+    if coarsen is not None and not search.is_over:
+        search_coarse(search, solver, coarsen)
+    if search.best is None or not search.stopped_by:
+        search.run(solver)
+
+
+def _too_late(search: Search, error: InfeasibleError) -> WeftlineError:
+    """A solver that was stopped before it offered anything has not shown that nothing fits."""
+    if error.proved or search.refused or search.stopped_by != "time":
+        return error
+    return LimitReached("the time was over before there was a plan. Try a larger time limit, or the solver greedy")
+
+
+def _check_settings(solver: Solver, settings: Mapping[str, str]) -> None:
+    for name in settings:
+        if name not in solver.takes:
+            known = f"it takes {', '.join(solver.takes)}" if solver.takes else "it takes none"
+            raise UsageError(f"solver {solver.name!r} has no setting {name!r}; {known}")
+
+
+def _assemble(
+    problem: Problem,
+    result: Timeline | Loads,
+    bounds: list[Bound],
+    *,
+    solver: str,
+    seconds: float | None,
+    stopped_by: str,
+    baselines: dict[str, int | None],
+    provenance: dict[str, object],
+    measured: MeasuredFile | None,
+    progress: tuple[ProgressRow, ...] | None,
+) -> Plan:
+    file = problem_to_file(problem)
+    entries = checked_bounds(file, bounds)
+    best = entries[0]
+    value = result.value
+    plan = Plan(
+        format="weftline-plan",
+        version=1,
+        objective=problem.rules.objective,
+        value_ns=value,
+        bound_ns=best.value_ns,
+        gap=(value - best.value_ns) / value if value else 0.0,
+        proof="none" if best.value_ns == 0 else best.proof,
+        bound_by=best.by,
+        solver=solver,
+        seconds=seconds,
+        stopped_by=stopped_by,
+        baselines=baselines,
+        devices=_devices(problem, result),
+        placement=dict(
+            zip((op.name for op in problem.graph.ops), (problem.devices[d].id for d in result.placement), strict=True)
+        ),
+        stages=_stages(problem, result) if isinstance(result, Loads) else (),
+        timeline=_timeline(result) if isinstance(result, Timeline) else None,
+        bounds=tuple(entries),
+        provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
+        problem=file,
+        measured=msgspec.UNSET if measured is None else measured,
+        progress=msgspec.UNSET if progress is None else progress,
+    )
+    if len(problem.graph.ops) > SELF_CHECKED:
+        return plan
+    try:
+        check.check_plan(msgspec.to_builtins(plan))  # a plan that its own checker refuses never leaves this room
+    except check.Refusal as refusal:
+        raise VerificationError(f"the answer of solver {solver} does not hold: {refusal}") from refusal
+    return plan
+
+
+def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntry]:
+    """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
+    problem = check.Problem(msgspec.to_builtins(file))
+    entries = [
+        BoundEntry(
+            bound.by,
+            bound.value,
+            "proved"
+            if bound.witness is not None and check.bound_of(problem, bound.witness) >= bound.value
+            else "claimed",
+            bound.witness,
+        )
+        for bound in bounds
+    ]
+    return sorted(entries, key=lambda entry: (-entry.value_ns, entry.proof != "proved"))
+
+
+def _devices(problem: Problem, result: Timeline | Loads) -> dict[str, DeviceUse]:
+    if isinstance(result, Loads):
+        load = result.load.tolist()
+    else:
+        load = [int((result.end - result.start)[result.placement == d].sum()) for d in range(len(problem.devices))]
+    return {
+        device.id: DeviceUse(load[d], int(result.peak[d]), device.capacity) for d, device in enumerate(problem.devices)
+    }
+
+
+def _stages(problem: Problem, loads: Loads) -> tuple[Stage, ...]:
+    return tuple(
+        Stage(
+            device=problem.devices[d].id,
+            ops=int((loads.placement == d).sum()),
+            compute_ns=int(loads.compute[d]),
+            in_ns=int(loads.entering[d]),
+            out_ns=int(loads.leaving[d]),
+            load_ns=int(loads.load[d]),
+        )
+        for d in loads.stages
+    )
+
+
+def _timeline(timeline: Timeline) -> TimelineFile:
+    ops = sorted(
+        zip(range(len(timeline.start)), timeline.start.tolist(), timeline.end.tolist(), strict=True),
+        key=lambda r: (r[1], r[0]),
+    )
+    transfers = sorted((tuple(row) for row in timeline.transfers.tolist()), key=lambda r: (r[4], r))
+    return TimelineFile(tuple(ops), tuple(transfers))

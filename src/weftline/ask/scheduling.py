@@ -1,0 +1,256 @@
+"""Blocks and a number of micro-batches -> a Schedule: search, bounds, certificate."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from math import lcm
+from time import monotonic
+from types import MappingProxyType
+
+import msgspec
+
+from weftline import __version__
+from weftline.ask.clock import Clock, searching_time
+from weftline.certify import check_schedule
+from weftline.errors import InfeasibleError, UsageError, VerificationError, near
+from weftline.interrupts import Interruption, uninterrupted
+from weftline.plans.schedule import Action, RepetendFile, Schedule, ScheduleProvenance, exact
+from weftline.problem import UNLIMITED, Blocks
+from weftline.problem.blocks import BlocksFile, blocks_to_file
+from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
+from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
+from weftline.schedule.bounds.period import period_bound
+from weftline.schedule.least_latency import with_arrivals
+from weftline.schedule.noise import Noise, percentile
+from weftline.schedule.prepare import prepare
+from weftline.search import Event
+from weftline.simulate import Timetable
+
+__all__ = ["find_scheduler", "make_schedule"]
+
+MAX_SEED = 2**31 - 1
+MAX_OPERATIONS = 2_000_000
+MAX_SUM = 2**60
+SELF_CHECKED = 200_000
+"""Operations up to which a schedule is checked before it is handed out."""
+TIME_LIMIT = 60.0
+
+
+def find_scheduler(name: str) -> Scheduler:
+    """The scheduler of that name, or an error that lists what exists."""
+    known = schedulers()
+    if name not in known:
+        raise UsageError(f"unknown solver {name!r:.100}{near(name, known)} (there are: {', '.join(known)})")
+    return known[name]
+
+
+def make_schedule(
+    blocks: Blocks,
+    micro_batches: int,
+    *,
+    solver: str = "auto",
+    device_span: bool = False,
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    arrivals: int | None = None,
+    robust: Noise | None = None,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    argv: Sequence[str] = (),
+) -> Schedule:
+    """Search and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
+
+    With `arrivals` (inference) a micro-batch comes every so often, and the search is for the least latency. Without
+    limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
+    the order with the least 95th percentile of the makespan under noise wins. The time limit is for the whole call, or
+    counts from `begun` (a reading of `time.monotonic`).
+    """
+    clock = Clock(monotonic() if begun is None else begun, on_event)
+    if not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
+    _check_size(blocks, micro_batches)
+    if arrivals is not None:
+        blocks = with_arrivals(blocks, arrivals)
+        solver = "least-latency" if solver == "auto" else solver
+    chosen = find_scheduler(solver)
+    with clock.preparing():
+        prepare()
+    free = time_limit is None and work_limit is None
+    limit = TIME_LIMIT if free else time_limit
+    search = ScheduleSearch(
+        blocks,
+        micro_batches,
+        device_span=device_span,
+        from_arrival=arrivals is not None,
+        time_limit=searching_time(limit, micro_batches * blocks.n, clock.spent),
+        work_limit=work_limit,
+        settle=free,
+        wants_period=solver in ("auto", "cyclic", "least-latency"),
+        gap=gap or 0.0,
+        seed=seed,
+        on_event=on_event,
+        solver=solver,
+        keep=0 if robust is None else POOL,
+    )
+    with Interruption(insist=True) as stop:
+        try:
+            check_memory(blocks)
+            search.offer_bound(*_bound(search))
+            if blocks.balanced:
+                search.offer_period_bound(*period_bound(blocks))
+            chosen.solve(search)
+        except InfeasibleError:
+            if search.best is None:
+                raise
+    if search.best is None:
+        if stop.ended:
+            raise KeyboardInterrupt
+        raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
+    stopped_by = "interrupted" if stop.ended else search.stopped_by or "done"
+    provenance = ScheduleProvenance(__version__, "", dict(inputs), tuple(argv), seed, limit, work_limit, search.gap)
+    with uninterrupted():
+        return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
+
+
+POOL = 24
+"""With noise: so many of the best orders are compared."""
+
+
+def _bound(search: ScheduleSearch) -> tuple[int, str]:
+    if search.from_arrival:
+        head = {search.blocks.n - 1: 0}
+        for block in search.blocks.table.order.tolist():
+            ends = [head[a] + search.blocks.blocks[a].span + lag for a, b, lag in search.blocks.edges if b == block]
+            head[block] = max(ends, default=0)
+        longest = max(head[i] + block.span for i, block in enumerate(search.blocks.blocks))
+        return longest - search.blocks.blocks[-1].span, "path"
+    known = device_span_bound if search.device_span else makespan_bound
+    return known(search.blocks, search.micro_batches)
+
+
+def _check_size(blocks: Blocks, micro_batches: int) -> None:
+    """Numbers stay whole and exact: sums of all times and of all memory must fit."""
+    if not 1 <= micro_batches <= MAX_OPERATIONS // blocks.n:
+        raise UsageError(f"1 to {MAX_OPERATIONS // blocks.n} micro-batches of {blocks.n} blocks can be planned")
+    time = sum(block.span for block in blocks.blocks) + sum(lag for _, _, lag in blocks.edges)
+    memory = sum(abs(change) for block in blocks.blocks for change in block.memory)
+    if micro_batches * max(time, memory) >= MAX_SUM:
+        raise UsageError("the times or the memory of all micro-batches together exceed 2^60; use a larger unit")
+
+
+def check_memory(blocks: Blocks) -> None:
+    """What no order can fit is said at once: a block needs more than there is, and memory comes back only after it."""
+    for device, lane in enumerate(blocks.devices):
+        change = {i: b.memory[b.devices.index(device)] for i, b in enumerate(blocks.blocks) if device in b.devices}
+        large = [i for i in change if change[i] > lane.memory]
+        later = _descendants(blocks, large)
+        if large and all(i in later for i in change if change[i] < 0):
+            name, needs = blocks.blocks[large[0]].name, change[large[0]]
+            raise InfeasibleError(
+                f"block {name!r} needs {needs} memory on device {lane.id!r}, which has {lane.memory}", proved=True
+            )
+
+
+def _descendants(blocks: Blocks, first: list[int]) -> set[int]:
+    found, table = set(first), blocks.table
+    for i in table.order.tolist():
+        if any(int(j) in found for j in table.before_of[table.before_ptr[i] : table.before_ptr[i + 1]]):
+            found.add(i)
+    return found - set(first)
+
+
+def _chosen(search: ScheduleSearch, robust: Noise | None) -> Timetable:
+    """The best order; under noise, the one with the least 95th percentile among the best."""
+    assert search.best is not None
+    if robust is None:
+        return search.best
+    pool = [search.best, *search.pool]
+    return min(pool, key=lambda t: (percentile(search.blocks, search.micro_batches, t.orders, robust), t.makespan))
+
+
+def _assemble(
+    search: ScheduleSearch, found: Timetable, robust: Noise | None, stopped_by: str, provenance: ScheduleProvenance
+) -> Schedule:
+    blocks, value = search.blocks, search.value(found)
+    file = msgspec.convert(blocks_to_file(blocks), BlocksFile)
+    digest = hashlib.sha256(msgspec.json.encode(file)).hexdigest()
+    bound = search.bound or 0
+    repetend, period_bound = search.repetend, search.period_bound or Fraction(0)
+    period = Fraction(found.makespan, search.micro_batches) if repetend is None else repetend.period
+    noise = None
+    if robust is not None:
+        noise = {
+            "p95": percentile(blocks, search.micro_batches, found.orders, robust),
+            "sigma": robust.sigma,
+            "straggler": robust.straggler,
+            "draws": robust.draws,
+        }
+    made = Schedule(
+        format="weftline-schedule",
+        version=1,
+        name=blocks.name,
+        objective="latency" if search.from_arrival else "device-span" if search.device_span else "makespan",
+        micro_batches=search.micro_batches,
+        makespan=found.makespan,
+        bound=bound,
+        bound_by=search.bound_by,
+        gap=(value - bound) / value,
+        proof="claimed",
+        period=exact(period),
+        period_exact=str(period),
+        repetend=None if repetend is None else _repetend_file(repetend),
+        period_bound=exact(period_bound),
+        period_bound_exact=str(period_bound),
+        period_bound_by=search.period_bound_by,
+        period_proved=search.period_proved,
+        period_proof=search.proof,
+        bubble=found.bubble,
+        device_span=found.device_span,
+        device_span_bubble=found.device_span_bubble,
+        peak_memory=found.peak_memory,
+        memory_limit=tuple(None if d.link or d.memory >= UNLIMITED else d.memory for d in blocks.devices),
+        latency=value if search.from_arrival else found.longest_latency,
+        robust=noise,
+        solver=search.solver,
+        seconds=None if search.work_limit is not None else round(search.seconds, 3),
+        period_seconds=None if search.work_limit is not None else round(search.period_seconds, 3),
+        stopped_by=stopped_by,
+        reached=dict(search.reached),
+        actions=tuple(_actions(found, device) for device in range(len(blocks.devices))),
+        provenance=msgspec.structs.replace(provenance, blocks_sha256=digest),
+        blocks=file,
+    )
+    plain = msgspec.to_builtins(made)
+    made = msgspec.structs.replace(made, proof="proved" if check_schedule.bound_of(plain) >= bound else "claimed")
+    if search.micro_batches * blocks.n > SELF_CHECKED:
+        return made
+    try:
+        check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
+    except check_schedule.Refusal as refusal:
+        raise VerificationError(f"the answer of {search.solver} does not hold: {refusal}") from refusal
+    return made
+
+
+def _repetend_file(repetend: Repetend) -> RepetendFile:
+    scale = lcm(repetend.length.denominator, *(start.denominator for start in repetend.starts))
+    return RepetendFile(
+        repetend.micro_batches,
+        exact(repetend.length),
+        repetend.lags,
+        repetend.orders,
+        scale,
+        int(repetend.length * scale),
+        tuple(int(start * scale) for start in repetend.starts),
+    )
+
+
+def _actions(found: Timetable, device: int) -> tuple[Action, ...]:
+    n = found.blocks.n
+    order = found.orders[device]
+    rows = zip(order.tolist(), found.start[order].tolist(), found.end[order].tolist(), strict=True)
+    return tuple(Action(op % n, op // n, start, end) for op, start, end in rows)

@@ -1,0 +1,214 @@
+"""Every op and transfer of a plan as late as it can go, last first: how long before the end must each op start?
+
+In: Tables, a placement and the ends of its ops. Out: (n,) ns from the late start of each op to the end of everything.
+It is `backfill` with the clock turned round: transfers and ops take the last gap of their ports, buses and devices.
+Ops by falling tail are a topological order in which critical ones come first. Parallel runtime only.
+
+Plan again with a plan at hand: by its late starts instead of the optimistic costs, with a price on busy links.
+
+In: a Decoder and a Timeline of its problem. Out: another Timeline, which may be worse: whoever asks keeps the best.
+`booked_again` keeps the placement and only books it anew, in the order of its late starts (forward-backward improvement
+of Li and Willis 1992, with transfers). `look_back` also chooses devices anew: what follows an op is what follows it in
+the plan, and a transfer costs, beside its time, its length times the square of how busy its port or bus is there.
+Parallel runtime only; where everything waits for its turn, both give back what they got.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices, Ints
+from weftline.latency.anneal.backfill import backfill, gap, spaces, take
+from weftline.latency.list.decoder import DEAD_END, Decoder, Floats
+from weftline.problem import Problem
+from weftline.simulate import Timeline
+from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.sorting import sort_rows
+from weftline.simulate.tables import Tables, tables
+
+__all__ = ["booked_again", "late_tails", "link_use", "look_back"]
+
+
+def late_tails(table: Tables, placement: Indices, end: Ints) -> Ints:
+    """`end` (n,) says who goes last; the devices and links of the placement must exist."""
+    last_first = np.lexsort((-np.arange(len(end)), -end)).astype(np.int32)
+    tail = np.zeros(len(end), np.int64)
+    _push(table, np.ascontiguousarray(placement, np.int32), last_first, tail)
+    return tail
+
+
+@part
+def _most_readers(table: Tables) -> int:
+    """Of the outputs of one op."""
+    most = 0
+    for op in range(len(table.time)):
+        count = 0
+        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[k]
+            count += table.consumer_ptr[tensor + 1] - table.consumer_ptr[tensor]
+        most = max(most, count)
+    return most
+
+
+@part
+def _pending(table: Tables, placement: Indices, op: int, tail: Ints, at: Ints, pending: Ints) -> tuple[int, int]:
+    """Fill (tail of the reader, tensor, target) for what the op sends -> how many, and the tail of readers here."""
+    here, count, ready = placement[op], 0, 0
+    for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+        tensor = table.output_of[k]
+        at[:] = -1
+        for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+            reader = table.consumer_of[c]
+            there = placement[reader]
+            if there == here:
+                ready = max(ready, tail[reader])
+            elif table.per_edge:
+                pending[count, 0], pending[count, 1], pending[count, 2] = tail[reader], tensor, there
+                count += 1
+            else:
+                at[there] = max(at[there], tail[reader])
+        for there in range(len(at)):
+            if at[there] >= 0:
+                pending[count, 0], pending[count, 1], pending[count, 2] = at[there], tensor, there
+                count += 1
+    return count, ready
+
+
+@kernel
+def _push(table: Tables, placement: Indices, last_first: Indices, tail: Ints) -> None:
+    """Fill `tail`; times count from the end."""
+    devices = table.time.shape[1]
+    begin = spaces(table, placement)
+    number = np.zeros(len(begin), np.int64)
+    busy = np.zeros((begin[-1] + 1, 2), np.int64)
+    pending = np.zeros((_most_readers(table) + 1, 3), np.int64)
+    room = np.zeros(devices, np.int64)
+    for p in range(len(last_first)):
+        op = last_first[p]
+        here = placement[op]
+        count, ready = _pending(table, placement, op, tail, room, pending)
+        if count > 1:
+            sort_rows(pending, count)
+        for i in range(count):
+            at, tensor, there = pending[i, 0], pending[i, 1], pending[i, 2]
+            length = int(table.transfer[table.transfer_row[tensor], here, there])
+            if length > 0:
+                out, into, lane = devices + here, 2 * devices + there, 3 * devices + table.bus[here, there]
+                while True:
+                    fits = gap(busy, begin[out], number[out], at, length)
+                    fits = gap(busy, begin[into], number[into], fits, length)
+                    if table.bus[here, there] >= 0:
+                        fits = gap(busy, begin[lane], number[lane], fits, length)
+                    if fits == at:
+                        break
+                    at = fits
+                take(busy, begin[out], number[out], at, length)
+                take(busy, begin[into], number[into], at, length)
+                number[out] += 1
+                number[into] += 1
+                if table.bus[here, there] >= 0:
+                    take(busy, begin[lane], number[lane], at, length)
+                    number[lane] += 1
+            ready = max(ready, at + max(length, 0))
+        duration = int(table.time[op, here])
+        if duration > 0:
+            ready = gap(busy, begin[here], number[here], ready, duration)
+            take(busy, begin[here], number[here], ready, duration)
+            number[here] += 1
+        tail[op] = ready + duration
+
+
+def booked_again(problem: Problem, timeline: Timeline) -> Timeline:
+    """The same placement in the order of its late starts, if that ends earlier (then without peaks)."""
+    table = tables(problem)
+    if table.sequential:
+        return timeline
+    order, _ = _late_order(table, timeline)
+    found = backfill(table, timeline.placement, order)
+    return timeline if found is None or found.value >= timeline.value else found
+
+
+def look_back(
+    problem: Problem,
+    decoder: Decoder,
+    timeline: Timeline,
+    bias: Floats | None = None,
+    *,
+    capacity: Ints | None = None,
+    rate: float = 1.0,
+) -> Timeline | None:
+    """Devices and order anew, booked twice; None where the decode fails.
+
+    `bias` and `capacity` as in `Decoder.decode`; `rate` is the price of a link that is always busy.
+    """
+    table = tables(problem)
+    if table.sequential:
+        return timeline
+    order, tail = _late_order(table, timeline)
+    placement = np.ascontiguousarray(timeline.placement, np.int32)
+    price = _price(table, placement, rate * link_use(table, timeline) ** 2)
+    if bias is not None:
+        price += bias
+    try:
+        found = decoder.decode(order, price, capacity=capacity, future=_future(table, placement, tail))
+    except InfeasibleError:
+        return None
+    return booked_again(problem, found)
+
+
+def link_use(table: Tables, timeline: Timeline) -> Floats:
+    """(K, K): for what part of the plan's time the busiest of send port, receive port and bus of a link works."""
+    k = table.time.shape[1]
+    _, source, target, _, start, end = timeline.transfers.T
+    part = (end - start) / max(1, timeline.value)
+    sent, received = (np.bincount(side, weights=part, minlength=k) for side in (source, target))
+    use: Floats = np.maximum(sent[:, None], received[None])
+    if table.bus.max() >= 0:
+        bus = np.bincount(table.bus[source, target] + 1, weights=part, minlength=int(table.bus.max()) + 2)
+        bus[0] = 0.0
+        use = np.maximum(use, bus[table.bus + 1])
+    return use
+
+
+def _late_order(table: Tables, timeline: Timeline) -> tuple[Indices, Ints]:
+    """Ops by late start, and how long before the end each starts."""
+    tail = late_tails(table, timeline.placement, timeline.end)
+    return np.argsort(-tail, kind="stable").astype(np.int32), tail
+
+
+@kernel
+def _future(table: Tables, placement: Indices, tail: Ints) -> Ints:
+    """(n, K): from the end of an op on a device to the end of everything, if the others stay; ports are free."""
+    n, devices = table.time.shape
+    future = np.zeros((n, devices), np.int64)
+    for op in range(n):
+        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[k]
+            row = table.transfer_row[tensor]
+            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+                reader = table.consumer_of[c]
+                for d in range(devices):
+                    length = table.transfer[row, d, placement[reader]]
+                    future[op, d] = max(future[op, d], length + tail[reader] if length >= 0 else DEAD_END)
+    return future
+
+
+@kernel
+def _price(table: Tables, placement: Indices, rate: Floats) -> Floats:
+    """(n, K): for all that an op reads and that others read from it, if the others stay."""
+    n, devices = table.time.shape
+    price = np.zeros((n, devices), np.float64)
+    for op in range(n):
+        for e in range(np.int64(table.edge_ptr[op]), np.int64(table.edge_ptr[op + 1])):
+            row, other = table.transfer_row[table.edge_tensor[e]], placement[table.edge_maker[e]]
+            for d in range(devices):
+                price[op, d] += rate[other, d] * max(0, table.transfer[row, other, d])
+        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[k]
+            row = table.transfer_row[tensor]
+            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+                other = placement[table.consumer_of[c]]
+                for d in range(devices):
+                    price[op, d] += rate[d, other] * max(0, table.transfer[row, d, other])
+    return price

@@ -1,0 +1,238 @@
+"""The policy's network: 64 numbers for every op on every device, five residual layers, heads that begin at 0.
+
+In: Seen (features and edges) and weights. Out: Said: how to lean the decoder for one decode, and around what to sample
+where there is time for many, and logits. This form runs in numpy, so that planning needs no torch;
+`train_policy_network` is the same in torch. Any number of ops and devices; all of them share the weights, so that
+renumbering renumbers the answer. With heads at 0 the decoder is cPEFT. For one decode a head says how far the logits
+are to be trusted: the bias grows with -log of a device's probability. (For many that would leave nothing to chance.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from weftline.graph.arrays import Ints
+from weftline.latency.list.decoder import Floats
+from weftline.latency.policy.features import FEATURES, Seen, Singles
+from weftline.simulate.kernels.jit import kernel
+
+__all__ = ["LAYERS", "PRIOR", "WIDTH", "Lean", "Said", "Weights", "ask", "first_weights", "shapes"]
+
+Weights = dict[str, Singles]
+
+WIDTH, LAYERS = 64, 5
+EPSILON = 1e-5
+PRIOR = 3.0
+"""Logit of the device that cPEFT takes, before anything is learnt."""
+MOST_DOUBT = 8.0
+"""The probability of a device counts as e^-8 at least, where it becomes a part of the bias."""
+PORTION = 40
+"""Rows of a product that are multiplied at a time."""
+FOR_TWO = 1_000
+"""So many rows are worth a second thread."""
+RESIDUAL = 0.5
+"""First size of what a layer adds, by the usual size of weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lean:
+    """How to lean the decoder."""
+
+    bias: Floats
+    """(n, K): in units of each op (see `Seen.unit`), with the part of the device."""
+    lam: float
+    kappa: float
+    power: float
+    """Of the mean behind the order of ops, see `policy_order`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What the network says about one problem."""
+
+    one: Lean
+    """For a single decode."""
+    many: Lean
+    """For samples around it, of which only the best counts."""
+    logits: Floats
+    """(n, K)"""
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every array of weights."""
+    w = WIDTH
+    found: dict[str, tuple[int, ...]] = {"input.weight": (FEATURES, w), "input.bias": (w,)}
+    for layer in range(LAYERS):
+        name = f"layer{layer}"
+        found |= {f"{name}.norm.scale": (w,), f"{name}.norm.shift": (w,), f"{name}.near.weight": (w, 3 * w)}
+        found |= {f"{name}.devices.weight": (w, w), f"{name}.ops.weight": (w, w), f"{name}.all.weight": (w, w)}
+        found |= {f"{name}.bias": (w,), f"{name}.out.weight": (w, w), f"{name}.out.bias": (w,)}
+    found |= {"last.norm.scale": (w,), "last.norm.shift": (w,)}
+    for head, outputs in (("op", 3), ("device", 2), ("graph", 7)):
+        found |= {f"{head}.hidden.weight": (w, w), f"{head}.hidden.bias": (w,), f"{head}.last.weight": (w, outputs)}
+    return found
+
+
+def first_weights(seed: int) -> Weights:
+    """Random, but with heads at 0."""
+    random = np.random.default_rng(seed)
+    found: Weights = {}
+    for name, shape in shapes().items():
+        if name.endswith("scale"):
+            found[name] = np.ones(shape, np.float32)
+        elif len(shape) == 1 or name.endswith("last.weight"):
+            found[name] = np.zeros(shape, np.float32)
+        else:
+            size = (RESIDUAL if name.endswith("out.weight") else 1.0) / shape[0] ** 0.5
+            found[name] = (random.standard_normal(shape) * size).astype(np.float32)
+    return found
+
+
+def ask(weights: Weights, seen: Seen) -> Said:
+    """One pass through the network."""
+    n, k, _ = seen.features.shape
+    edges = seen.edges
+    h = _product(seen.features.reshape(n * k, FEATURES), weights["input.weight"]) + weights["input.bias"]
+    z, itself, before, after = (np.empty_like(h) for _ in range(4))  # kept: fresh memory costs as much as a product
+    with _sharing(n * k) as share:
+        for layer in range(LAYERS):
+            w = {name: weights[f"layer{layer}.{name}"] for name in _OF_LAYER}
+            near = tuple(zip(_thirds(w["near.weight"]), (itself, before, after), strict=True))
+
+            def look(rows: slice, w: Weights = w, near: tuple[tuple[Singles, Singles], ...] = near) -> None:
+                _normalise(h[rows], w["norm.scale"], w["norm.shift"], z[rows])
+                for weight, out in near:
+                    _product(z[rows], weight, out[rows])
+
+            share(look)
+            by_op, by_device = _means(z, n, k)
+            u = itself.reshape(n, k, WIDTH)
+            u += _product(by_op, w["devices.weight"])[:, None]
+            u += _product(by_device, w["ops.weight"]) + by_device.mean(axis=0) @ w["all.weight"] + w["bias"]
+            _add_means(edges.before_ptr, edges.before, before.reshape(n, -1), itself.reshape(n, -1))
+            _add_means(edges.after_ptr, edges.after, after.reshape(n, -1), itself.reshape(n, -1))
+
+            def answer(rows: slice, w: Weights = w) -> None:
+                np.maximum(itself[rows], 0, out=itself[rows])
+                h[rows] += _product(itself[rows], w["out.weight"], before[rows])
+                h[rows] += w["out.bias"]
+
+            share(answer)
+    _normalise(h, weights["last.norm.scale"], weights["last.norm.shift"], z)
+    of_op = _head(weights, "op", z).reshape(n, k, 3).astype(np.float64)
+    by_device = _means(z, n, k)[1]
+    of_device = _head(weights, "device", by_device).astype(np.float64)
+    of_graph = _head(weights, "graph", by_device.mean(axis=0)[None])[0].astype(np.float64)
+    logits = of_op[:, :, 2] + PRIOR * (seen.plain[:, None] == np.arange(k))
+    below = logits - logits.max(axis=1, keepdims=True)
+    doubt = np.minimum(np.log(np.exp(below).sum(axis=1, keepdims=True)) - below, MOST_DOUBT)
+    trust, *others = of_graph.tolist()
+    one = Lean(of_op[:, :, 0] + of_device[:, 0] + trust * doubt, 1.0 + others[0], others[1], 1.0 + others[2])
+    many = Lean(of_op[:, :, 1] + of_device[:, 1], 1.0 + others[3], others[4], 1.0 + others[5])
+    return Said(one, many, logits)
+
+
+@contextmanager
+def _sharing(rows: int) -> Iterator[Callable[[Callable[[slice], None]], None]]:
+    """A way to do something with all rows, by two threads where they are many; what comes out is the same."""
+    half = rows // 2 // PORTION * PORTION
+    if rows < FOR_TWO:
+        yield lambda work: work(slice(0, rows))
+        return
+    with ThreadPoolExecutor(1) as other:
+
+        def share(work: Callable[[slice], None]) -> None:
+            first = other.submit(work, slice(0, half))
+            work(slice(half, rows))
+            first.result()
+
+        yield share
+
+
+_OF_LAYER = (
+    "norm.scale",
+    "norm.shift",
+    "near.weight",
+    "devices.weight",
+    "ops.weight",
+    "all.weight",
+    "bias",
+    "out.weight",
+    "out.bias",
+)
+
+
+def _product(x: Singles, weight: Singles, out: Singles | None = None) -> Singles:
+    """x @ weight, in portions so small that BLAS stays on one thread: on a busy machine its threads wait for each other
+    a hundred times longer than they work. The answer then depends on no number of threads either.
+    """
+    whole = len(x) // PORTION * PORTION
+    found = np.empty((len(x), weight.shape[1]), np.float32) if out is None else out
+    np.matmul(
+        x[:whole].reshape(-1, PORTION, x.shape[1]), weight, out=found[:whole].reshape(-1, PORTION, weight.shape[1])
+    )
+    np.matmul(x[whole:], weight, out=found[whole:])
+    return found
+
+
+def _thirds(weight: Singles) -> tuple[Singles, Singles, Singles]:
+    """What is for the op itself, for its predecessors, for its successors."""
+    one, two, three = (np.ascontiguousarray(weight[:, i * WIDTH : (i + 1) * WIDTH]) for i in range(3))
+    return one, two, three
+
+
+def _means(z: Singles, n: int, k: int) -> tuple[Singles, Singles]:
+    """(n, WIDTH) over devices and (K, WIDTH) over ops."""
+    cube = z.reshape(n, k, WIDTH)
+    over_devices = cube[:, 0].copy()
+    for device in range(1, k):
+        over_devices += cube[:, device]
+    over_devices /= np.float32(k)
+    over_ops: Singles = cube.sum(axis=0) / np.float32(n)
+    return over_devices, over_ops
+
+
+def _head(weights: Weights, name: str, z: Singles) -> Singles:
+    hidden = np.maximum(_product(z, weights[f"{name}.hidden.weight"]) + weights[f"{name}.hidden.bias"], 0)
+    return _product(hidden, weights[f"{name}.last.weight"])
+
+
+@kernel
+def _normalise(h: Singles, scale: Singles, shift: Singles, z: Singles) -> None:
+    """Every row of h to mean 0 and variance 1, then scaled and shifted. Four sums at a time, which is quicker."""
+    width = h.shape[1]
+    for i in range(len(h)):
+        a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        for j in range(0, width, 4):
+            a += h[i, j]
+            b += h[i, j + 1]
+            c += h[i, j + 2]
+            d += h[i, j + 3]
+        mean = (a + b + c + d) / np.float32(width)
+        a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        for j in range(0, width, 4):
+            a += (h[i, j] - mean) ** 2
+            b += (h[i, j + 1] - mean) ** 2
+            c += (h[i, j + 2] - mean) ** 2
+            d += (h[i, j + 3] - mean) ** 2
+        factor = np.float32(1.0) / np.sqrt((a + b + c + d) / np.float32(width) + np.float32(EPSILON))
+        for j in range(width):
+            z[i, j] = (h[i, j] - mean) * factor * scale[j] + shift[j]
+
+
+@kernel
+def _add_means(pointer: Ints, other: Ints, x: Singles, out: Singles) -> None:
+    """Add to every row the mean over its neighbours' rows of x."""
+    width = x.shape[1]
+    for op in range(len(x)):
+        first, last = pointer[op], pointer[op + 1]
+        share = np.float32(1.0 / max(1, last - first))
+        for e in range(first, last):
+            source = other[e]
+            for j in range(width):
+                out[op, j] += share * x[source, j]

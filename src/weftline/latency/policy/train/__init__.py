@@ -1,0 +1,4 @@
+"""Training of the policy.
+
+In: generated problems. Out: a weights file. Simplified: needs the extra torch.
+"""

@@ -1,0 +1,4 @@
+"""HSDAG as published.
+
+In: a Search. Out: candidates. Simplified: see README.md.
+"""

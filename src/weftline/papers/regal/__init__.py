@@ -1,0 +1,4 @@
+"""Cost graphs of REGAL.
+
+In: a text file. Out: a Problem. Simplified: see README.md.
+"""

@@ -1,0 +1,172 @@
+"""Named weights in one flat vector, the few layers that use them, and Adam (Kingma, Ba 2015).
+
+In: a seed. Out: tensors by name, made when a network first describes itself. One vector holds all weights, so that a
+step of Adam is a handful of operations and a checkpoint has nothing to gather. Randomness comes from one generator of
+its own: nothing here touches PyTorch's global one.
+
+The placer: embeddings of groups -> a distribution over devices for each, from which placements are drawn.
+
+In: embeddings and the devices that a group may take. Out: drawn devices, their log-probabilities, the entropy. Drawing
+adds Gumbel noise and takes the largest, so that a device of probability 0 is never drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.latency.measured.trials import Bools
+from weftline.latency.policy.settings import load_torch
+
+__all__ = [
+    "Draws",
+    "Parameters",
+    "Tensor",
+    "common_devices",
+    "describe_placer",
+    "draw",
+    "log_probabilities",
+    "placer_scores",
+]
+
+Tensor = Any
+"""A torch.Tensor; PyTorch is an extra, so its types are not named."""
+
+
+class Parameters:
+    """Describe layers with `linear`, `norm` and `table`, then `seal`; then use `tensor[name]` and the layers."""
+
+    def __init__(self, seed: int) -> None:
+        self.torch = load_torch()
+        self.generator = self.torch.Generator().manual_seed(seed)
+        self.tensor: dict[str, Tensor] = {}
+        self.steps = 0
+
+    def linear(self, name: str, fan_in: int, fan_out: int, *, scale: float = 1.0) -> None:
+        """A dense layer: weights uniform within scale / sqrt(fan_in), biases 0."""
+        bound = scale / sqrt(max(1, fan_in))
+        self.tensor[f"{name}.weight"] = self._uniform((fan_in, fan_out), bound)
+        self.tensor[f"{name}.bias"] = self.torch.zeros(fan_out)
+
+    def norm(self, name: str, width: int) -> None:
+        """A layer normalisation."""
+        self.tensor[f"{name}.weight"] = self.torch.ones(width)
+        self.tensor[f"{name}.bias"] = self.torch.zeros(width)
+
+    def table(self, name: str, rows: int, columns: int, bound: float) -> None:
+        """A free matrix, uniform within +-bound."""
+        self.tensor[name] = self._uniform((rows, columns), bound)
+
+    def seal(self) -> Parameters:
+        """All weights are described: move them into one vector."""
+        self.flat = self.torch.cat([value.reshape(-1) for value in self.tensor.values()])
+        self._first = self.flat.clone()
+        self.mean, self.square = self.torch.zeros_like(self.flat), self.torch.zeros_like(self.flat)
+        begin = 0
+        for name, value in self.tensor.items():
+            view = self.flat[begin : begin + value.numel()].view(value.shape)
+            self.tensor[name] = view.detach().requires_grad_()
+            begin += value.numel()
+        return self
+
+    def begin_again(self) -> None:
+        """The first weights again, and an optimiser without a past; the generator goes on."""
+        self.flat.copy_(self._first)
+        self.mean.zero_()
+        self.square.zero_()
+        self.steps = 0
+
+    def dense(self, name: str, x: Tensor) -> Tensor:
+        """x W + b."""
+        return x @ self.tensor[f"{name}.weight"] + self.tensor[f"{name}.bias"]
+
+    def normalised(self, name: str, x: Tensor) -> Tensor:
+        """Layer normalisation over the last dimension."""
+        weight, bias = self.tensor[f"{name}.weight"], self.tensor[f"{name}.bias"]
+        return self.torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
+
+    def dropped(self, x: Tensor, share: float) -> Tensor:
+        """Dropout."""
+        if share <= 0:
+            return x
+        kept = self.torch.rand(x.shape, generator=self.generator) >= share
+        return x * kept / (1.0 - share)
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """Of a loss, in the order of the flat vector; 0 for weights that it does not depend on."""
+        torch, leaves = self.torch, list(self.tensor.values())
+        found = torch.autograd.grad(loss, leaves, allow_unused=True)
+        parts = [
+            torch.zeros(leaf.numel()) if part is None else part.reshape(-1)
+            for leaf, part in zip(leaves, found, strict=True)
+        ]
+        return torch.cat(parts)
+
+    def descend(self, gradient: Tensor, rate: float, *, clip: float | None = None) -> None:
+        """One step of Adam down a gradient, which is shortened to length `clip`."""
+        if clip is not None:
+            gradient = gradient * min(1.0, clip / (float(gradient.norm()) + 1e-12))
+        self.steps += 1
+        self.mean.lerp_(gradient, 0.1)
+        self.square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        corrected = self.square.div(1.0 - 0.999**self.steps).sqrt_().add_(1e-8)
+        self.flat.addcdiv_(self.mean, corrected, value=-rate / (1.0 - 0.9**self.steps))
+
+    def _uniform(self, shape: tuple[int, ...], bound: float) -> Tensor:
+        return (self.torch.rand(shape, generator=self.generator) * 2.0 - 1.0) * bound
+
+
+NEVER = -1e9
+HIDDEN = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """B placements of G groups."""
+
+    devices: Indices
+    """(B, G)."""
+    log_probability: Tensor
+    """(B,): of the whole placement."""
+    entropy: Tensor
+    """The mean over groups, in nats."""
+
+
+def describe_placer(parameters: Parameters, name: str, width: int, devices: int) -> None:
+    """width -> 128 -> devices; the last layer begins small, so that the first placements are nearly uniform."""
+    parameters.linear(f"{name}.0", width, HIDDEN)
+    parameters.linear(f"{name}.1", HIDDEN, devices, scale=0.1)
+
+
+def placer_scores(parameters: Parameters, name: str, embedding: Tensor) -> Tensor:
+    """(G, K)."""
+    return parameters.dense(f"{name}.1", parameters.dense(f"{name}.0", embedding).relu())
+
+
+def common_devices(allowed: Bools, group: Ints) -> Bools:
+    """(G, K): devices that all nodes of a group may take; where there is none, those that any of them may."""
+    count = int(group.max()) + 1
+    common, some = np.ones((count, allowed.shape[1]), np.bool_), np.zeros((count, allowed.shape[1]), np.bool_)
+    np.logical_and.at(common, group, allowed)
+    np.logical_or.at(some, group, allowed)
+    return np.where(common.any(axis=1, keepdims=True), common, some)
+
+
+def log_probabilities(parameters: Parameters, scores: Tensor, allowed: Bools) -> Tensor:
+    """The logarithm of softmax over allowed devices."""
+    open_ones = parameters.torch.from_numpy(allowed)
+    return scores.masked_fill(~open_ones, NEVER).log_softmax(-1)
+
+
+def draw(parameters: Parameters, log_probability: Tensor, count: int) -> Draws:
+    """`count` placements from (G, K) log-probabilities."""
+    torch = parameters.torch
+    noise = torch.rand((count, *log_probability.shape), generator=parameters.generator).clamp_(min=1e-30)
+    devices = (log_probability.detach() - (-noise.log_()).log_()).argmax(-1)
+    picked = log_probability.expand(count, -1, -1).gather(-1, devices[..., None])[..., 0]
+    entropy = -(log_probability.exp() * log_probability).sum(-1).mean()
+    return Draws(devices.numpy().astype(np.int32), picked.sum(-1), entropy)

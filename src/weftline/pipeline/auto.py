@@ -1,0 +1,319 @@
+"""Crew: the threads of one search. An annealer works in the background while bounds are proved in another thread.
+
+The main thread only looks after them: it alone offers plans and bounds to the search, hears Ctrl-C, and raises the stop
+flags that kernels poll. Nothing outlives `close`.
+
+The default, an anytime loop: slices, annealing, exact search, bounds; each better plan helps every later bound.
+
+With a time limit, the annealer works in one thread and the proofs in another, until a stop rule fires. With a work
+limit everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.bounds import Bound
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices, Ints
+from weftline.pipeline.anneal.anneal import Annealer
+from weftline.pipeline.convex.convex_set import convex_set_bound
+from weftline.pipeline.convex.graph import MOST_PIECES
+from weftline.pipeline.convex.node_cover import node_cover_bound
+from weftline.pipeline.exact.exact import fits_model, prove
+from weftline.pipeline.exact.superblocks import bottleneck, guess
+from weftline.pipeline.ideals import TOO_LONG, Chain, over_ideals, take
+from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, reduce_exactly
+from weftline.pipeline.simple import overflow_of
+from weftline.search import Search, Solver, best_of
+
+__all__ = ["SOLVER_AUTO", "Crew"]
+
+PORTION = 200_000
+POLL = 0.03
+
+
+class Crew:
+    """An annealer from the best known plan, and one task at a time beside it."""
+
+    def __init__(self, search: Search, pieces: Pieces) -> None:
+        self.search, self.pieces = search, pieces
+        self._stop = np.zeros(1, np.int64)
+        self._found: SimpleQueue[Indices] = SimpleQueue()
+        self._orders: SimpleQueue[Ints] = SimpleQueue()
+        self._failed: list[BaseException] = []
+        self._ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
+        self._start = None if search.best is None else pieces.lower(search.best.placement)
+        Thread(target=self._guard, args=(self._anneal, self._ended), daemon=True).start()
+
+    def poll(self) -> bool:
+        """Offer what the annealer has found since -> True if the search is over."""
+        if self._failed:
+            raise self._failed[0]
+        newest = None
+        while True:
+            try:
+                newest = self._found.get_nowait()
+            except Empty:
+                break
+        if newest is not None and not self.search.is_over:
+            placement = self.pieces.lift(newest)
+            if self.search.offer(placement) is None:
+                self._orders.put(overflow_of(self.search.problem, placement))
+        return self.search.is_over
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Let the annealer work alone."""
+        while not until() and not self.poll() and not self._ended.wait(POLL):
+            pass
+
+    def attend(self, task: Callable[[Ints, Callable[[Bound], None]], None], seconds: float) -> None:
+        """Run a task in a thread for so long; it gets a stop flag and a way to hand bounds over."""
+        until = self.search.seconds + seconds
+        stop = np.zeros(1, np.int64)
+        bounds: SimpleQueue[Bound] = SimpleQueue()
+        ended = Event()
+        Thread(target=self._guard, args=(lambda: task(stop, bounds.put), ended), daemon=True).start()
+        try:
+            while not ended.wait(POLL):
+                self._take(bounds)
+                if self.poll() or self.search.seconds >= until:
+                    stop[0] = 1
+        finally:
+            stop[0] = 1
+            ended.wait()
+        self._take(bounds)
+        self.poll()
+
+    def close(self) -> None:
+        """Stop the annealer."""
+        self._stop[0] = 1
+        self._ended.wait()
+
+    def _take(self, bounds: SimpleQueue[Bound]) -> None:
+        while True:
+            try:
+                self.search.offer_bound(bounds.get_nowait())
+            except Empty:
+                return
+
+    def _guard(self, task: Callable[[], None], ended: Event) -> None:
+        try:
+            task()
+        except BaseException as error:  # handed to the main thread, which raises it
+            self._failed.append(error)
+        finally:
+            ended.set()
+
+    def _anneal(self) -> None:
+        annealer = Annealer(self.pieces, seed=self.search.seed, start=self._start, stop=self._stop)
+        shown = None if self._start is None or annealer.best is None else annealer.best[1]
+        while not self._stop[0]:
+            best = annealer.best
+            if best is not None and (shown is None or best[1] < shown):
+                shown = best[1]
+                self._found.put(best[0])
+            try:
+                annealer.shrink(self._orders.get_nowait())
+                shown = None
+            except Empty:
+                pass
+            if not annealer.alive:
+                return
+            annealer.run(PORTION, self._stop)
+
+
+FIRST = ("single-device", "greedy", "even-split", "slice")
+LONGEST = 60.0
+"""Seconds where no limit at all is given."""
+WARM_UP = 0.01
+"""Shares of the time limit at which a part ends: annealing alone, ideals, the dearest piece, a first exact search."""
+FIRST_IDEALS = 0.06
+COVER = 0.08
+FIRST_EXACT = 0.15
+SMALL, SMALL_EXACT = 40, 0.5
+"""So few pieces are more for exact search than for bounds by sets."""
+MORE_IDEALS = 0.5
+CONVEX = 0.97
+SUPERBLOCKS = 0.3
+CONVEX_WORK = 20_000
+EXACT_WORK = 3.0
+MOST_SUPERBLOCKS = 20_000
+GUESSES = 4
+
+
+def _solve(search: Search) -> None:
+    from weftline.pipeline import solvers
+
+    reasons = best_of(search, solvers(), FIRST)
+    if search.is_over:
+        return
+    pieces = reduce_exactly(make_pieces(search.problem))
+    if search.work_limit is None:
+        _at_once(search, pieces)
+    else:
+        _in_turn(search, pieces)
+    if search.best is None and not search.is_over:
+        search.run(solvers()["pack"])
+    if search.best is None:
+        raise InfeasibleError("no pipeline was found within the limits", conflicts=(*reasons, *search.refused))
+
+
+def _in_turn(search: Search, pieces: Pieces) -> None:
+    """Everything once, with fixed amounts of work."""
+    from weftline.pipeline import solvers
+
+    search.run(solvers()["anneal"])
+    never = np.zeros(1, np.int64)
+    if not search.is_over:
+        chain = over_ideals(pieces, search.best, never)
+        if not isinstance(chain, str):
+            take(search, chain)
+    if not search.is_over and fits_model(pieces):
+        prove(search, pieces, work=EXACT_WORK)
+    if not search.is_over and _bounded_by_sets(pieces) and search.best is not None:
+        found: list[Bound] = []
+        _convex(search, pieces, never, found.append, work=CONVEX_WORK)
+        for bound in found:
+            search.offer_bound(bound)
+
+
+def _at_once(search: Search, pieces: Pieces) -> None:
+    """Annealing in the background, proofs beside it, until a stop rule fires."""
+    limit = search.time_limit if search.time_limit is not None else LONGEST
+    begun = search.seconds
+
+    def until(share: float) -> float:
+        return max(0.1, begun + share * (limit - begun) - search.seconds)
+
+    with _crew(search, pieces) as crew:
+        warm = search.seconds + until(WARM_UP)
+        crew.wait(lambda: search.seconds >= warm)
+        too_long = _ideals(search, pieces, crew, until(FIRST_IDEALS))
+        sets = _bounded_by_sets(pieces)
+        if sets and not search.is_over and search.best is not None:
+            crew.attend(lambda stop, tell: _cover(search, pieces, stop, tell, until(COVER)), until(COVER))
+        if not search.is_over and fits_model(pieces):
+            share = 1.0 if not sets else FIRST_EXACT if len(pieces.time) > SMALL else SMALL_EXACT
+            prove(search, pieces, seconds=until(share), poll=crew.poll)
+        if too_long:
+            _ideals(search, pieces, crew, until(MORE_IDEALS))
+        if sets and not search.is_over and search.best is not None:
+            crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)), until(CONVEX))
+        elif not search.is_over and _bounded_by_superblocks(pieces) and search.best is not None:
+            _superblocks(search, pieces, until(SUPERBLOCKS), crew.poll)
+        if not search.is_over and fits_model(pieces):
+            prove(search, pieces, seconds=until(1.0), poll=crew.poll)
+        if search.best is not None:
+            crew.wait(lambda: search.seconds >= limit)
+
+
+def _ideals(search: Search, pieces: Pieces, crew: Crew, seconds: float) -> bool:
+    """Offer what the program over ideals finds -> True if it could not end in time."""
+    if search.is_over:
+        return False
+    found: list[Chain | str] = []
+    crew.attend(lambda stop, _: found.append(over_ideals(pieces, search.best, stop)), seconds)
+    for chain in found:
+        if not isinstance(chain, str) and not search.is_over:
+            take(search, chain)
+    return found == [TOO_LONG]
+
+
+@contextmanager
+def _crew(search: Search, pieces: Pieces) -> Iterator[Crew]:
+    crew = Crew(search, pieces)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+def _bounded_by_superblocks(pieces: Pieces) -> bool:
+    """Three superblocks are for equal devices, added communication, and not too many pieces."""
+    return _alike(pieces) and len(pieces.time) + len(pieces.reader_of) <= MOST_SUPERBLOCKS
+
+
+def _superblocks(search: Search, pieces: Pieces, seconds: float, poll: Callable[[], bool]) -> None:
+    """The middle stage, the cheapest with its share of the work, then stages further and further from the middle."""
+    contracted = contract_uncuttable(pieces, search.best.value) if search.best is not None else pieces
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    until = search.seconds + seconds
+    around = sorted(range(stages), key=lambda b: abs(2 * b - stages + 1))[:GUESSES]
+    for turn, before in enumerate([*around[:1], None, *around[1:]]):
+        left = (until - search.seconds) / (len(around) + 1 - turn)
+        if search.is_over or left < 0.2:
+            return
+        if before is None:
+            bottleneck(search, contracted, seconds=left, poll=poll)
+        else:
+            guess(search, contracted, before, seconds=left, poll=poll)
+
+
+def _bounded_by_sets(pieces: Pieces) -> bool:
+    """The convex-set bound is for equal devices, added communication, and not too many pieces."""
+    return _alike(pieces) and len(pieces.time) <= MOST_PIECES
+
+
+def _alike(pieces: Pieces) -> bool:
+    problem = pieces.problem
+    return pieces.equal and not problem.host.any() and problem.rules.communication == "added"
+
+
+def _cover(search: Search, pieces: Pieces, stop: Ints, tell: Callable[[Bound], None], seconds: float) -> None:
+    """The piece whose cheapest stage is dearest."""
+    assert search.best is not None
+    contracted, value = contract_uncuttable(pieces, search.best.value), search.best.value
+
+    def on_bound(bound: int, witness: dict[str, object]) -> None:
+        tell(Bound(contracted.lift_bound(bound), "node-cover", seconds=search.seconds))
+
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    node_cover_bound(contracted, stages, lambda: value, stop=stop, seconds=seconds, on_bound=on_bound)
+
+
+def _convex(
+    search: Search,
+    pieces: Pieces,
+    stop: Ints,
+    tell: Callable[[Bound], None],
+    *,
+    seconds: float | None = None,
+    work: int | None = None,
+) -> None:
+    assert search.best is not None
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    contracted = contract_uncuttable(pieces, search.best.value)
+    device = contracted.lower(search.best.placement)
+    blocks: list[NDArray[np.bool_]] = [device == d for d in np.unique(device)]
+
+    def upper() -> int:
+        assert search.best is not None
+        return search.best.value
+
+    def on_bound(value: int, witness: dict[str, object]) -> None:
+        tell(Bound(contracted.lift_bound(value), "convex-set", seconds=search.seconds))
+
+    convex_set_bound(
+        contracted,
+        stages,
+        upper,
+        start_blocks=blocks,
+        stop=stop,
+        work=work,
+        seconds=seconds,
+        seed=search.seed,
+        on_bound=on_bound,
+    )
+
+
+SOLVER_AUTO = Solver("auto", "slices, annealing, exact search and bounds until good enough (default)", _solve)
+
+
+SOLVERS = (SOLVER_AUTO,)

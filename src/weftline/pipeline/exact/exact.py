@@ -1,0 +1,214 @@
+"""The exact solver: CP-SAT looks for a pipeline better than the best known one, or shows that there is none.
+
+Pieces are reduced, then contracted below the best known value, which also limits the model: a good start matters most.
+The bound is claimed, since the checker cannot repeat the search. Memory of live activations is not in the model: a
+pipeline that the simulator refuses for it is excluded, and the search goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weftline.bounds import Bound
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices
+from weftline.pipeline.exact.equal import EqualModel, build_equal_model
+from weftline.pipeline.exact.unequal import UnequalModel, build_unequal_model, orders_of_devices
+from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, reduce_exactly
+from weftline.search import Search, Solver, best_of
+from weftline.search.cp_sat import run_cp_sat
+from weftline.simulate import simulate_throughput
+
+__all__ = ["SOLVER", "fits_model", "prove"]
+
+PRECISION = 2**24
+"""Costs are rounded down to about this share of the best known value."""
+MOST_ENTRIES = 150_000
+"""(piece, stage) and (tensor, stage) pairs that CP-SAT is asked to look at."""
+BEGIN_AGAIN = 0.995
+MOST_ORDERS = 100
+ROUNDS = 30
+BUILD = 1e-4
+"""Seconds that building a model takes per entry, at most: it is not begun when the time is over before its end."""
+STARTS = ("single-device", "greedy", "even-split", "slice")
+
+
+def _solve(search: Search) -> None:
+    from weftline.pipeline import solvers
+
+    best_of(search, solvers(), STARTS)
+    if search.stopped_by and search.best is not None:
+        return
+    pieces = reduce_exactly(make_pieces(search.problem))
+    if not fits_model(pieces):
+        raise InfeasibleError(f"{len(pieces.time)} pieces are too many for an exact search")
+    prove(search, pieces)
+
+
+def fits_model(pieces: Pieces) -> bool:
+    """False if the model would be too large to build."""
+    return _entries(pieces) <= MOST_ENTRIES
+
+
+def _entries(pieces: Pieces) -> int:
+    stages = min(pieces.problem.stage_limit, len(pieces.problem.devices))
+    pairs = stages if pieces.equal else len(pieces.problem.devices) ** 2
+    return (len(pieces.time) + len(pieces.reader_of)) * pairs
+
+
+def prove(
+    search: Search,
+    pieces: Pieces,
+    *,
+    seconds: float | None = None,
+    work: float = 5.0,
+    poll: Callable[[], bool] = lambda: False,
+) -> None:
+    """Search below the best known value until a stop rule fires, the time is over, or nothing better exists.
+
+    Equal devices are one case; unequal ones are a case for each order along the pipeline, where these are few.
+    """
+    if not pieces.exact:
+        pieces = make_pieces(search.problem, split=True)
+    orders = None if pieces.equal or search.problem.host.any() else orders_of_devices(pieces, MOST_ORDERS)
+    proof = _Proof(search, pieces, [_Case(order) for order in orders or [()]], poll)
+    until = None if seconds is None else search.seconds + seconds
+    share = None if seconds is None else seconds if len(proof.cases) == 1 else max(1.0, seconds / 6)
+    for _ in range(ROUNDS):
+        for case in [case for case in proof.cases if not case.closed]:
+            left = None if until is None else min(share or 0.0, until - search.seconds)
+            if search.is_over or (left is not None and left < 0.05 + BUILD * _entries(pieces)):
+                return
+            proof.look(case, left, work / len(proof.cases))
+        if all(case.closed for case in proof.cases):
+            break
+        if search.work_limit is not None:
+            return
+        share = None if share is None else 2 * share
+    if search.best is None and all(case.closed for case in proof.cases):
+        raise InfeasibleError(
+            "no pipeline satisfies the limits",
+            conflicts=("which devices can run which ops", "memory of the weights", "links", "the order of the stages"),
+            proved=True,
+        )
+
+
+@dataclass
+class _Case:
+    """Pipelines along one order of the devices (none: any order)."""
+
+    order: tuple[int, ...]
+    bound: int = 0
+    """No pipeline of this case has a value below it."""
+    closed: bool = False
+
+
+@dataclass
+class _Proof:
+    search: Search
+    pieces: Pieces
+    cases: list[_Case]
+    poll: Callable[[], bool]
+    excluded: list[tuple[int, Indices]] = field(default_factory=list)
+    """(device, ops) that do not fit its memory together with what they hold while they run."""
+
+    def look(self, case: _Case, seconds: float | None, work: float) -> None:
+        """Search one case for a while, beginning again after every pipeline that only the simulator refuses."""
+        search, begun = self.search, self.search.seconds
+        while not search.is_over:
+            target = _worst(self.pieces) + 1 if search.best is None else search.best.value
+            model = self._model(case, target)
+            if model is None:
+                self._close(case, self.pieces.lift_bound(target))
+                return
+            last: list[Indices] = []
+            left = None if seconds is None else max(0.05, seconds - (search.seconds - begun))
+            outcome = run_cp_sat(
+                search,
+                model.model,
+                seconds=left,
+                work=work,
+                poll=partial(self._look_around, target),
+                on_solution=partial(_offer, search, model, last),
+                on_bound=partial(self._raise, case, model),
+            )
+            if outcome.infeasible:
+                self._close(case, model.pieces.lift_bound(target))
+                return
+            self._raise(case, model, outcome.bound)
+            overflow = _overflows(search, last[-1]) if last and outcome.optimal else []
+            self.excluded += overflow
+            if outcome.optimal and not overflow:
+                self._close(case, case.bound)
+                return
+            if not overflow and not (search.best is not None and search.best.value < BEGIN_AGAIN * target):
+                return
+            if seconds is not None and search.seconds - begun >= seconds:
+                return
+
+    def _model(self, case: _Case, target: int) -> EqualModel | UnequalModel | None:
+        contracted, scale, room = (
+            contract_uncuttable(self.pieces, target),
+            max(1, target // PRECISION),
+            self.search.problem.capacity,
+        )
+        model: EqualModel | UnequalModel | None
+        if self.pieces.equal:
+            model = build_equal_model(contracted, target, scale, room)
+        else:
+            model = build_unequal_model(contracted, target, scale, room, case.order)
+        for device, ops in self.excluded if model is not None else ():
+            held = np.unique(contracted.of[ops])
+            if model is not None and len(ops) == contracted.size[held].sum():
+                model.exclude(device, held)
+        return model
+
+    def _look_around(self, target: int) -> bool:
+        """Look after others meanwhile; begin again if they have found something much better than the target."""
+        best = self.search.best
+        return self.poll() or (best is not None and best.value < BEGIN_AGAIN * target)
+
+    def _raise(self, case: _Case, model: EqualModel | UnequalModel, bound: float) -> None:
+        """Whole units of the model, back in ns."""
+        case.bound = max(case.bound, model.pieces.lift_bound(int(np.ceil(bound - 1e-6)) * model.scale))
+        self._claim()
+
+    def _close(self, case: _Case, bound: int) -> None:
+        case.bound, case.closed = max(case.bound, bound), True
+        self._claim()
+
+    def _claim(self) -> None:
+        from ortools import __version__
+
+        least = min(case.bound for case in self.cases)
+        if self.search.best is not None:
+            least = min(least, self.search.best.value)
+        self.search.offer_bound(Bound(least, f"exact (CP-SAT {__version__})", seconds=self.search.seconds))
+
+
+def _offer(search: Search, model: EqualModel | UnequalModel, last: list[Indices], true: Any) -> None:
+    placement = model.pieces.lift(model.placement(true))
+    last[:] = [placement]
+    search.offer(placement)
+
+
+def _overflows(search: Search, placement: Indices) -> list[tuple[int, Indices]]:
+    """Devices whose memory a pipeline breaks, with the ops that stand on them."""
+    peak = simulate_throughput(search.problem, placement).peak
+    over = np.flatnonzero(peak > search.problem.capacity).tolist()
+    return [(device, np.flatnonzero(placement == device).astype(np.int32)) for device in over]
+
+
+def _worst(pieces: Pieces) -> int:
+    """No pipeline costs more."""
+    move = np.maximum(pieces.transfer, 0).max(axis=(1, 2), initial=0)[pieces.row]
+    times = np.maximum(pieces.time, 0).max(axis=1).sum()
+    return int(times + (move * (1 + np.diff(pieces.reader_ptr))).sum())
+
+
+SOLVER = Solver("exact", "CP-SAT: the best pipeline, and the claim that none is better", _solve)

@@ -1,0 +1,48 @@
+"""Compile (or load) every kernel of this room before a clock runs: tiny problems go through all of them once.
+
+The first call after an install compiles for about a minute; afterwards machine code comes from disk in a second. Time
+limits are for searching, so `plan` calls this before its clock begins, and `make install` once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from weftline.cost import CostTable, devices_of_file, expand_file_costs
+from weftline.pipeline.convex.convex_set import convex_set_bound
+from weftline.pipeline.convex.node_cover import node_cover_bound
+from weftline.pipeline.ideals import over_ideals
+from weftline.pipeline.pieces import make_pieces
+from weftline.problem import Problem, Rules
+from weftline.search import Search
+from weftline.zoo import regal_costs, synthetic
+
+__all__ = ["prepare"]
+
+
+@cache
+def prepare() -> None:
+    """Once per process."""
+    from weftline.pipeline import solvers
+
+    graph = synthetic("erdos_renyi", ops=16, seed=1)
+    costs = regal_costs(graph, 3)
+    equal = Problem(graph, devices_of_file(costs), expand_file_costs(costs), Rules(objective="throughput"))
+    table = equal.cost
+    unequal = Problem(
+        graph,
+        equal.devices,
+        CostTable(table.time * np.array([1, 2, 3]), table.transfer, table.transfer_row, table.source),
+        equal.rules,
+    )
+    for problem in (unequal, equal):
+        search = Search(problem, work_limit=10**6)
+        for name in ("slice", "anneal"):
+            solvers()[name].solve(search)
+    best, pieces, never = search.best, make_pieces(equal), np.zeros(1, np.int64)
+    over_ideals(pieces, best, never)
+    value = 1 if best is None else best.value
+    node_cover_bound(pieces, 3, lambda: value, stop=never, work=20, on_bound=lambda bound, witness: None)
+    convex_set_bound(pieces, 3, lambda: value, stop=never, work=20, on_bound=lambda bound, witness: None)

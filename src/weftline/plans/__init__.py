@@ -1,0 +1,33 @@
+"""Plans and schedules as files: what was decided, for which inputs, how good it is, and by whom.
+
+In: decisions with their value and bounds. Out: a `Plan` or `Schedule`, which embeds its problem and can be saved,
+loaded, summed up, explained and compared. Simplified: explanations change one thing at a time.
+"""
+
+from weftline.plans.compare import Difference, diff_plans
+from weftline.plans.explain.explain import explain_plan
+from weftline.plans.explain.limits import Binding, binding_limits
+from weftline.plans.explain.moves import Move
+from weftline.plans.explain.op import OpStory, explain_op
+from weftline.plans.explain.stage import SlowestStage, explain_stage
+from weftline.plans.plan import Plan, load_plan, save_plan
+from weftline.plans.result import PlacedOp, placed_ops, plan_result
+
+__all__ = [
+    "Binding",
+    "Difference",
+    "Move",
+    "OpStory",
+    "PlacedOp",
+    "Plan",
+    "SlowestStage",
+    "binding_limits",
+    "diff_plans",
+    "explain_op",
+    "explain_plan",
+    "explain_stage",
+    "load_plan",
+    "placed_ops",
+    "plan_result",
+    "save_plan",
+]

@@ -1,0 +1,112 @@
+"""A plan in a few lines of text: the value, how far it can be from the best, and what it is compared with."""
+
+from __future__ import annotations
+
+from weftline.errors import InputError
+from weftline.plans.plan import Plan
+from weftline.units import format_name, format_time
+
+__all__ = ["better_baseline", "guarantee", "measured_words", "scattered_hosts", "summary"]
+
+_UNITS = {"latency": "latency", "throughput": "period"}
+
+
+def guarantee(plan: Plan) -> str:
+    """The sentence a manager understands."""
+    if plan.value_ns == 0:
+        return "This plan takes no time at all, so none is better."
+    if plan.bound_ns == 0:
+        return "Nothing is known about how far this plan is from the best possible one."
+    if plan.value_ns == plan.bound_ns:
+        return f"This plan is the best possible{_of_its_kind(plan)} ({plan.proof} by {plan.bound_by})."
+    slower = plan.value_ns / plan.bound_ns - 1
+    best = f"the best possible{_of_its_kind(plan)}"
+    sentence = f"This plan is at most {slower:.1%} slower than {best} ({plan.proof} by {plan.bound_by}"
+    if plan.proof == "claimed" and plan.proved_bound_ns:
+        sentence += f"; {plan.value_ns / plan.proved_bound_ns - 1:.1%} proved independently"
+    return sentence + ")."
+
+
+def _of_its_kind(plan: Plan) -> str:
+    """Bounds of a pipeline do not hold for replicas of the whole model."""
+    return " pipeline" if plan.objective == "throughput" else ""
+
+
+def better_baseline(plan: Plan) -> str:
+    """A sentence if a baseline beats the plan, else nothing."""
+    if plan.wins:
+        return ""
+    name = min((value, name) for name, value in plan.baselines.items() if value is not None)[1]
+    note = " (whole models on as many devices as there may be stages, no pipeline)" if name == "replicas" else ""
+    simulated = " on the simulator (this plan was chosen by measurement)" if plan.measured else ""
+    return f"A baseline is better than this plan{simulated}: {name}{note}."
+
+
+def measured_words(plan: Plan) -> str:
+    """What was measured, and what the value is then; nothing for a plan that was only simulated."""
+    found = plan.measured
+    if not found:
+        return ""
+    failed = f", {found.failures} of them failed" if found.failures else ""
+    other = (
+        ""
+        if plan.problem.rules.runtime == "sequential"
+        else " Mind that the plan's runtime is parallel, while OpenVINO's HETERO runs parts one after another."
+    )
+    return (
+        f"Measured on {found.backend}: {found.count} placements{failed}. This plan is the best of them: "
+        f"{found.seconds * 1e3:.2f} ms, {found.ratio:.3f} of {found.reference} alone (median of {found.rounds} rounds, "
+        f"spread {found.spread:.1%}). Its value and bound above and below are the simulator's.{other}"
+    )
+
+
+def scattered_hosts(plan: Plan) -> str:
+    """A sentence if a host device holds ops that are not contiguous (which only host devices may), else nothing."""
+    graph = plan.problem.graph
+    place = [plan.placement.get(op.name) for op in graph.ops]
+    if None in place or not all(-1 <= t.producer < len(place) for t in graph.tensors):
+        raise InputError("the placement does not fit the graph", hint="weftline verify says more")
+    if any(not 0 <= op < len(place) for tensor in graph.tensors for op in tensor.consumers):
+        raise InputError("a tensor has a reader that does not exist", hint="weftline verify says more")
+    made = [tensor for tensor in graph.tensors if tensor.producer >= 0 and not graph.ops[tensor.producer].backward]
+    forward = sorted(made, key=lambda tensor: tensor.producer)
+    found = []
+    for host in (device.id for device in plan.problem.devices if device.host):
+        returns, left = False, [False] * len(place)  # left: some path has come from the host and is outside now
+        for tensor in forward:
+            for reader in (op for op in tensor.consumers if not graph.ops[op].backward):
+                outside = left[tensor.producer]
+                returns |= outside and place[reader] == host
+                left[reader] |= place[reader] != host and (outside or place[tensor.producer] == host)
+        found += [host] if returns else []
+    return f"Not contiguous: the ops on {', '.join(found)}, as host devices may hold them." if found else ""
+
+
+def summary(plan: Plan) -> str:
+    """Value, guarantee, baselines, devices."""
+    graph = plan.problem.graph
+    answer = f"{_UNITS[plan.objective]} {format_time(plan.value_ns)}"
+    lines = [
+        f"{format_name(graph.name)}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
+        f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
+        f"solver {plan.solver}, stopped by {plan.stopped_by}"
+        + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),
+    ]
+    if sentence := measured_words(plan):
+        lines.append(sentence)
+    for name, value in plan.baselines.items():
+        lines.append(
+            f"  {name:<14} "
+            + ("breaks a limit" if value is None else f"{format_time(value):>10}  {_versus(plan, value)}")
+        )
+    lines += [sentence for sentence in (better_baseline(plan), scattered_hosts(plan)) if sentence]
+    return "\n".join(lines)
+
+
+def _versus(plan: Plan, value: int) -> str:
+    if plan.value_ns == 0 or value == 0:
+        return ""
+    ratio = value / plan.value_ns
+    if value == plan.value_ns:
+        return "the same"
+    return f"the plan is {ratio:.2f}x as fast" if ratio >= 1 else f"it is {1 / ratio:.2f}x as fast as the plan"

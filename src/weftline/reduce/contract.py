@@ -1,0 +1,225 @@
+"""Groups of ops that are placed as one, for the search alone: HSDAG's chains and Baechi's co-placement.
+
+In: a latency Problem. Out: the group of every op. Nothing is fused: the groups only make the search smaller. In both
+ways an op joins its only reader, so a group is seen from outside at its last op alone and no two groups need each
+other. A group never becomes one that no device can run, or that fills more than half of the largest device.
+
+Contraction for latency: a problem and groups of its ops -> a problem whose ops are the groups, and back.
+
+In: a latency Problem and the group of every op. Out: `Contracted`: the smaller problem, and how its placements and
+orders are carried back. It makes the search smaller: no plan of it cuts a group, and a group runs without a break, when
+everything it reads is there. Good plans may be lost, so a bound of the smaller problem does NOT hold for the problem
+itself (there is no `lift_bound`), and the value of a lifted plan is what the simulator says about it.
+Simplified: tensors inside a group are workspace of the group; under `per-edge` a tensor that several ops of a group
+read is sent to it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.cost import ABSENT, CostTable
+from weftline.errors import UsageError
+from weftline.graph import Graph, Op, Tensor, Tied
+from weftline.graph.arrays import Indices, Ints, adjacency
+from weftline.problem import Problem
+from weftline.problem.feasible import merge_together
+from weftline.reduce.quotient import in_order, split_cycles
+
+__all__ = ["Contracted", "acyclic", "chains", "contract", "coplace"]
+
+SHARE = 2
+"""A group takes at most 1 / SHARE of the memory of the largest device that can run it."""
+
+
+def chains(problem: Problem) -> Indices:
+    """HSDAG's co-location: an op joins its only reader, if that reads from it alone."""
+    pointer, successors = adjacency(problem.graph.arrays)
+    read_from = np.bincount(successors, minlength=len(pointer) - 1)
+    return _join_readers(problem, read_from == 1)
+
+
+def coplace(problem: Problem) -> Indices:
+    """Baechi's co-placement: an op joins its only reader."""
+    return _join_readers(problem, np.ones(len(problem.graph.ops), np.bool_))
+
+
+def _join_readers(problem: Problem, joinable: NDArray[np.bool_]) -> Indices:
+    """Every op whose only reader is joinable goes to the group of that reader, if the group can take it."""
+    arrays = problem.graph.arrays
+    pointer, successors = adjacency(arrays)
+    single = np.flatnonzero(np.diff(pointer) == 1)
+    reader = successors[pointer[single]]
+    good = joinable[reader]
+    held = arrays.weight_bytes + (arrays.workspace_bytes if problem.rules.memory == "static" else 0)
+    able = [sum(1 << d for d in np.flatnonzero(row).tolist()) for row in problem.cost.time != ABSENT]
+    room = [int(capacity) // SHARE for capacity in problem.capacity]
+    group, total, bits = list(range(len(able))), held.tolist(), able
+    for op, target in zip(single[good][::-1].tolist(), reader[good][::-1].tolist(), strict=True):
+        home = group[target]  # readers stand behind, so theirs is settled
+        common, size = bits[home] & bits[op], total[home] + total[op]
+        if common and (total[op] == 0 or size <= max(room[d] for d in range(len(room)) if common >> d & 1)):
+            group[op], bits[home], total[home] = home, common, size
+    return np.array(group, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Contracted:
+    """G groups of n ops."""
+
+    problem: Problem
+    """The smaller problem; its ops are the groups, in topological order."""
+    of: Indices
+    """(n,): the group of each op."""
+
+    @cached_property
+    def members(self) -> tuple[Indices, Indices]:
+        """Pointer and row of each group: its ops, ascending, which is a topological order."""
+        pointer = np.zeros(len(self.problem.graph.ops) + 1, np.int32)
+        np.cumsum(np.bincount(self.of, minlength=len(pointer) - 1), out=pointer[1:])
+        return pointer, np.argsort(self.of, kind="stable").astype(np.int32)
+
+    def lift(self, placement: Indices) -> Indices:
+        """Device of each group -> device of each op."""
+        return np.asarray(placement, np.int32)[self.of]
+
+    def lower(self, placement: Indices) -> Indices:
+        """Device of each op -> device of each group (of its first op, where the ops of a group stand apart)."""
+        device = np.zeros(len(self.problem.graph.ops), np.int32)
+        device[self.of[::-1]] = np.asarray(placement, np.int32)[::-1]
+        return device
+
+    def lift_order(self, order: Indices) -> Indices:
+        """A topological order of the groups -> one of the ops, in which those of a group stand side by side."""
+        pointer, members = self.members
+        sizes = np.diff(pointer)[order]
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        return members[np.repeat(pointer[:-1][order] - starts, sizes) + np.arange(len(members))]
+
+
+def acyclic(problem: Problem, group: Indices | Ints) -> Indices:
+    """The grouping with those groups split that lie on a cycle of groups, so that it can be contracted."""
+    return split_cycles(problem.graph, _checked(problem, group))
+
+
+def contract(problem: Problem, group: Indices | Ints) -> Contracted:
+    """Make one op of each group; `UsageError` if the groups could not run one after another (see `acyclic`)."""
+    if problem.rules.objective != "latency":
+        raise UsageError("only problems of latency are contracted; pipelines have pieces")
+    of = in_order(problem.graph, _checked(problem, group))
+    if of is None:
+        raise UsageError("two groups need each other's results, so neither can run first; split them with `acyclic`")
+    count = int(of.max()) + 1
+    own, tied = _tied(problem.graph, of, count)
+    tensors, kept = _tensors(problem.graph, of)
+    time = _sums(of, np.maximum(problem.cost.time, 0), count)
+    able = np.ones(time.shape, np.bool_)
+    np.logical_and.at(able, of, problem.cost.time != ABSENT)
+    ops = _ops(problem, of, count, own, kept)
+    cost = CostTable(
+        np.where(able, time, ABSENT), problem.cost.transfer, problem.cost.transfer_row[kept], problem.cost.source
+    )
+    together = merge_together([sorted({int(of[op]) for op in members}) for members in problem.together])
+    graph = Graph(problem.graph.name, ops, tensors, tied)
+    return Contracted(replace(problem, graph=graph, cost=cost, together=together), of)
+
+
+def _checked(problem: Problem, group: Indices | Ints) -> Ints:
+    if np.shape(group) != (len(problem.graph.ops),):
+        raise UsageError(f"a grouping needs one group for each of the {len(problem.graph.ops)} ops")
+    return np.asarray(group, np.int64)
+
+
+def _ops(problem: Problem, of: Indices, count: int, own: Ints, kept: Ints) -> tuple[Op, ...]:
+    """One op for each group, called after the op that takes longest in it."""
+    graph, arrays = problem.graph, problem.graph.arrays
+    longest = problem.cost.time.max(axis=1)
+    by_length = np.lexsort((np.arange(len(of)), -longest, of))
+    lead = by_length[np.searchsorted(of[by_length], np.arange(count))].tolist()
+    flops = _sums(of, np.array([op.flops for op in graph.ops], np.int64), count).tolist()
+    traffic = _sums(of, np.array([op.traffic_bytes for op in graph.ops], np.int64), count).tolist()
+    weights = (_sums(of, arrays.weight_bytes, count) + own).tolist()
+    if problem.rules.memory == "static":
+        workspace = _sums(of, arrays.workspace_bytes, count).tolist()
+    else:
+        workspace = _workspace(graph, of, count, kept).tolist()
+    return tuple(
+        Op(
+            name=graph.ops[op].name,
+            kind=graph.ops[op].kind,
+            flops=flops[g],
+            weight_bytes=weights[g],
+            workspace_bytes=workspace[g],
+            traffic_bytes=traffic[g],
+            block=graph.ops[op].block,
+            backward=graph.ops[op].backward,
+        )
+        for g, op in enumerate(lead)
+    )
+
+
+def _workspace(graph: Graph, of: Indices, count: int, kept: Ints) -> Ints:
+    """(G,): the peak of workspace and of tensors that stay inside a group, when its ops run one after another."""
+    arrays = graph.arrays
+    order = np.argsort(of, kind="stable")
+    place = np.empty(len(of), np.int64)
+    place[order] = np.arange(len(of))
+    inside = np.ones(len(arrays.producer), np.bool_)
+    inside[kept] = False
+    last = np.zeros(len(arrays.producer), np.int64)
+    reads = np.repeat(np.arange(len(last)), np.diff(arrays.consumer_ptr))
+    np.maximum.at(last, reads, place[arrays.consumer_of])
+    change = np.zeros(len(of) + 1, np.int64)
+    np.add.at(change, place[arrays.producer[inside]], arrays.tensor_bytes[inside])
+    np.add.at(change, last[inside] + 1, -arrays.tensor_bytes[inside])
+    level = np.cumsum(change)[:-1] + arrays.workspace_bytes[order]
+    peak = np.zeros(count, np.int64)
+    np.maximum.at(peak, of[order], level)
+    return peak
+
+
+def _tensors(graph: Graph, of: Indices) -> tuple[tuple[Tensor, ...], Ints]:
+    """Tensors that leave their group, enter the model, leave it or are read by nobody; and their old numbers."""
+    arrays, count = graph.arrays, int(of.max()) + 1
+    maker = np.where(arrays.producer >= 0, of[arrays.producer], -1)
+    reads = np.repeat(np.arange(len(maker), dtype=np.int64), np.diff(arrays.consumer_ptr))
+    key = np.unique(reads * count + of[arrays.consumer_of])
+    tensor, reader = key // count, key % count
+    outside = reader != maker[tensor]
+    tensor, reader = tensor[outside], reader[outside]
+    unread = np.diff(arrays.consumer_ptr) == 0
+    keep: NDArray[np.bool_] = unread | arrays.is_output | (maker < 0)
+    keep[tensor] = True
+    kept = np.flatnonzero(keep)
+    low = np.searchsorted(tensor, kept).tolist()
+    high = np.searchsorted(tensor, kept, side="right").tolist()
+    readers = reader.tolist()
+    tensors = []
+    for number, a, b in zip(kept.tolist(), low, high, strict=True):
+        old = graph.tensors[number]
+        made_by, read_by = int(maker[number]), tuple(readers[a:b])
+        tensors.append(Tensor(old.name, made_by, read_by, old.bytes, old.shape, old.dtype, old.output))
+    return tuple(tensors), kept
+
+
+def _tied(graph: Graph, of: Indices, count: int) -> tuple[Ints, tuple[Tied, ...]]:
+    """Shared weights that only one group uses are its own: (G,) bytes of those, and the others."""
+    own, tied = np.zeros(count, np.int64), []
+    for weight in graph.tied:
+        users = sorted({int(of[op]) for op in weight.ops})
+        if len(users) == 1:
+            own[users[0]] += weight.bytes
+        else:
+            tied.append(Tied(weight.name, weight.bytes, tuple(users)))
+    return own, tuple(tied)
+
+
+def _sums(key: Indices, value: Ints, count: int) -> Ints:
+    """Exact sums by group (bincount would go through floats)."""
+    total = np.zeros((count, *value.shape[1:]), np.int64)
+    np.add.at(total, key, value)
+    return total

@@ -1,0 +1,278 @@
+"""Run a plan over torch.distributed: one process for every device, on this machine or on several by torchrun.
+
+In: a plan, the file of its model, perhaps inputs. Out: `PlanTorchResult`: how far outputs are from the unsplit model,
+measured period or latency beside the planned one. Under torchrun this process is one of them: rank = position among
+the devices that the plan uses. Simplified: every host needs the same files; times of a loaded machine vary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from weftline.errors import ExecutionMismatch, InputError, MissingExtra, UsageError, WeftlineError
+from weftline.run.inputs import make_feeds
+from weftline.run.local.start import run_folder
+from weftline.run.split.manifest import Manifest, read_manifest
+from weftline.run.devices import ort_devices
+from weftline.run.split.segments import parts_of_plan
+from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
+from weftline.run.planned_model import check_planned_model
+from weftline.run.split.split import split_model
+from weftline.run.train.launch import run_processes, under_torchrun
+from weftline.importers.registry import file_sha256
+
+if TYPE_CHECKING:
+    from weftline.cluster import Device
+    from weftline.plans import Plan
+    from weftline.problem import Problem
+
+__all__ = ["PlanRank", "PlanTorchResult", "run_plan_torch"]
+
+TOLERANCE = 1e-3
+TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class PlanRank:
+    """What one process did."""
+
+    rank: int
+    device: str
+    segments: int
+    ops: int
+    compute_seconds: float
+    """Of one request: median."""
+    planned_compute_seconds: float
+    share_busy: float
+    """Of the measured time."""
+
+
+@dataclass(frozen=True)
+class PlanTorchResult:
+    """What a real run did."""
+
+    engine: str
+    backend: str
+    """gloo or nccl."""
+    objective: str
+    requests: int
+    compared: int
+    """Requests whose outputs were compared, the last ones."""
+    max_output_difference: float | None
+    """Relative, to the unsplit model; None if it was not checked."""
+    measured_seconds: float
+    """Throughput: period, the mean of the counted requests. Latency: median."""
+    predicted_seconds: float
+    """The plan's value."""
+    overlapped_seconds: float | None
+    """Throughput: what is predicted if transfers hide behind compute, as they do here."""
+    ranks: tuple[PlanRank, ...]
+
+    def check(self, tolerance: float = TOLERANCE) -> None:
+        """Raise `ExecutionMismatch` if outputs differ more from those of the unsplit model."""
+        found = self.max_output_difference
+        if found is not None and not found <= tolerance:
+            raise ExecutionMismatch(f"outputs differ from the unsplit model by {found:.2e}, more than {tolerance:.0e}")
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        what = "period" if self.objective == "throughput" else "latency"
+        checked = "outputs were not compared"
+        if self.max_output_difference is not None:
+            checked = f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)"
+        hidden = ""
+        if self.overlapped_seconds is not None and self.overlapped_seconds != self.predicted_seconds:
+            hidden = f", {self.overlapped_seconds * 1e3:.2f} ms with transfers behind compute"
+        return "\n".join(
+            (
+                f"{len(self.ranks)} processes over {self.backend}, {self.requests} requests",
+                checked,
+                f"{what}: measured {self.measured_seconds * 1e3:.2f} ms, "
+                f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
+                *(
+                    f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
+                    f"compute {rank.compute_seconds * 1e3:.2f} ms, planned {rank.planned_compute_seconds * 1e3:.2f} ms"
+                    for rank in self.ranks
+                ),
+            )
+        )
+
+
+def run_plan_torch(
+    plan: Plan,
+    *,
+    model: Path | str,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    requests: int = 100,
+    seed: int = 0,
+    check: bool = True,
+    timeout: float = TIMEOUT,
+) -> PlanTorchResult | None:
+    """Run a plan; call `check` on the result to insist on equal outputs. None in ranks of torchrun other than 0.
+
+    `runtimes` (device id -> `ort:...`) says what stands for a device of the plan; `timeout` is how many seconds a
+    process waits for another.
+    """
+    if find_spec("torch") is None:
+        raise MissingExtra("torch", "torch")
+    if requests < 1 or not timeout > 0:
+        raise UsageError("there is at least one request, and the timeout is more than 0 s")
+    problem = plan.load_problem()
+    used = _used(plan, problem)
+    for id in runtimes:
+        if id not in problem.device_index:
+            raise UsageError(f"a runtime is given for {id[:64]!r}, which is no device of the plan")
+    runtimes = {device.id: runtimes[device.id] for device in used if device.id in runtimes}
+    check_planned_model(plan, model)
+    job = PlanJob(
+        digest=_digest(plan, file_sha256(Path(model)), inputs, (requests, seed, check)),
+        model=str(Path(model).resolve()),
+        pipeline=plan.objective == "throughput",
+        devices=tuple(RankDevice(device.id, device.speed) for device in used),
+        requests=requests,
+        warm_up=2 * len(used) + 2,
+        check=check,
+        timeout=timeout,
+    )
+    run = _join if under_torchrun() else _launch
+    answer = run(_Asked(plan, problem, used, inputs, runtimes, seed), job)
+    return None if answer is None else _result(plan, problem, job, answer)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    plan: Plan
+    problem: Problem
+    used: Sequence[Device]
+    inputs: Mapping[str, NDArray[Any]] | None
+    runtimes: Mapping[str, str]
+    seed: int
+
+    def split(self, model: str, folder: Path) -> Manifest:
+        ids = [device.id for device in self.problem.devices]
+        return split_model(model, self.problem.graph, parts_of_plan(self.plan), ids, folder, in_place=True)
+
+
+def _used(plan: Plan, problem: Problem) -> list[Device]:
+    names = set(plan.placement.values())
+    return [device for device in problem.devices if device.id in names]
+
+
+def _launch(asked: _Asked, job: PlanJob) -> PlanAnswer:
+    """Processes of this machine."""
+    from weftline.run.dist.worker import write_started
+
+    how = ort_devices(asked.used, asked.runtimes)
+    with run_folder() as folder:
+        feeds = make_feeds(asked.split(job.model, folder), asked.inputs, asked.seed)
+        started = Started(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
+        write_started(folder, started, feeds)
+        # Each of them takes less than the timeout, or the processes end on their own.
+        longest = job.timeout * (job.requests + job.warm_up + 10)
+        world = len(job.devices)
+        answer = run_processes("weftline.run.dist.worker", folder, world, longest)
+        return msgspec.json.decode(answer, type=PlanAnswer)
+
+
+def _join(asked: _Asked, job: PlanJob) -> PlanAnswer | None:
+    """This process is one of torchrun's."""
+    import torch.distributed as dist
+
+    from weftline.run.dist.wires import lost
+    from weftline.run.dist.worker import serve
+
+    world, need = int(os.environ["WORLD_SIZE"]), len(job.devices)
+    if world != need:
+        raise UsageError(f"the plan uses {need} devices, so it needs {need} processes; torchrun started {world}")
+    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    here = range(rank - local, rank - local + int(os.environ["LOCAL_WORLD_SIZE"]))
+    devices = [asked.used[other] for other in here]
+    how = ort_devices(devices, {d.id: asked.runtimes[d.id] for d in devices if d.id in asked.runtimes})
+    try:
+        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=job.timeout)))
+    except (RuntimeError, ValueError) as error:
+        raise lost("the processes did not meet", error, job.timeout) from error
+    with ExitStack() as stack:
+        folder = _folder(asked, job, dist.PrefixStore(f"host-{here.start}", store), local == 0, stack)
+        feeds = make_feeds(read_manifest(folder), asked.inputs, asked.seed)
+        answer = serve(job, how[asked.used[rank].id], folder, feeds, dist.PrefixStore("plan", store), rank)
+    return answer if rank == 0 else None
+
+
+def _folder(asked: _Asked, job: PlanJob, store: Any, first: bool, stack: ExitStack) -> Path:
+    """The segments, which the first process of a host makes."""
+    store.set_timeout(timedelta(seconds=job.timeout))
+    if not first:
+        try:
+            found, told = bytes(store.get("folder")).decode().split(" ", 1)
+        except RuntimeError as error:
+            raise WeftlineError(
+                f"the first process of this host did not split the model in {job.timeout:g} s"
+            ) from error
+        if found == "error":
+            raise InputError(told)
+        return Path(told)
+    try:
+        folder = stack.enter_context(run_folder())
+        asked.split(job.model, folder)
+    except Exception as error:
+        store.set("folder", f"error {str(error)[:2000]}")
+        raise
+    store.set("folder", f"made {folder}")
+    return folder
+
+
+def _digest(plan: Plan, model: str, inputs: Mapping[str, NDArray[Any]] | None, options: tuple[int, int, bool]) -> str:
+    """Equal where plan, model file (by its hash), inputs and options are; weights beside the model do not count."""
+    found = hashlib.sha256(msgspec.json.encode((plan.placement, plan.provenance.problem_sha256, model, options)))
+    for name, array in sorted((inputs or {}).items()):
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def _result(plan: Plan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> PlanTorchResult:
+    seconds = _measured(job, answer.reports) / 1e9
+    overlapped = [max(stage.compute_ns, stage.in_ns, stage.out_ns) for stage in plan.stages]
+    return PlanTorchResult(
+        engine="torch",
+        backend=answer.backend,
+        objective=plan.objective,
+        requests=job.requests,
+        compared=answer.compared,
+        max_output_difference=answer.difference if job.check else None,
+        measured_seconds=seconds,
+        predicted_seconds=plan.value_ns / 1e9,
+        overlapped_seconds=max(overlapped) / 1e9 if overlapped else None,
+        ranks=tuple(_rank(plan, problem, job, rank, report, seconds) for rank, report in enumerate(answer.reports)),
+    )
+
+
+def _rank(plan: Plan, problem: Problem, job: PlanJob, rank: int, report: PlanReport, seconds: float) -> PlanRank:
+    id = job.devices[rank].id
+    column = problem.device_index[id]
+    planned = sum(
+        int(problem.cost.time[n, column]) for n, op in enumerate(problem.graph.ops) if plan.placement[op.name] == id
+    )
+    compute = median(report.compute_ns) / 1e9
+    return PlanRank(rank, id, report.segments, report.ops, compute, planned / 1e9, compute / seconds)
+
+
+def _measured(job: PlanJob, reports: Sequence[PlanReport]) -> float:
+    """Nanoseconds. Clocks of hosts are not compared: each rank has its own period, or its own time since the start."""
+    if job.pipeline:
+        return max((report.ended_ns[-1] - report.begun_ns) / job.requests for report in reports)
+    return float(median(max(taken) for taken in zip(*(report.taken_ns for report in reports), strict=True)))

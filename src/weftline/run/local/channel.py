@@ -1,0 +1,182 @@
+"""Arrays between processes of one machine: memory that both map, and two pipes of tokens.
+
+In: descriptors that the parent made and handed to both. Out: `Block` (the memory) and `Line` (the tokens): a token says
+that a slot of a tensor is filled, or free again. Nothing has a name, so nothing can leak; a peer that dies closes its
+pipes, which is an end of file here. Simplified: one machine; whoever holds the descriptors is trusted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.errors import WeftlineError
+
+__all__ = ["FILLED", "FREE", "Block", "ChannelTimes", "Line", "PeerGone", "make_memory", "measure_channel"]
+
+FILLED, FREE = 0, 1
+TOKEN = "I"
+TOKEN_BYTES = array(TOKEN).itemsize
+AT_ONCE = 1024
+"""Tokens in one write, 4096 bytes: Linux moves that many whole or not at all."""
+
+
+class PeerGone(WeftlineError):
+    """The process at the other end of a line is gone."""
+
+
+def make_memory(size: int) -> int:
+    """A descriptor of so many bytes without a name."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("weftline", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, max(size, 1))
+    return descriptor
+
+
+class Block:
+    """Memory behind a descriptor, mapped; the descriptor can be closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._bytes = np.frombuffer(mmap.mmap(descriptor, os.fstat(descriptor).st_size), np.uint8)
+
+    @property
+    def address(self) -> int:
+        """Where this process sees the memory."""
+        return int(self._bytes.ctypes.data)
+
+    def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A tensor in the memory itself."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return self._bytes[offset : offset + size].view(dtype).reshape(shape)
+
+
+class Line:
+    """This process's end of the pipes between it and a peer."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self.reading, self._writing = reading, writing
+        os.set_blocking(writing, False)
+        self._arrived: Counter[int] = Counter()
+        self._post: list[int] = []
+
+    def post(self, wire: int, kind: int) -> None:
+        """Say that a slot of a wire is filled or free; it leaves with `flush`."""
+        self._post.append(2 * wire + kind)
+
+    def flush(self) -> None:
+        """Send what was posted."""
+        if not self._post:
+            return
+        for start in range(0, len(self._post), AT_ONCE):
+            self._write(array(TOKEN, self._post[start : start + AT_ONCE]))
+        self._post.clear()
+
+    def _write(self, tokens: array[int]) -> None:
+        while True:
+            try:
+                os.write(self._writing, tokens)  # so few bytes are written whole or not at all
+                return
+            except BlockingIOError:
+                self._room()
+            except BrokenPipeError:
+                raise PeerGone("the peer has left") from None
+
+    def _room(self) -> None:
+        """Wait until a write cannot block; what arrives meanwhile is read, so two full pipes do not stop each other."""
+        while True:
+            readable, writable, _ = select.select([self.reading], [self._writing], [])
+            if writable:
+                return
+            if readable:
+                self.pump()
+
+    def wait(self, wire: int, kind: int) -> None:
+        """Take one token, wait for it if it is not there yet."""
+        token = 2 * wire + kind
+        while not self._arrived[token]:
+            self.pump()
+        self._arrived[token] -= 1
+
+    def take(self, wire: int, kind: int) -> bool:
+        """Take one token if it has arrived."""
+        token = 2 * wire + kind
+        if not self._arrived[token]:
+            return False
+        self._arrived[token] -= 1
+        return True
+
+    def has(self, wire: int, kind: int) -> bool:
+        """Has a token arrived that was not taken?"""
+        return self._arrived[2 * wire + kind] > 0
+
+    def pump(self) -> None:
+        """Read what has arrived, at least one token."""
+        data = os.read(self.reading, AT_ONCE * TOKEN_BYTES)
+        if not data or len(data) % TOKEN_BYTES:
+            raise PeerGone("the peer has left")
+        for token in array(TOKEN, data):
+            self._arrived[token] += 1
+
+    def close(self) -> None:
+        """Hang up; the peer sees the end of its file."""
+        os.close(self.reading)
+        os.close(self._writing)
+
+
+class ChannelTimes(NamedTuple):
+    """What moving arrays costs."""
+
+    sizes: tuple[int, ...]
+    """Bytes."""
+    one_way: tuple[int, ...]
+    """Ns for each size, lower quartile (others use the machine, too): from the last byte written until the reader has
+    it, beyond what reading takes that finds it in its own cache; so it can be added to computing times."""
+    latency: int
+    """Ns of the fitted line."""
+    bandwidth: int
+    """Bytes/s of the fitted line."""
+
+
+def measure_channel(
+    sizes: Iterable[int] = (1024, 2**17, 2**20, 2**24),
+    *,
+    cores: tuple[Sequence[int], Sequence[int]] | None = None,
+    rounds: int = 60,
+    timeout: float = 60.0,
+) -> ChannelTimes:
+    """Measure between two processes, pinned to `cores` (default: the first and the last one that may be used)."""
+    from weftline.run.local.channel_meter import one_way_times
+
+    asked = tuple(sorted(set(sizes)))
+    times = one_way_times(asked, cores or _two_cores(), rounds, timeout)
+    latency, bandwidth = fit(asked, times)
+    return ChannelTimes(asked, tuple(times), latency, bandwidth)
+
+
+def fit(sizes: Sequence[int], times: Sequence[int]) -> tuple[int, int]:
+    """Latency in ns and bandwidth in bytes/s of the line that is nearest in relative terms; never negative."""
+    x, y = np.array(sizes, np.float64), np.maximum(np.array(times, np.float64), 1.0)
+    rows = np.stack([1 / y, x / y], axis=1)  # each row divided by its time: small sizes count as much as large ones
+    latency, slope = np.linalg.lstsq(rows, np.ones(len(x)), rcond=None)[0].tolist() if len(x) > 1 else (y[0], 0.0)
+    if slope <= 0:
+        latency, slope = float(np.median(y)), 0.0
+    if latency < 0:
+        latency, slope = 0.0, float((1 / (x / y)).mean())
+    return round(latency), min(round(1e9 / slope), 10**13) if slope > 0 else 10**13
+
+
+def _two_cores() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    return (allowed[0],), (allowed[-1],)

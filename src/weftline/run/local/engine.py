@@ -1,0 +1,336 @@
+"""One chain of workers, seen from the process that feeds it: requests go in, outputs come out.
+
+In: a `Layout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked for.
+Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire
+waits only for its own or an earlier request, so a lane never deadlocks.
+
+The local engine: workers on this machine, started, fed, watched, ended.
+
+In: lanes (a `Layout` each) and what stands for their devices. Out: for each lane when requests were sent and done, what
+workers measured, outputs that were asked for. A worker that dies, fails or hangs is an error that names its device;
+whatever happens, no process, memory or file is left. Simplified: one parent thread; all lanes run at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from weftline.errors import InputError, WeftlineError
+from weftline.run.devices import OrtDevice
+from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, make_memory
+from weftline.run.local.job import PARENT, Answer, Job, WireJob
+from weftline.run.local.layout import Layout, stored_type
+from weftline.run.local.process import Worker
+
+__all__ = ["TIMEOUT", "Arrays", "Engine", "Lane", "LanePass", "Seat"]
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Lane:
+    """Counts requests on their way."""
+
+    def __init__(self, layout: Layout, blocks: Mapping[int, Block], lines: Mapping[int, Line]) -> None:
+        self.lines = lines
+        self._inputs = [(wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT]
+        self._outputs = [(wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT in wire.readers]
+        self._most = 2**62 if layout.pipelined else 1
+        self._first = self._sent = self._done = self._end = 0
+        self._feeds: Sequence[Arrays] = ()
+        self._keep: frozenset[int] = frozenset()
+        self.sent_ns: list[int] = []
+        self.done_ns: list[int] = []
+        self.kept: dict[int, dict[str, NDArray[Any]]] = {}
+
+    @property
+    def finished(self) -> bool:
+        """No request is left or on its way."""
+        return self._done == self._end
+
+    def begin(self, requests: int, feeds: Sequence[Arrays], keep: frozenset[int]) -> None:
+        """Get ready for so many; outputs of those in `keep` are kept. Numbers count from here."""
+        self._first, self._end = self._done, self._done + requests
+        self._feeds, self._keep = feeds, keep
+        self.sent_ns, self.done_ns, self.kept = [], [], {}
+
+    def step(self) -> None:
+        """Do all that can be done without waiting."""
+        while self._complete():
+            pass
+        while self._send():
+            pass
+
+    def _send(self) -> bool:
+        if self._sent == self._end or self._sent - self._done >= self._most:
+            return False
+        lines, sent = self.lines, self._sent
+        for wire, slots, readers in self._inputs:
+            if sent >= len(slots) and not all(lines[reader].has(wire.number, FREE) for reader in readers):
+                return False
+        feed = self._feeds[(sent - self._first) % len(self._feeds)]
+        self.sent_ns.append(time.perf_counter_ns())
+        for wire, slots, readers in self._inputs:
+            if sent >= len(slots):
+                for reader in readers:
+                    lines[reader].take(wire.number, FREE)
+            slots[sent % len(slots)][...] = feed[wire.name]
+            for reader in readers:
+                lines[reader].post(wire.number, FILLED)
+        self._sent += 1
+        self._flush()
+        return True
+
+    def _complete(self) -> bool:
+        if self._done == self._end or (self._done == self._sent and self._inputs):
+            return False
+        lines, done = self.lines, self._done
+        if not all(lines[maker].has(wire.number, FILLED) for wire, _, maker in self._outputs):
+            return False
+        self.done_ns.append(time.perf_counter_ns())
+        number = done - self._first
+        if number in self._keep:
+            self.kept[number] = {wire.name: slots[done % len(slots)].copy() for wire, slots, _ in self._outputs}
+        for wire, _, maker in self._outputs:
+            lines[maker].take(wire.number, FILLED)
+            lines[maker].post(wire.number, FREE)
+        self._done += 1
+        self._flush()
+        return True
+
+    def _flush(self) -> None:
+        for line in self.lines.values():
+            line.flush()
+
+
+def _slots(wire: WireJob, blocks: Mapping[int, Block]) -> list[NDArray[Any]]:
+    """The tensors of a wire where they lie, made once: the processes that compute share their cores with this one."""
+    block, dtype = blocks[wire.maker], stored_type(wire.dtype)
+    return [block.array(wire.offset + slot * wire.stride, wire.shape, dtype) for slot in range(wire.slots)]
+
+
+TIMEOUT = 60.0
+LOOK = 0.5
+"""Seconds between two looks at the clock."""
+BLAME = 0.3
+"""Seconds in which workers may still say why, after one has ended."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What stands for a device."""
+
+    runtime: OrtDevice
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class LanePass:
+    """What one lane did."""
+
+    sent_ns: tuple[int, ...]
+    done_ns: tuple[int, ...]
+    answers: tuple[Answer, ...]
+    """Of each worker."""
+    kept: dict[int, dict[str, NDArray[Any]]]
+    """Request -> its outputs."""
+
+    @property
+    def latencies(self) -> list[int]:
+        """Ns from sent to done, of each request."""
+        return [done - sent for sent, done in zip(self.sent_ns, self.done_ns, strict=True)]
+
+    def taken(self, *, pipelined: bool) -> float:
+        """Ns for a request, on average: from completion to completion once a pipeline is full, or its latency.
+
+        An average, as requests a second are: a shared core is now faster, now slower, and a median
+        is either the one or the other.
+        """
+        full = min(len(self.answers), len(self.done_ns) // 3)
+        if not pipelined or len(self.done_ns) < full + 2:
+            return mean(self.latencies)
+        return (self.done_ns[-1] - self.done_ns[full]) / (len(self.done_ns) - 1 - full)
+
+
+class Engine:
+    """Workers of one or more lanes, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
+
+    def __init__(self, lanes: Sequence[tuple[Layout, Mapping[str, Seat]]], *, timeout: float = TIMEOUT) -> None:
+        self.timeout = timeout
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[list[Worker]] = []
+        self._lanes: list[Lane] = []
+        self._answers: dict[Worker, Answer] = {}
+        self._heard = time.monotonic()
+        try:
+            for layout, seats in lanes:
+                self._start(layout, seats)
+            self._wait_for("ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all workers."""
+        return [worker.pid for workers in self._workers for worker in workers]
+
+    def run(
+        self, counts: Sequence[int], feeds: Sequence[Arrays], *, keep: Sequence[frozenset[int]] | None = None
+    ) -> list[LanePass]:
+        """Run `counts[lane]` requests on each lane, all lanes at the same time."""
+        self._answers.clear()
+        self._heard = time.monotonic()
+        for number, (lane, workers) in enumerate(zip(self._lanes, self._workers, strict=True)):
+            lane.begin(counts[number], feeds, keep[number] if keep else frozenset())
+            for worker in workers:
+                worker.go(counts[number])
+        while not all(lane.finished for lane in self._lanes):
+            for lane in self._lanes:
+                self._careful(lane.step)
+            if not all(lane.finished for lane in self._lanes):
+                self._poll()
+        self._wait_for("done")
+        return [
+            LanePass(tuple(lane.sent_ns), tuple(lane.done_ns), tuple(self._answers[w] for w in workers), lane.kept)
+            for lane, workers in zip(self._lanes, self._workers, strict=True)
+        ]
+
+    def close(self) -> None:
+        """End every worker and free everything; may be called twice."""
+        workers = [worker for workers in self._workers for worker in workers]
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.close()
+        for lane in self._lanes:
+            for line in lane.lines.values():
+                line.close()
+        self._workers, self._lanes = [], []
+        self._selector.close()
+
+    def _start(self, layout: Layout, seats: Mapping[str, Seat]) -> None:
+        processes = (PARENT, *range(len(layout.devices)))
+        blocks = {process: make_memory(layout.sizes[process]) for process in processes}
+        ends: dict[int, dict[int, tuple[int, int]]] = {process: {} for process in processes}
+        opened = [*blocks.values()]
+        workers: list[Worker] = []
+        self._workers.append(workers)
+        try:
+            for a in processes:
+                for b in sorted(other for other in layout.peers_of(a) if other > a):
+                    (there, to_b), (back, to_a) = os.pipe(), os.pipe()
+                    ends[a][b], ends[b][a] = (back, to_b), (there, to_a)
+                    opened += [there, to_b, back, to_a]
+            for me, device in enumerate(layout.devices):
+                workers.append(_start_worker(layout, me, seats[device], blocks, ends[me]))
+                self._selector.register(workers[-1].reading, selectors.EVENT_READ, workers[-1])
+            lines = {process: Line(*pair) for process, pair in ends[PARENT].items()}
+            mapped = {process: Block(descriptor) for process, descriptor in blocks.items()}
+            self._lanes.append(Lane(layout, mapped, lines))
+            for line in lines.values():
+                self._selector.register(line.reading, selectors.EVENT_READ, line)
+            mine = {descriptor for pair in ends[PARENT].values() for descriptor in pair}
+            opened = [descriptor for descriptor in opened if descriptor not in mine]
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def _wait_for(self, kind: str) -> None:
+        workers = [worker for workers in self._workers for worker in workers]
+        while not all(worker in self._answers and self._answers[worker].kind == kind for worker in workers):
+            self._poll()
+
+    def _poll(self) -> None:
+        """Wait for something to happen and take it in."""
+        events = self._selector.select(LOOK)
+        now = time.monotonic()
+        if events:
+            self._heard = now
+        elif now - self._heard > self.timeout:
+            raise WeftlineError(self._hang())
+        for key, _ in events:
+            if isinstance(key.data, Line):
+                self._careful(key.data.pump)
+                continue
+            worker: Worker = key.data
+            answers = worker.listen()
+            if answers is None or worker.failure:
+                self._fail()
+            for answer in answers or ():
+                self._answers[worker] = answer
+
+    def _careful(self, act: Any) -> None:
+        """Do something with lines; if a peer has left, say which and why."""
+        try:
+            act()
+        except PeerGone:
+            self._fail()
+
+    def _fail(self) -> None:
+        """Some worker failed: listen to all a little longer, then blame the one that did not blame others."""
+        workers = [worker for workers in self._workers for worker in workers]
+        ended: list[Worker] = []
+        until = time.monotonic() + BLAME
+        while time.monotonic() < until and len(ended) < len(workers):
+            for key, _ in self._selector.select(0.05):
+                if isinstance(key.data, Line):
+                    self._selector.unregister(key.fileobj)
+                elif key.data.listen() is None:
+                    ended.append(key.data)
+                    self._selector.unregister(key.fileobj)
+        silent = [worker for worker in ended if worker.failure is None]
+        if silent:
+            text = " and ".join(f"of device {worker.device!r} {worker.story(worker.end())}" for worker in silent)
+            raise WeftlineError(f"the worker {text}")
+        for kind, error in (("input", InputError), ("run", WeftlineError), ("peer", WeftlineError)):
+            for worker in workers:
+                if worker.failure is not None and worker.failure.kind == kind:
+                    raise error(f"device {worker.device!r}: {worker.failure.text}")
+        raise WeftlineError("a worker has left")
+
+    def _hang(self) -> str:
+        states = [
+            f"{worker.device} ({worker.state()})"
+            for workers in self._workers
+            for worker in workers
+            if worker not in self._answers
+        ]
+        return (
+            f"no worker has given a sign of life for {self.timeout:g} s; not finished: {', '.join(states)}; "
+            "a larger timeout allows for slower requests"
+        )
+
+
+def _start_worker(
+    layout: Layout, me: int, seat: Seat, blocks: Mapping[int, int], ends: Mapping[int, tuple[int, int]]
+) -> Worker:
+    wires = layout.wires_of(me)
+    mapped = {wire.maker: blocks[wire.maker] for wire in wires}
+    job = Job(
+        me=me,
+        parent=os.getpid(),
+        runtime=seat.runtime,
+        speed=seat.speed,
+        folder=layout.folder,
+        manifest=layout.manifest,
+        segments=layout.segments[me],
+        wires=wires,
+        blocks=mapped,
+        lines=dict(ends),
+    )
+    return Worker(layout.devices[me], job, {*mapped.values(), *(end for pair in ends.values() for end in pair)})

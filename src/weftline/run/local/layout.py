@@ -1,0 +1,125 @@
+"""Which process makes and reads each tensor, and where its slots lie: a manifest -> the layout of workers and memory.
+
+In: a `Manifest`. Out: a `Layout`: one worker per device, one block of memory per process. A tensor that waits longer,
+because its reader stands further down the pipeline, has more slots, so that it does not hold its maker up. Simplified:
+every shape is fixed; a segment that makes nothing anyone reads is not run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weftline.errors import InputError
+from weftline.run.local.job import PARENT, WireJob
+from weftline.run.split.manifest import INPUT, Manifest, Wire
+
+__all__ = ["ELEMENTS", "Layout", "lay_out", "stored_type"]
+
+ALIGNMENT = 128
+AHEAD = 6
+"""A stage may be so many more requests ahead of its reader; else each waits for whoever is slower at the moment."""
+AHEAD_BYTES = 2**26
+"""What lies ready of one tensor is no larger."""
+ELEMENTS = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "complex64": 14,
+    "complex128": 15,
+    "bfloat16": 16,
+}
+"""Name of an element type -> its number in ONNX."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Workers, tensors, memory."""
+
+    manifest: Manifest
+    folder: str
+    devices: tuple[str, ...]
+    """Device of every worker, in the order of their first segments."""
+    segments: tuple[tuple[int, ...], ...]
+    """What each worker runs."""
+    wires: tuple[WireJob, ...]
+    sizes: dict[int, int]
+    """Process -> bytes of its block."""
+    pipelined: bool
+
+    @property
+    def most_slots(self) -> int:
+        """Requests after which every slot of every ring was used."""
+        return max(wire.slots for wire in self.wires)
+
+    def wires_of(self, process: int) -> tuple[WireJob, ...]:
+        """Those that a process makes or reads."""
+        return tuple(wire for wire in self.wires if process == wire.maker or process in wire.readers)
+
+    def peers_of(self, process: int) -> set[int]:
+        """Processes that it exchanges tokens with."""
+        made = {reader for wire in self.wires if wire.maker == process for reader in wire.readers}
+        return made | {wire.maker for wire in self.wires if process in wire.readers}
+
+
+def stored_type(dtype: str) -> np.dtype[Any]:
+    """The type that numpy moves an element as; it has none for bfloat16."""
+    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+
+
+def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> Layout:
+    """One worker per device. `pipelined`: several requests are on their way at once."""
+    live = [segment for segment in manifest.segments if segment.outputs]
+    devices = tuple(dict.fromkeys(segment.device for segment in live))
+    worker = {segment.number: devices.index(segment.device) for segment in live}
+    segments = tuple(tuple(s.number for s in live if s.device == device) for device in devices)
+    sizes = dict.fromkeys((PARENT, *range(len(devices))), 0)
+    wires = []
+    for number, wire in enumerate(manifest.tensors):
+        maker = PARENT if wire.source == INPUT else worker[wire.source]
+        readers = {worker[target] for target in wire.targets if target in worker}
+        readers |= {PARENT} if wire.output else set()
+        readers -= {maker}
+        if maker == PARENT and not readers:
+            continue
+        stride = -(-_size(wire) // ALIGNMENT) * ALIGNMENT
+        slots = _slots(maker, readers, len(devices), stride) if pipelined else 1
+        offset = sizes[maker]
+        sizes[maker] += stride * slots
+        wires.append(
+            WireJob(number, wire.name, wire.dtype, wire.shape, maker, tuple(sorted(readers)), offset, stride, slots)
+        )
+    if not any(PARENT in wire.readers for wire in wires):
+        raise InputError("the model computes none of its outputs, so there is nothing to run")
+    return Layout(manifest, folder, devices, segments, tuple(wires), sizes, pipelined)
+
+
+def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
+    """One that is being made, one for each stage on the way to the last reader, and some that lie ready.
+
+    A power of two, so that a segment's wires come round together: few bindings serve all requests.
+    """
+    if not readers:
+        return 1
+    last = max(workers if reader == PARENT else reader for reader in readers)
+    ahead = min(AHEAD, AHEAD_BYTES // max(stride, 1))
+    return 1 << (max(abs(last - maker), 1) + ahead).bit_length()
+
+
+def _size(wire: Wire) -> int:
+    if wire.dtype not in ELEMENTS:
+        kind = "text" if wire.dtype == "str" else wire.dtype or "no plain tensor"
+        raise InputError(f"is {kind}, which the local engine cannot move", where=f"tensor {wire.name[:80]!r}")
+    return prod(wire.shape) * stored_type(wire.dtype).itemsize

@@ -1,0 +1,138 @@
+"""Run a plan on this machine: split the model, run the workers, measure, compare with the unsplit model.
+
+In: a plan and its ONNX file, perhaps inputs. Out: a `LocalResult`: measured beside predicted time, how far outputs are
+from one session with the whole model, and baselines of the same run: that session with all cores, and a whole-model
+replica on every worker. Simplified: fixed shapes; times of a loaded machine vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.errors import UsageError
+from weftline.run.local.baselines import Baselines
+from weftline.run.local.engine import TIMEOUT, LanePass, Seat
+from weftline.run.local.layout import Layout
+from weftline.run.local.result import DeviceRun, LocalResult, SegmentRun
+from weftline.run.local.start import Asked, Started, start_plan
+from weftline.run.planned_model import check_planned_model
+
+if TYPE_CHECKING:
+    from weftline.plans import Plan
+    from weftline.problem import Problem
+
+__all__ = ["REQUESTS", "check_runtimes", "run_local"]
+
+REQUESTS = 100
+
+
+def run_local(
+    plan: Plan,
+    *,
+    model: Path | str,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    requests: int = REQUESTS,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    baselines: bool = True,
+    on_event: Callable[[str], None] | None = None,
+) -> LocalResult:
+    """Run a plan; call `check` on the result to insist on equal outputs and on the plan's assignment.
+
+    `runtimes` (device id -> `ort:...`) says what stands for a device of the plan on this machine; `timeout`: so many
+    seconds without any sign of life are a hang.
+    """
+    if requests < 1 or timeout <= 0:
+        raise UsageError("a run needs at least one request, and a timeout above 0")
+    tell = on_event or (lambda _: None)
+    problem = plan.load_problem()
+    check_runtimes(problem, runtimes)
+    check_planned_model(plan, model)
+    with start_plan(plan, problem, Asked(Path(model), inputs, runtimes, seed, timeout, tell)) as ready:
+        warm_up = len(ready.warm_up.done_ns)
+        tell(f"running {requests} requests")
+        last = frozenset(range(max(0, requests - warm_up), requests))
+        timed = ready.engine.run([requests], ready.feeds, keep=[last])[0]
+    others = Baselines(plan, Path(model), ready.manifest, ready.seats, ready.feeds, timeout, requests)
+    tell("running the unsplit model")
+    expected = others.whole(measured=baselines)
+    if baselines and plan.objective == "throughput" and len(ready.seats) > 1:
+        tell("running whole-model replicas")
+        others.replicas()
+    worst = max(ready.worst(found, expected) for found in (ready.warm_up, timed))
+    return _result(plan, ready, timed, (requests, warm_up), worst, others.found)
+
+
+def check_runtimes(problem: Problem, runtimes: Mapping[str, str]) -> None:
+    """Refuse a runtime for a device that the plan does not know."""
+    for id in runtimes:
+        if id not in problem.device_index:
+            known = ", ".join(list(problem.device_index)[:16])
+            raise UsageError(f"a runtime is given for {id[:64]!r}; the devices are {known}")
+
+
+def _result(
+    plan: Plan, ready: Started, timed: LanePass, counts: tuple[int, int], worst: float, baselines: dict[str, int]
+) -> LocalResult:
+    layout, seats = ready.layout, ready.seats
+    pipelined = plan.objective == "throughput"
+    segments = tuple(
+        SegmentRun(number, device, len(layout.manifest.segments[number].ops), taken)
+        for device, numbers, answer in zip(layout.devices, layout.segments, timed.answers, strict=True)
+        for number, taken in zip(numbers, answer.compute_ns, strict=True)
+    )
+    return LocalResult(
+        engine="local",
+        objective=plan.objective,
+        requests=counts[0],
+        warm_up=counts[1],
+        measured_ns=round(timed.taken(pipelined=pipelined)),
+        predicted_ns=plan.value_ns,
+        latency_ns=round(median(timed.latencies)),
+        latency_p95_ns=round(float(np.quantile(timed.latencies, 0.95))),
+        devices=tuple(_device(plan, layout, seats, timed, worker) for worker in range(len(layout.devices))),
+        segments=tuple(sorted(segments, key=lambda segment: segment.number)),
+        max_output_difference=min(worst, 1e300),
+        compared=counts[1] + min(counts),
+        misplaced=ready.wrong,
+        baselines=baselines,
+        notes=_notes(ready),
+    )
+
+
+def _device(plan: Plan, layout: Layout, seats: Mapping[str, Seat], timed: LanePass, worker: int) -> DeviceRun:
+    id, answer = layout.devices[worker], timed.answers[worker]
+    stage = next((stage for stage in plan.stages if stage.device == id), None)
+    span = max(timed.done_ns[-1] - timed.sent_ns[0], 1)
+    return DeviceRun(
+        device=id,
+        runtime=seats[id].runtime.runtime,
+        cores=seats[id].runtime.cores,
+        speed=seats[id].speed,
+        ops=sum(len(layout.manifest.segments[number].ops) for number in layout.segments[worker]),
+        segments=len(layout.segments[worker]),
+        compute_ns=sum(answer.compute_ns),
+        predicted_compute_ns=plan.devices[id].load_ns if stage is None else stage.compute_ns,
+        predicted_load_ns=plan.devices[id].load_ns,
+        utilisation=min(answer.busy_ns / span, 1.0),
+        rss=answer.rss,
+        peak_rss=answer.peak_rss,
+    )
+
+
+def _notes(ready: Started) -> tuple[str, ...]:
+    cores = [core for seat in ready.seats.values() for core in seat.runtime.cores]
+    notes = []
+    if len(cores) > len(set(cores)):
+        notes.append("some devices share a core, so they take time from each other")
+    if ready.layout.pipelined and any(len(numbers) > 1 for numbers in ready.layout.segments):
+        notes.append("a device runs several segments of the pipeline, request by request: requests overlap less")
+    return tuple(notes)

@@ -1,0 +1,181 @@
+"""A temporary folder that no crash leaves behind for long.
+
+In: nothing. Out: a folder that is removed at the end. Its owner holds a lock in it, which the system drops when the
+owner dies, however it dies: the next run removes every folder whose lock nobody holds.
+
+Does what is about to run stand where the plan says?
+
+In: a plan, its problem, the folder of its segments. Out: what stands elsewhere, in words. The files are read again,
+node by node, so a mistake of splitting shows, too. Simplified: constants may stand anywhere, they are no ops of a plan.
+
+Make a plan ready to run on this machine: split the model, start the workers, warm them up.
+
+In: a plan, its ONNX file, inputs, what stands for its devices. Out: a `Started` with the engine, for as long as the
+`with` lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from weftline.run.devices import ort_devices
+from weftline.run.inputs import as_numbers, difference, make_feeds
+from weftline.run.local.engine import Engine, LanePass, Seat
+from weftline.run.local.layout import Layout, lay_out
+from weftline.run.split.manifest import Manifest
+from weftline.run.split.segments import parts_of_plan
+from weftline.run.split.split import split_model
+
+if TYPE_CHECKING:
+    from weftline.plans import Plan
+    from weftline.problem import Problem
+
+__all__ = ["PREFIX", "Asked", "Feeds", "Started", "misplaced", "run_folder", "start_plan", "sweep"]
+
+PREFIX = "weftline-local-"
+_NEW = ".weftline-local-"
+_LOCK = "lock"
+OLD = 3600.0
+"""Seconds after which a folder counts as forgotten that has not even got its lock."""
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """A folder for the files of one run; it may be removed before the end."""
+    root = Path(tempfile.gettempdir())
+    sweep(root)
+    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=root))
+    descriptor = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    _locked(descriptor)
+    folder = new.with_name(PREFIX + new.name.removeprefix(_NEW))  # whoever sees this name finds the lock held
+    new.rename(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def sweep(root: Path) -> None:
+    """Remove folders of this user whose owners are gone."""
+    for folder in [*root.glob(f"{PREFIX}*"), *root.glob(f"{_NEW}*")]:
+        with suppress(OSError):
+            about = folder.lstat()
+            if folder.is_symlink() or not folder.is_dir() or about.st_uid != os.getuid():
+                continue
+            if folder.name.startswith(_NEW) and time.time() - about.st_mtime < OLD:
+                continue
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                if _locked(descriptor):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def misplaced(plan: Plan, problem: Problem, manifest: Manifest, folder: Path) -> tuple[str, ...]:
+    """Ops that are listed or stored on another device than the plan's, or nowhere."""
+    from weftline.importers.onnx.load import load_model
+
+    listed = {op: segment.device for segment in manifest.segments for op in segment.ops}
+    wrong = [
+        f"op {op[:80]!r} is on {listed.get(op, 'no device')!r}, planned on {device!r}"
+        for op, device in plan.placement.items()
+        if listed.get(op) != device
+    ]
+    names = [op.name for op in problem.graph.ops]
+    maker = {tensor.name: names[tensor.producer] for tensor in problem.graph.tensors if tensor.producer >= 0}
+    for segment in manifest.segments:
+        for node in load_model(folder / segment.file).graph.node:
+            for op in {maker[name] for name in node.output if name in maker}:
+                if plan.placement.get(op) != segment.device:
+                    wrong.append(f"op {op[:80]!r} is in the file of {segment.device!r}")
+    return tuple(wrong)
+
+
+LEAST_WARM_UP = 6
+
+Feeds = list[dict[str, NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run is told beside its plan."""
+
+    model: Path
+    inputs: Mapping[str, NDArray[Any]] | None
+    runtimes: Mapping[str, str]
+    """Device id -> `ort:...`, before what the cluster said."""
+    seed: int
+    timeout: float
+    """So many seconds without any sign of life are a hang."""
+    tell: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Started:
+    """Workers that are ready."""
+
+    engine: Engine
+    layout: Layout
+    manifest: Manifest
+    seats: dict[str, Seat]
+    feeds: Feeds
+    warm_up: LanePass
+    wrong: tuple[str, ...]
+    """What does not stand where the plan says, in words."""
+
+    def worst(self, found: LanePass, expected: Feeds) -> float:
+        """The largest difference of outputs that were kept to those that are expected."""
+        dtype = {wire.name: wire.dtype for wire in self.layout.wires}
+        worst = 0.0
+        for request, outputs in found.kept.items():
+            wanted = expected[request % len(expected)]
+            pairs = [
+                (as_numbers(outputs[name], dtype[name]), as_numbers(wanted[name], dtype[name])) for name in outputs
+            ]
+            worst = max(worst, difference([a for a, _ in pairs], [b for _, b in pairs]))
+        return worst
+
+
+@contextmanager
+def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[Started]:
+    """Workers for a plan, until the end of the `with`."""
+    used = [device for device in problem.devices if device.id in set(plan.placement.values())]
+    mine = {id: runtime for id, runtime in asked.runtimes.items() if id in {device.id for device in used}}
+    speed = {device.id: device.speed for device in used}
+    seats = {id: Seat(place, speed[id]) for id, place in ort_devices(used, mine).items()}
+    with run_folder() as folder:
+        asked.tell("splitting the model")
+        ids = [device.id for device in problem.devices]
+        manifest = split_model(asked.model, problem.graph, parts_of_plan(plan), ids, folder, in_place=True)
+        layout = lay_out(manifest, str(folder), pipelined=plan.objective == "throughput")
+        feeds = make_feeds(manifest, asked.inputs, asked.seed)
+        wrong = misplaced(plan, problem, manifest, folder)
+        asked.tell("starting the workers")
+        with Engine([(layout, seats)], timeout=asked.timeout) as engine:
+            shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
+            count = max(LEAST_WARM_UP, layout.most_slots)
+            asked.tell(f"warming up: {count} requests")
+            first = engine.run([count], feeds, keep=[frozenset(range(count))])[0]
+            yield Started(engine, layout, manifest, seats, feeds, first, wrong)

@@ -1,0 +1,286 @@
+"""Run a plan and watch it: a device that is slower than planned brings a new plan, made from what was measured.
+
+In: a plan, its ONNX file, how many requests. Out: a `WatchResult`: rounds of requests, each with its measured time, and
+the switches between plans. A round ends with no request on its way; there, and only there, plans change: none is lost
+and none is answered twice. Simplified: no request runs while the workers of a new plan start; that pause is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.cost import ABSENT
+from weftline.errors import ExecutionMismatch, UsageError
+from weftline.run.local.baselines import Baselines
+from weftline.run.local.engine import TIMEOUT, LanePass
+from weftline.run.local.result import TOLERANCE
+from weftline.run.local.run import check_runtimes
+from weftline.run.local.start import Asked, Feeds, Started, start_plan
+from weftline.run.planned_model import check_planned_model
+from weftline.units import format_time
+
+if TYPE_CHECKING:
+    from weftline.plans import Plan
+    from weftline.problem import Problem
+
+__all__ = ["Round", "Switch", "WatchResult", "Watcher", "run_watched"]
+
+WINDOW = 3
+"""Rounds of which the median counts."""
+SLOWER = 0.25
+"""So much slower than the others, against what was planned, a device must be ..."""
+PATIENCE = 2
+"""... in so many rounds, one after another, before a new plan is made."""
+GAIN = 0.05
+"""A new plan must be so much better, under the measured times, to be worth a switch."""
+SECONDS = 5.0
+"""For the search of a new plan."""
+LEAST_ROUND, MOST_ROUND, ROUNDS = 10, 50, 20
+
+
+@dataclass(frozen=True)
+class Round:
+    """Some requests under one plan."""
+
+    requests: int
+    measured_ns: int
+    predicted_ns: int
+    """By the plan that ran, with the times it was made from."""
+    slower: dict[str, float]
+    """Device -> measured over planned computing time."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A change of plans."""
+
+    after: int
+    """Requests that were answered before."""
+    devices: dict[str, float]
+    """What was slower than planned, and how much."""
+    kept_ns: int
+    """What the old plan would take, by the measured times."""
+    new_ns: int
+    pause_ns: int
+    """Time without an answer: planning, splitting, starting, warming up."""
+
+
+@dataclass(frozen=True)
+class WatchResult:
+    """What a watched run did."""
+
+    engine: str
+    objective: str
+    requests: int
+    """Sent; each was answered once."""
+    answered: int
+    rounds: tuple[Round, ...]
+    switches: tuple[Switch, ...]
+    max_output_difference: float
+    misplaced: tuple[str, ...]
+    plan: Plan
+    """The one that ran last."""
+
+    def check(self, tolerance: float = TOLERANCE) -> None:
+        """Raise `ExecutionMismatch` if outputs differ, something ran elsewhere, or a request was lost."""
+        if not self.max_output_difference <= tolerance:
+            raise ExecutionMismatch(
+                f"outputs differ from the unsplit model by {self.max_output_difference:.2e}, more than {tolerance:.0e}"
+            )
+        if self.misplaced:
+            raise ExecutionMismatch(f"what ran is not the plan: {'; '.join(self.misplaced[:3])}")
+        if self.answered != self.requests:
+            raise ExecutionMismatch(f"{self.requests} requests were sent, {self.answered} were answered")
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the plan itself."""
+        found = {name: value for name, value in vars(self).items() if name != "plan"}
+        built: dict[str, Any] = msgspec.to_builtins(found)
+        return {**built, "value_ns": self.plan.value_ns}
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        word = "period" if self.objective == "throughput" else "latency"
+        first, last = self.rounds[0], self.rounds[-1]
+        lines = [
+            f"{self.answered} requests answered in {len(self.rounds)} rounds, {len(self.switches)} changes of plan",
+            f"{word}: first round {format_time(first.measured_ns)} (predicted {format_time(first.predicted_ns)}), "
+            f"last round {format_time(last.measured_ns)} (predicted {format_time(last.predicted_ns)})",
+            f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)",
+        ]
+        for switch in self.switches:
+            slow = ", ".join(f"{id} {factor:.2f}x" for id, factor in switch.devices.items())
+            lines.append(
+                f"after {switch.after} requests: {slow} of the planned time; a new plan takes "
+                f"{format_time(switch.new_ns)} instead of {format_time(switch.kept_ns)} (pause "
+                f"{format_time(switch.pause_ns)})"
+            )
+        return "\n".join(lines)
+
+
+class Watcher:
+    """When is it time for a new plan? Fed with measured over planned computing times, round by round."""
+
+    def __init__(self) -> None:
+        self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self._late = 0
+
+    def see(self, slower: Mapping[str, float]) -> dict[str, float]:
+        """Device -> its factor, if some have been slower than the others for long enough; else nothing.
+
+        The least factor counts as the machine's own: where all are off by the same, another plan would not help.
+        """
+        self._seen.append(dict(slower))
+        middle = {id: median(seen[id] for seen in self._seen) for id in slower}
+        least = min(middle.values())
+        late = any(factor > (1 + SLOWER) * least for factor in middle.values())
+        self._late = self._late + 1 if late else 0
+        return middle if self._late >= PATIENCE else {}
+
+    def forget(self) -> None:
+        """Begin again: the plan is another one, or its times are."""
+        self._seen.clear()
+        self._late = 0
+
+
+def run_watched(
+    plan: Plan,
+    *,
+    model: Path | str,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    requests: int = 1000,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    on_event: Callable[[str], None] | None = None,
+) -> WatchResult:
+    """Run requests in rounds, and change the plan where measured times ask for it."""
+    if requests < 1 or timeout <= 0:
+        raise UsageError("a run needs at least one request, and a timeout above 0")
+    check_runtimes(plan.load_problem(), runtimes)
+    check_planned_model(plan, model)
+    return _Watched(plan, Asked(Path(model), inputs, runtimes, seed, timeout, on_event or (lambda _: None))).run(
+        requests
+    )
+
+
+class _Watched:
+    def __init__(self, plan: Plan, asked: Asked) -> None:
+        self.plan, self.asked = plan, asked
+        self.problem = plan.load_problem()
+        """With the times that are believed now."""
+        self.rounds: list[Round] = []
+        self.switches: list[Switch] = []
+        self.expected: Feeds = []
+        self.worst, self.answered = 0.0, 0
+        self.wrong: tuple[str, ...] = ()
+
+    def run(self, requests: int) -> WatchResult:
+        size = max(LEAST_ROUND, min(MOST_ROUND, requests // ROUNDS))
+        begun = time.perf_counter_ns()
+        while self.answered < requests:
+            with start_plan(self.plan, self.problem, self.asked) as ready:
+                self._note(ready, begun)
+                found = self._until_late(ready, size, requests)
+            if found is None:
+                break
+            begun, self.plan = found
+        return WatchResult(
+            "local",
+            self.plan.objective,
+            requests,
+            self.answered,
+            tuple(self.rounds),
+            tuple(self.switches),
+            min(self.worst, 1e300),
+            self.wrong,
+            self.plan,
+        )
+
+    def _note(self, ready: Started, begun: int) -> None:
+        """Workers are ready: how long that took, and whether they compute what they should."""
+        if self.switches:
+            self.switches[-1] = replace(self.switches[-1], pause_ns=time.perf_counter_ns() - begun)
+        if len(self.expected) != len(ready.feeds):  # their number depends on that of the devices
+            others = Baselines(
+                self.plan, self.asked.model, ready.manifest, ready.seats, ready.feeds, self.asked.timeout, 1
+            )
+            self.expected = others.whole(measured=False)
+        self.worst = max(self.worst, ready.worst(ready.warm_up, self.expected))
+        self.wrong += ready.wrong
+
+    def _until_late(self, ready: Started, size: int, requests: int) -> tuple[int, Plan] | None:
+        """Rounds until there is a better plan (when that began, and the plan) or no request is left."""
+        watcher = Watcher()
+        while self.answered < requests:
+            count = min(size, requests - self.answered)
+            found = ready.engine.run([count], ready.feeds, keep=[frozenset({count - 1})])[0]
+            self.answered += len(found.done_ns)
+            self.worst = max(self.worst, ready.worst(found, self.expected))
+            slower = self._slower(ready, found)
+            taken = found.taken(pipelined=self.plan.objective == "throughput")
+            self.rounds.append(Round(count, round(taken), self.plan.value_ns, slower))
+            self.asked.tell(f"{self.answered} of {requests} requests, {format_time(self.rounds[-1].measured_ns)}")
+            late = watcher.see(slower)
+            if late and self.answered < requests:
+                begun = time.perf_counter_ns()
+                better = self._replan(late)
+                if better is not None:
+                    return begun, better
+                watcher.forget()
+        return None
+
+    def _slower(self, ready: Started, found: LanePass) -> dict[str, float]:
+        """Measured over planned computing time of every device that the plan uses."""
+        planned = dict.fromkeys(ready.layout.devices, 0)
+        for op, row in zip(self.problem.graph.ops, self.problem.cost.time.tolist(), strict=True):
+            device = self.plan.placement[op.name]
+            planned[device] += row[self.problem.device_index[device]]
+        count = max(len(found.done_ns), 1)  # a mean, not a median: a core that is shared is late now and then
+        return {
+            id: answer.busy_ns / count / max(planned[id], 1)
+            for id, answer in zip(ready.layout.devices, found.answers, strict=True)
+        }
+
+    def _replan(self, slower: Mapping[str, float]) -> Plan | None:
+        """Believe the measured times, and search; None if the plan that runs is as good."""
+        from weftline.ask import make_plan
+
+        factor = np.array([slower.get(device.id, median(slower.values())) for device in self.problem.devices])
+        time_ns = self.problem.cost.time
+        scaled = np.where(time_ns == ABSENT, ABSENT, np.rint(time_ns * factor).astype(np.int64))
+        self.problem = replace(self.problem, cost=replace(self.problem.cost, time=scaled))
+        self.asked.tell("planning again")
+        inputs = {role: sha for role, sha in self.plan.provenance.inputs.items() if role == "model"}
+        found = make_plan(
+            self.problem, time_limit=SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
+        )
+        kept = _value(self.problem, self.plan)
+        if found.value_ns > (1 - GAIN) * kept:
+            return None
+        self.switches.append(Switch(self.answered, dict(slower), kept, found.value_ns, 0))
+        return found
+
+
+def _value(problem: Problem, plan: Plan) -> int:
+    """What a plan takes by the times of the problem."""
+    from weftline.search import Search
+
+    search = Search(problem)
+    placement = np.array([problem.device_index[plan.placement[op.name]] for op in problem.graph.ops], np.int32)
+    order = None
+    if plan.timeline is not None:
+        order = np.array([op for _, _, op in sorted((b, e, op) for op, b, e in plan.timeline.ops)], np.int32)
+    search.offer(placement, order=order)
+    return search.best.value if search.best is not None else plan.value_ns

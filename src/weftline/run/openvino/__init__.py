@@ -1,0 +1,4 @@
+"""Plans by OpenVINO's HETERO.
+
+In: a Plan and its model. Out: measured times. Simplified: one process.
+"""

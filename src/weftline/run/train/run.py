@@ -1,0 +1,227 @@
+"""Run schedules: prepare jobs, launch processes, and say what was measured beside what was simulated.
+
+In: timetables, an engine, a model. Out: a `RunResult` for each. The simulated time is that of the one simulator with
+the measured time of every block and the measured time of a small message. Simplified: times of a loaded machine vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from weftline.errors import ExecutionMismatch, MissingExtra, UsageError
+from weftline.run.train.job import Job, Report
+from weftline.run.train.launch import launch
+from weftline.run.train.model import model_reference
+
+if TYPE_CHECKING:
+    from weftline.plans.schedule import Schedule
+    from weftline.problem.blocks import Block
+    from weftline.simulate import Timetable
+
+__all__ = ["RankResult", "RunResult", "run_schedule", "run_schedules"]
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What one process saw."""
+
+    rank: int
+    device: str
+    busy_seconds: float
+    """Per step, by the mean time of every block."""
+    step_seconds: float
+    """Median."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a real run did."""
+
+    engine: str
+    micro_batches: int
+    seeds: tuple[int, ...]
+    steps: int
+    max_gradient_difference: float | None
+    """To one process, over all seeds, steps and weights; None if it was not checked or nothing is trained."""
+    max_output_difference: float | None
+    """The same for what the last stages give (engine weftline)."""
+    max_loss_difference: float | None
+    losses: tuple[float, ...]
+    """Seed by seed, step by step."""
+    measured_seconds: float
+    """Of a step: the median without first steps."""
+    simulated_seconds: float
+    """Of a step: the simulator with measured times of blocks and of a message."""
+    planned_makespan: int
+    """What the schedule says, in its own unit."""
+    ranks: tuple[RankResult, ...]
+
+    def check(self, tolerance: float = 1e-6) -> None:
+        """Raise `ExecutionMismatch` if gradients (of inference: outputs) differ more from those of one process."""
+        found = self.max_output_difference if self.max_gradient_difference is None else self.max_gradient_difference
+        if found is not None and found > tolerance:
+            what = "outputs" if self.max_gradient_difference is None else "gradients"
+            raise ExecutionMismatch(f"{what} differ from one process by {found:.2e}, more than {tolerance:.0e}")
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        checked = "gradients were not compared"
+        if self.max_gradient_difference is not None:
+            checked = f"gradients differ from one process by at most {self.max_gradient_difference:.2e}"
+        elif self.max_output_difference is not None:
+            checked = f"outputs differ from one process by at most {self.max_output_difference:.2e}"
+        ratio = self.measured_seconds / self.simulated_seconds if self.simulated_seconds else float("nan")
+        return "\n".join(
+            (
+                f"{len(self.ranks)} processes, {self.micro_batches} micro-batches, engine {self.engine}",
+                checked,
+                f"step: measured {self.measured_seconds * 1e3:.2f} ms, "
+                f"simulated {self.simulated_seconds * 1e3:.2f} ms ({ratio:.2f} x)",
+            )
+        )
+
+
+def run_schedule(
+    schedule: Timetable | Schedule,
+    *,
+    model: str | Callable[..., Any],
+    engine: str = "weftline",
+    steps: int = 3,
+    seed: int = 0,
+    seeds: int = 1,
+    rate: float = 0.01,
+    check: bool = True,
+    time_limit: float = 600.0,
+) -> RunResult:
+    """Train a model by a schedule in real processes.
+
+    `model` is FILE:FUNCTION, module:function or a function at the top of a file; see `StageModel`. `seeds` models are
+    trained one after another, from `seed` on. `check` compares every gradient with one process.
+    """
+    return run_schedules(
+        [(schedule, engine)],
+        model=model,
+        steps=steps,
+        seed=seed,
+        seeds=seeds,
+        rate=rate,
+        check=check,
+        time_limit=time_limit,
+    )[0]
+
+
+def run_schedules(
+    schedules: Sequence[tuple[Timetable | Schedule, str]],
+    *,
+    model: str | Callable[..., Any],
+    steps: int = 3,
+    seed: int = 0,
+    seeds: int = 1,
+    rate: float = 0.01,
+    check: bool = True,
+    time_limit: float = 600.0,
+) -> tuple[RunResult, ...]:
+    """Several pairs of schedule and engine, one after another in the same processes: to start them takes longest."""
+    if find_spec("torch") is None:
+        raise MissingExtra("torch", "torch")
+    from weftline.run.train.prepare import make_job
+
+    if not schedules:
+        raise UsageError("there is no schedule to run")
+    timetables = [_timetable(schedule) for schedule, _ in schedules]
+    named = model_reference(model)
+    jobs = [
+        make_job(
+            timetable,
+            engine=engine,
+            model=named,
+            seeds=range(seed, seed + seeds),
+            steps=steps,
+            rate=rate,
+            check=check,
+            time_limit=time_limit,
+        )
+        for timetable, (_, engine) in zip(timetables, schedules, strict=True)
+    ]
+    reports = launch(jobs, time_limit=time_limit)
+    return tuple(_result(t, job, found[: job.ranks]) for t, job, found in zip(timetables, jobs, reports, strict=True))
+
+
+def _timetable(schedule: Timetable | Schedule) -> Timetable:
+    from weftline.plans.schedule import Schedule
+
+    return schedule.timetable() if isinstance(schedule, Schedule) else schedule
+
+
+def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> RunResult:
+    lanes = [lane for lane in timetable.blocks.devices if not lane.link]
+    trained = job.check and any(job.layout.trained)
+    losses = [sum(found) for found in zip(*(r.losses for r in reports if r.losses), strict=True)]
+    return RunResult(
+        engine=job.engine,
+        micro_batches=job.layout.micro_batches,
+        seeds=job.seeds,
+        steps=job.steps,
+        max_gradient_difference=reports[0].gradient_difference if trained else None,
+        max_output_difference=reports[0].output_difference if job.check and job.engine == "weftline" else None,
+        max_loss_difference=reports[0].loss_difference if job.check else None,
+        losses=tuple(losses),
+        measured_seconds=max(_later(report.step_seconds, job.steps) for report in reports),
+        simulated_seconds=_simulated(timetable, reports),
+        planned_makespan=timetable.makespan,
+        ranks=tuple(
+            RankResult(
+                rank,
+                lane.id,
+                job.layout.micro_batches * sum(report.block_seconds.values()),
+                _later(report.step_seconds, job.steps),
+            )
+            for rank, (lane, report) in enumerate(zip(lanes, reports, strict=True))
+        ),
+    )
+
+
+def _later(seconds: Sequence[float], steps: int) -> float:
+    """The median without the first step of each seed, which warms up."""
+    return median([s for k, s in enumerate(seconds) if k % steps] or list(seconds))
+
+
+def _simulated(timetable: Timetable, reports: Sequence[Report]) -> float:
+    """What the simulator says with measured times; devices of one block wait for each other, so the quickest counts."""
+    import numpy as np
+
+    from weftline.simulate import simulate_schedule
+
+    blocks = timetable.blocks
+    links = {device for device, lane in enumerate(blocks.devices) if lane.link}
+    message = max(1, round(reports[0].link_seconds * 1e9))
+    spans = []
+    for number in range(blocks.n):
+        times = [report.block_seconds[number] for report in reports if number in report.block_seconds]
+        spans.append(max(1, round(min(times) * 1e9)) if times else message)
+    table = blocks.table
+    lags = [
+        _lag(blocks.blocks[source], blocks.blocks[target], links, message)
+        for target in range(blocks.n)
+        for source in table.before_of[table.before_ptr[target] : table.before_ptr[target + 1]].tolist()
+    ]
+    count = timetable.micro_batches
+    found = simulate_schedule(
+        blocks,
+        count,
+        timetable.orders,
+        span=np.tile(np.array(spans, np.int64), count),
+        lag=np.tile(np.array(lags, np.int64), count),
+    )
+    return found.makespan / 1e9
+
+
+def _lag(source: Block, target: Block, links: set[int], message: int) -> int:
+    """A message takes time unless the target's devices hold the data; a block on a link is the message itself."""
+    if set(target.devices) <= set(source.devices) or links & {*source.devices, *target.devices}:
+        return 0
+    return message

@@ -1,0 +1,4 @@
+"""Local search on whole sequences of blocks.
+
+In: a ScheduleSearch. Out: orders for every device. Simplified: semi-active schedules.
+"""

@@ -1,0 +1,381 @@
+"""Annealing over explicit sequences as one kernel that makes a given number of trials.
+
+A trial shifts one operation, on all its devices, to another time: mostly one of the critical path, mostly by a few
+places, never past another micro-batch of its block, never beyond a memory limit. What is sure to be worse than the dice
+allow is given up while starts are still being computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem.blocks import BlockTable
+from weftline.schedule.sequence.line import (
+    entry_on,
+    keep_line,
+    line_backward,
+    line_forward,
+    propagate,
+    propagate_tails,
+    restore_line,
+    restore_starts,
+)
+from weftline.schedule.sequence.state import Flags, SequenceBoard, SequenceState
+from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.random import Dice, below, unit
+
+__all__ = ["NEVER", "anneal_sequences"]
+
+NEVER = 2**62
+CRITICAL = 0.75
+"""How often an operation of the critical path is moved."""
+SECOND = 0.02
+"""Weight of the mean end of devices."""
+SECOND_SPAN = 0.1
+"""Weight of the mean span of devices, where spans are what counts."""
+
+
+@kernel
+def anneal_sequences(
+    table: BlockTable,
+    board: SequenceBoard,
+    state: SequenceState,
+    trials: int,
+    hot: float,
+    cold: float,
+    by_span: bool,
+    goal: int,
+    within: int,
+    stop: Ints,
+) -> None:
+    """Trials with a temperature from `hot` to `cold`, until the goal is reached or the stop flag rises.
+
+    No state with a makespan above `within` is taken.
+    """
+    counts, values, dice = state.counts, state.value, state.dice
+    if counts[4] == 1:  # loaded just now: every operation is dirty
+        propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
+        _judge(table, board, state, by_span)
+        _note_best(values, state.best, state.of, by_span)
+        counts[4] = 0
+    temperature = hot
+    factor = (cold / hot) ** (1.0 / max(1, trials // 256))
+    for trial in range(trials):
+        if trial % 256 == 255:
+            temperature *= factor
+            if stop[0] != 0 or values[4 if by_span else 3] <= goal:
+                return
+        counts[0] += 1
+        if unit(dice) < CRITICAL:
+            if counts[2] < 0:
+                _trace(table, board, state, by_span)
+            op = state.path[below(dice, counts[2])]
+        else:
+            op = below(dice, len(board.block))
+        if not _shift_all(table, board, state, op):
+            continue
+        allowed = _cost(values, len(table.limit), by_span) - temperature * np.log(1.0 - unit(dice))
+        if _try(table, board, state, op, allowed, within, by_span):
+            counts[1] += 1
+            _note_best(values, state.best, state.of, by_span)
+
+
+@part
+def _cost(values: Ints, devices: int, by_span: bool) -> float:
+    """What is annealed: the value, and a little of the mean end (span) of devices, which leads over plateaus."""
+    if by_span:
+        return float(values[1] + 0.001 * values[0] + SECOND_SPAN * values[2] / devices)
+    return float(values[0] + 0.001 * values[1] + SECOND * values[2] / devices)
+
+
+@part
+def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
+    """Makespan, device span and sum of ends (spans) of the starts at hand."""
+    spans, is_link = table.span, table.is_link
+    place_ptr, block_of = board.place_ptr, board.block
+    starts, of, values = state.start, state.of, state.value
+    makespan, span, ends = np.int64(0), np.int64(0), np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        first, last = place_ptr[device], place_ptr[device + 1] - 1
+        if last < first:
+            continue
+        end = starts[of[last]] + spans[block_of[of[last]]]
+        makespan = max(makespan, end)
+        ends += end - starts[of[first]] if by_span else end
+        if is_link[device] == 0:
+            span = max(span, end - starts[of[first]])
+    values[0] = makespan
+    values[1] = span
+    values[2] = ends
+
+
+@part
+def _note_best(values: Ints, best: Indices, of: Indices, by_span: bool) -> None:
+    main, other = (1, 0) if by_span else (0, 1)
+    is_less = values[main] < values[3 + main]
+    if is_less or (values[main] == values[3 + main] and values[other] < values[3 + other]):
+        values[3] = values[0]
+        values[4] = values[1]
+        best[:] = of
+
+
+@part
+def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
+    """Walk back from the last end along what each operation waited for."""
+    spans, is_link, before_ptr, before_of = table.span, table.is_link, table.before_ptr, table.before_of
+    before_lag, device_ptr = table.before_lag, table.device_ptr
+    place_ptr, block_of, base_of, entry_of = board.place_ptr, board.block, board.base, board.entry
+    place_device = board.place_device
+    starts, of, path, where, counts = state.start, state.of, state.path, state.where, state.counts
+    latest, op = np.int64(-1), 0
+    for device in range(len(place_ptr) - 1):
+        first, last = place_ptr[device], place_ptr[device + 1] - 1
+        if last < first:
+            continue
+        length = starts[of[last]] + spans[block_of[of[last]]]
+        if by_span:
+            length = -1 if is_link[device] else length - starts[of[first]]
+        if length > latest:
+            latest, op = length, of[last]
+    size = 0
+    while op >= 0:
+        path[size] = op
+        size += 1
+        block, base, entry = block_of[op], base_of[op], entry_of[op]
+        begin, found = starts[op], -1
+        for e in range(before_ptr[block], before_ptr[block + 1]):
+            source = before_of[e]
+            if starts[base + source] + spans[source] + before_lag[e] == begin:
+                found = base + source
+        for j in range(entry, entry + device_ptr[block + 1] - device_ptr[block]):
+            place = where[j]
+            if place > place_ptr[place_device[place]]:
+                previous = of[place - 1]
+                if starts[previous] + spans[block_of[previous]] == begin and found < 0:
+                    found = previous
+        op = found
+    counts[2] = size
+
+
+@part
+def _far(dice: Dice) -> int:
+    """How many places: 1 mostly, up to 8 often, up to 40 sometimes."""
+    luck = unit(dice)
+    if luck < 0.5:
+        return 1
+    return 1 + below(dice, 8 if luck < 0.9 else 40)
+
+
+@part
+def _shift_all(table: BlockTable, board: SequenceBoard, state: SequenceState, op: int) -> bool:
+    """Choose new places for an operation and shift it there; `moved` tells them. False if it stays where it is."""
+    device_ptr = table.device_ptr
+    block_of, entry_of, place_device = board.block, board.entry, board.place_device
+    dice, where, starts, of, moved = state.dice, state.where, state.start, state.of, state.moved
+    block, entry = block_of[op], entry_of[op]
+    several = device_ptr[block + 1] - device_ptr[block]
+    main = below(dice, several) if several > 1 else 0
+    forward = unit(dice) < 0.5
+    place = where[entry + main]
+    target = _walk(table, board, state, op, entry + main, _far(dice), NEVER if forward else -1, forward)
+    if target == place:
+        return False
+    time = starts[of[target]]
+    for j in range(several):
+        old = where[entry + j]
+        new = target
+        if j != main:
+            new = _walk(table, board, state, op, entry + j, len(of), time, forward)
+        moved[3 * j] = place_device[old]
+        moved[3 * j + 1] = old
+        moved[3 * j + 2] = new
+    for j in range(several):
+        _shift(table, board, state, op, entry + j, moved[3 * j + 1], moved[3 * j + 2])
+    return True
+
+
+@part
+def _walk(
+    table: BlockTable,
+    board: SequenceBoard,
+    state: SequenceState,
+    op: int,
+    entry: int,
+    far: int,
+    time: int,
+    forward: bool,
+) -> int:
+    """The place that the operation reaches: until `far`, `time`, memory, its own block or a neighbour of an edge."""
+    limits = table.limit
+    block_of, base_of, place_device, entry_change = board.block, board.base, board.place_device, board.entry_change
+    place_ptr = board.place_ptr
+    where, of, starts, levels = state.where, state.of, state.start, state.level
+    block, base, place = block_of[op], base_of[op], where[entry]
+    device = place_device[place]
+    change, limit = entry_change[entry], limits[device]
+    first, end = place_ptr[device], place_ptr[device + 1]
+    step = 1 if forward else -1
+    for _ in range(far):
+        following = place + step
+        if following < first or following >= end:
+            break
+        other = of[following]
+        if block_of[other] == block:
+            break
+        if forward and (starts[other] > time or (change < 0 and levels[following] - change > limit)):
+            break
+        if not forward:
+            before = levels[following - 1] if following > first else np.int64(0)
+            if starts[other] < time or (change > 0 and max(before, levels[following]) + change > limit):
+                break
+        if base_of[other] == base:
+            if forward and _is_edge(table.after_ptr, table.after_of, block, block_of[other]):
+                break
+            if not forward and _is_edge(table.before_ptr, table.before_of, block, block_of[other]):
+                break
+        place = following
+    return int(place)
+
+
+@part
+def _is_edge(ptr: Indices, of: Indices, block: int, other: int) -> bool:
+    found = False
+    for e in range(ptr[block], ptr[block + 1]):
+        found = found or of[e] == other
+    return found
+
+
+@part
+def _shift(
+    table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, entry: int, old: int, new: int
+) -> None:
+    """Move an operation on one device; levels and rests of work follow."""
+    spans, device_ptr, device_of = table.span, table.device_ptr, table.device_of
+    place_device, entry_change, block_of = board.place_device, board.entry_change, board.block
+    place_ptr, entry_of = board.place_ptr, board.entry
+    of, where, levels, rests = state.of, state.where, state.level, state.rest
+    device = place_device[old]
+    change, span = entry_change[entry], spans[block_of[op]]
+    if new > old:
+        for place in range(old, new):
+            other = of[place + 1]
+            of[place] = other
+            where[entry_on(device_ptr, device_of, block_of[other], entry_of[other], device)] = place
+        whole = levels[new]
+        for place in range(old, new):
+            levels[place] = levels[place + 1] - change
+            rests[place] = rests[place + 1] + span
+        levels[new] = whole
+        after = new + 1 < place_ptr[device + 1]
+        rests[new] = (rests[new + 1] if after else 0) + span
+    elif new < old:
+        before = levels[new - 1] if new > place_ptr[device] else 0
+        whole = rests[new]
+        for place in range(old, new, -1):
+            other = of[place - 1]
+            of[place] = other
+            where[entry_on(device_ptr, device_of, block_of[other], entry_of[other], device)] = place
+            levels[place] = levels[place - 1] + change
+            rests[place] = rests[place - 1] - span
+        levels[new] = before + change
+        rests[new] = whole
+    of[new] = op
+    where[entry] = new
+
+
+@part
+def _try(
+    table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, allowed: float, within: int, by_span: bool
+) -> bool:
+    """Keep the shift if it costs no more than allowed; else undo it."""
+    block, entry, devices = board.block[op], board.entry[op], len(table.limit)
+    several = table.device_ptr[block + 1] - table.device_ptr[block]
+    state.counts[3] += 1
+    stamp = state.counts[3]
+    low, high = state.spot[op], state.spot[op]
+    forward = True
+    for j in range(several):
+        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        if new > old:
+            high = max(high, state.spot[state.of[new - 1]])
+        elif new < old:
+            forward = False
+            low = min(low, state.spot[state.of[new + 1]])
+    keep_line(state.line, state.old_line, low, high)
+    if forward:
+        line_forward(table, board, state, op, high, stamp)
+    else:
+        line_backward(table, board, state, op, low, stamp)
+    legal, pending = True, 0
+    for j in range(several):
+        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        if new == old:
+            continue
+        passed = state.of[new - 1] if forward else state.of[new + 1]
+        legal = legal and state.mark[passed] != stamp
+    if legal:
+        for j in range(several):
+            old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+            if new != old:
+                end = board.place_ptr[state.moved[3 * j] + 1]
+                pending += _touch(state.dirty, state.of, min(old, new), end)
+                pending += _touch(state.dirty, state.of, new, end)
+                pending += _touch(state.dirty, state.of, max(old, new) + 1, end)
+                if not forward:
+                    pending += _touch(state.dirty, state.of, new + 1, end)
+        kept0, kept1, kept2 = state.value[0], state.value[1], state.value[2]
+        least = (SECOND_SPAN if by_span else SECOND) * 0.998 * kept2 / devices
+        most = min(
+            within, int(allowed - least) + 1 + (_last_begin(board.place_ptr, state.of, state.start) if by_span else 0)
+        )
+        changed = propagate(table, board, state, low, high, pending, most)
+        if changed >= 0:
+            _judge(table, board, state, by_span)
+            if state.value[0] <= within and _cost(state.value, devices, by_span) <= allowed:
+                if changed > 0:
+                    state.counts[2] = -1
+                _renew_tails(table, board, state, several, high)
+                return True
+            state.value[0] = kept0
+            state.value[1] = kept1
+            state.value[2] = kept2
+        restore_starts(state.start, state.changed, state.changed_start, changed if changed >= 0 else -1 - changed)
+    restore_line(state.line, state.old_line, state.spot, low, high)
+    for j in range(several):
+        _shift(table, board, state, op, entry + j, state.moved[3 * j + 2], state.moved[3 * j + 1])
+    return False
+
+
+@part
+def _renew_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, several: int, high: int) -> None:
+    """After a shift that is kept: ways to the end change from those whose followers changed."""
+    pending = 0
+    for j in range(several):
+        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        if new != old:
+            first, end = board.place_ptr[state.moved[3 * j]], board.place_ptr[state.moved[3 * j] + 1]
+            pending += _touch(state.dirty, state.of, max(first, min(old, new) - 1), end)
+            pending += _touch(state.dirty, state.of, max(first, new - 1), end)
+            pending += _touch(state.dirty, state.of, new, end)
+            pending += _touch(state.dirty, state.of, max(old, new), end)
+    propagate_tails(table, board, state, high, pending)
+
+
+@part
+def _last_begin(place_ptr: Indices, of: Indices, starts: Ints) -> int:
+    """When the last device begins: no device ends later than so long after the longest span."""
+    latest = np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        if place_ptr[device] < place_ptr[device + 1]:
+            latest = max(latest, starts[of[place_ptr[device]]])
+    return int(latest)
+
+
+@part
+def _touch(dirty: Flags, of: Indices, place: int, end: int) -> int:
+    """Mark what stands at a place of a device -> 1 if it was not marked."""
+    if place >= end or dirty[of[place]] == 1:
+        return 0
+    dirty[of[place]] = 1
+    return 1

@@ -1,0 +1,74 @@
+"""`kernel` and `part`: numba.njit with our settings and with types that a checker understands.
+
+Machine code is kept on disk. It is thrown away when the kernel's own file changes, or one whose kernels or constants
+it uses, found by following imports; so a change compiles again what rests on it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+
+__all__ = ["kernel", "part"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SRC = Path(__file__).parents[3]
+
+
+@cache
+def _uses(file: Path) -> frozenset[Path]:
+    """The files of weftline from which a file takes kernels or constants: kernels are made with this module."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weftline."):
+            source = _SRC.joinpath(*(node.module or "").split(".")).with_suffix(".py")
+            constants = any(alias.name.isupper() for alias in node.names)
+            if source.is_file() and (constants or b"weftline.simulate.kernels.jit" in source.read_bytes()):
+                found.add(source)
+    return frozenset(found)
+
+
+@cache
+def _stamp(file: Path) -> str:
+    """A digest of a file and of all that its kernels rest on."""
+    known, new = {file}, {file}
+    while new:
+        new = {used for one in new for used in _uses(one)} - known
+        known |= new
+    digest = hashlib.blake2b(digest_size=16)
+    for one in sorted(known):
+        digest.update(one.relative_to(_SRC).as_posix().encode() + b"\0" + one.read_bytes())
+    return digest.hexdigest()
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile on first use, keep the machine code on disk, release the interpreter lock."""
+    return cast(Callable[P, R], _compile(function))
+
+
+def part(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that only kernels call: without the wrapper for Python it compiles several times faster."""
+    return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))
+
+
+def _compile(function: Any, **options: bool) -> Any:
+    try:
+        return _stamped(numba.njit(cache=True, nogil=True, **options)(function), Path(function.__code__.co_filename))
+    except RuntimeError:  # nowhere to keep machine code (a read-only installation and home): compile in every process
+        return numba.njit(nogil=True, **options)(function)
+
+
+def _stamped(dispatcher: Any, source: Path) -> Any:
+    """numba asks for the time of the kernel's own file; here the digest of all files it rests on takes its place."""
+    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp") and source.is_relative_to(_SRC):
+        file._source_stamp = _stamp(source)
+    return dispatcher
