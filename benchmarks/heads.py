@@ -18,8 +18,8 @@ from benchmarks.planned import Row
 from benchmarks.results_file import Collector
 from weftline.latency import solvers
 from weftline.latency.prepare import prepare
+from weftline.papers.moirai.heads import heads_file
 from weftline.problem import Problem, load_problem
-from weftline.testing import heads_file
 
 __all__ = ["heads_settings", "measure_heads"]
 

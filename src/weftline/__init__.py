@@ -89,7 +89,7 @@ _LAZY = {
     "Blocks": "weftline.problem",
     "Cluster": "weftline.cluster",
     "Graph": "weftline.graph",
-    "Plan": "weftline.plan",
+    "Plan": "weftline.plans",
     "Problem": "weftline.problem",
     "Profile": "weftline.cost",
     "Schedule": "weftline.plans.schedule",

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.execute.openvino_samples import RUNTIMES, model_files
+from tests.run.openvino_samples import RUNTIMES, model_files
 
 from weftline.ask import make_plan
 from weftline.cluster import Cluster, Limits, OpDevice

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.e2e.test_command_line import run
-from tests.execute.openvino_samples import model_files
+from tests.run.openvino_samples import model_files
 
 HERE = ("--runtime", "cpu=openvino:CPU", "--runtime", "gpu=openvino:CPU2", "--runtime", "igpu=openvino:CPU3")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from tests.execute.local_samples import feeds, small_model
+from tests.run.local_samples import feeds, small_model
 
 CLUSTER = """version = 1
 [[device]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from tests.execute.split_samples import check_equal, run_segments, run_whole
+from tests.run.split_samples import check_equal, run_segments, run_whole
 
 from weftline import zoo
 from weftline.ask import make_plan

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.execute.openvino_samples import RUNTIMES, model_files, openvino, split_plan
+from tests.run.openvino_samples import RUNTIMES, model_files, openvino, split_plan
 
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import ExportOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.execute.openvino_samples import model_files, openvino
+from tests.run.openvino_samples import model_files, openvino
 
 from weftline.cluster import Cluster
 from weftline.cost import analytic_costs

@@ -8,8 +8,7 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.cyclic.cyclic import SCHEDULER_CYCLIC as SCHEDULER
-from weftline.schedule.cyclic.cyclic import prove_size
+from weftline.schedule.cyclic.cyclic import SCHEDULER, prove_size
 from weftline.schedule.cyclic.rounds import PeriodSearch
 from weftline.schedule.repetend import repetend_peaks
 from weftline.schedule.search import ScheduleSearch

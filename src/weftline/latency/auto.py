@@ -37,7 +37,7 @@ from weftline.search import Search, Solver, best_of
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables
 
-__all__ = ["SOLVER_AUTO", "Crew"]
+__all__ = ["SOLVER", "Crew"]
 
 PORTION = 4_000_000
 """Ops that an annealer books between two looks at its letters, at most."""
@@ -129,7 +129,8 @@ class Crew:
             annealer.run(steps, self._stop)
 
 
-FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split", "round-robin")
+FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split")
+"""What is tried at once; then every other baseline that is registered."""
 WARM_UP = 0.02
 """Share of the time in which only annealers work: bounds are better with a good plan to compare with."""
 LEAST_WARM_UP = 0.5
@@ -147,7 +148,8 @@ def _solve(search: Search) -> None:
     from weftline.latency import solvers
 
     exact = ("min-cut",) if search.problem.rules.runtime == "sequential" else ()
-    reasons = best_of(search, solvers(), (*exact, *FIRST))
+    others = tuple(name for name, solver in solvers().items() if solver.baseline and name not in FIRST)
+    reasons = best_of(search, solvers(), (*exact, *FIRST, *others))
     if search.best is None and not search.is_over:
         ask_helpers(search)
     if not search.is_over and len(search.problem.devices) > 1:
@@ -275,9 +277,6 @@ def _crew(search: Search) -> Iterator[Crew]:
         crew.close()
 
 
-SOLVER_AUTO = Solver(
+SOLVER = Solver(
     "auto", "heuristics, annealing, exact blocks and bounds until good enough (default)", _solve, prepare=prepare_policy
 )
-
-
-SOLVERS = (SOLVER_AUTO,)

@@ -33,7 +33,7 @@ from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, r
 from weftline.pipeline.simple import overflow_of
 from weftline.search import Search, Solver, best_of
 
-__all__ = ["SOLVER_AUTO", "Crew"]
+__all__ = ["SOLVER", "Crew"]
 
 PORTION = 200_000
 POLL = 0.03
@@ -313,7 +313,4 @@ def _convex(
     )
 
 
-SOLVER_AUTO = Solver("auto", "slices, annealing, exact search and bounds until good enough (default)", _solve)
-
-
-SOLVERS = (SOLVER_AUTO,)
+SOLVER = Solver("auto", "slices, annealing, exact search and bounds until good enough (default)", _solve)

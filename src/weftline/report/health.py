@@ -110,13 +110,18 @@ def _browser() -> Finding:
 
 def _kernels() -> Finding:
     """Simulate one tiny problem with the kernels and with the reference."""
+    import numpy as np
+
+    from weftline.cost import devices_of_file, expand_file_costs
+    from weftline.problem import Problem, Rules
     from weftline.simulate import default_order, simulate_latency
     from weftline.simulate.reference import reference_latency
-    from weftline.testing import make_placement, random_problem
-    from weftline.testing.generate import SeededChooser
+    from weftline.zoo import regal_costs, synthetic
 
-    problem = random_problem(1, "latency", limits=False)
-    placement = make_placement(SeededChooser(1), problem)
+    graph = synthetic("erdos_renyi", ops=12, seed=1)
+    costs = regal_costs(graph, 3)
+    problem = Problem(graph, devices_of_file(costs), expand_file_costs(costs), Rules())
+    placement = (np.arange(len(graph.ops)) % 3).astype(np.int32)
     fast = simulate_latency(problem, placement).value
     slow = reference_latency(problem, placement.tolist(), default_order(problem).tolist()).value
     return Finding(

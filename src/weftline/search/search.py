@@ -188,6 +188,8 @@ class Solver:
     """Asks or trains a network."""
     prepare: Callable[[], None] | None = None
     """Loads (or compiles) what it needs beyond its room, before a clock runs."""
+    learn: Callable[..., None] | None = None
+    """Trains on measured rewards by itself: `learn(search, measurements)`. Others only propose what is measured."""
 
 
 @contextmanager

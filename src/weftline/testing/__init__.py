@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         make_problem,
         random_problem,
     )
-    from weftline.testing.heads import heads_file
     from weftline.testing.schedules import block_dags, brute_force_schedule, check_scheduler, make_blocks, random_blocks
     from weftline.testing.strategies import DrawnChooser, clusters, graphs, orders, placements, problems
 
@@ -34,7 +33,6 @@ __all__ = [
     "check_solver",
     "clusters",
     "graphs",
-    "heads_file",
     "make_blocks",
     "make_graph",
     "make_order",
@@ -59,7 +57,6 @@ _MODULES = {
         "make_problem",
         "random_problem",
     ),
-    "heads": ("heads_file",),
     "schedules": ("block_dags", "brute_force_schedule", "check_scheduler", "make_blocks", "random_blocks"),
     "strategies": ("DrawnChooser", "clusters", "graphs", "orders", "placements", "problems"),
 }

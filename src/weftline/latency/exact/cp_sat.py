@@ -25,7 +25,7 @@ from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Timeline
 
-__all__ = ["SOLVER_CP_SAT", "Attempt", "look_below", "start_plan", "worst_latency"]
+__all__ = ["SOLVER", "Attempt", "look_below", "start_plan", "worst_latency"]
 
 STARTS = ("heft", "single-device", "greedy")
 ROUNDS = 500
@@ -172,9 +172,6 @@ def _solve_model(attempt: Attempt) -> Answer | None:
     )
 
 
-SOLVER_CP_SAT = Solver(
+SOLVER = Solver(
     "cp-sat", "one CP-SAT model of placement and order: the best plan, and a claim that none is better", _solve
 )
-
-
-SOLVERS = (SOLVER_CP_SAT,)

@@ -4,7 +4,7 @@ In: a Search, its Measurements, and a Source of proposals (the policy, or anothe
 measured placement is the answer. First every device alone. Then rounds: calibrate the simulator on what was measured,
 ask the source for proposals under calibrated costs, change the best measured placements a little, rank all of them by
 the calibrated simulator, and measure the few that look best, one of them drawn at random. No placement is measured
-twice. `hsdag` and `rnn` train on the measurements themselves instead, as their papers do.
+twice. Solvers with `learn` train on the measurements themselves instead.
 """
 
 from __future__ import annotations
@@ -39,14 +39,8 @@ def solve_measured(search: Search, solver: Solver, measured: Measurements) -> No
     """Let a solver propose, and measure; networks that are trained on one problem learn from what was measured."""
     if search.options.get("polish", "off") != "off" or solver.name == "policy+polish":
         raise UsageError("polish anneals on the simulator, which measured rewards take the place of; leave it out")
-    if solver.name == "hsdag":
-        from weftline.papers.hsdag.hsdag import solve as train
-
-        train(search, measured)
-    elif solver.name == "rnn":
-        from weftline.papers.rnn.rnn import solve as train_rnn
-
-        train_rnn(search, measured)
+    if solver.learn is not None:
+        solver.learn(search, measured)
     elif solver.name == "policy":
         search_by_measuring(search, measured, policy_source(search.options))
     else:

@@ -33,7 +33,7 @@ from weftline.search import Search, Solver, alarm
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables
 
-__all__ = ["SHARES", "SOLVER_POLICY_POLISH", "anneal_clusters", "clusters", "polish"]
+__all__ = ["SHARES", "SOLVER", "anneal_clusters", "clusters", "polish"]
 
 SHARES = 16
 """What is joined holds no more than one of so many parts of the work."""
@@ -149,7 +149,7 @@ def _solve(search: Search) -> None:
         ANNEAL.solve(search)
 
 
-SOLVER_POLICY_POLISH = Solver(
+SOLVER = Solver(
     "policy+polish",
     "the policy, then annealing from its plan for the time left",
     _solve,
@@ -157,6 +157,3 @@ SOLVER_POLICY_POLISH = Solver(
     learned=True,
     prepare=prepare,
 )
-
-
-SOLVERS = (SOLVER_POLICY_POLISH,)

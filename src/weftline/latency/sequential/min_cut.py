@@ -39,7 +39,7 @@ from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
 from weftline.simulate import simulate_latency
 
-__all__ = ["SOLVER_MIN_CUT", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
+__all__ = ["SOLVER", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
 
 ROUNDS = 8
 
@@ -282,9 +282,4 @@ def _part_of_time(search: Search) -> float | None:
     return max(0.0, search.time_limit - search.seconds) / 2
 
 
-SOLVER_MIN_CUT = Solver(
-    "min-cut", "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)", _solve
-)
-
-
-SOLVERS = (SOLVER_MIN_CUT,)
+SOLVER = Solver("min-cut", "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)", _solve)

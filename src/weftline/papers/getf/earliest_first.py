@@ -46,7 +46,7 @@ from weftline.simulate.kernels.sorting import pop, push
 from weftline.simulate.order import default_order
 from weftline.simulate.tables import Tables, tables
 
-__all__ = ["SOLVER_ETF", "EarliestFirst"]
+__all__ = ["SOLVER", "EarliestFirst"]
 
 WINDOW = 64
 STEPS = 5000
@@ -205,7 +205,4 @@ def _solve(search: Search) -> None:
     offer_leaving_room(search, lambda capacity: scheduler.schedule(search, capacity))
 
 
-SOLVER_ETF = Solver("etf", "ETF: of all ready ops and devices, the pair that starts first", _solve)
-
-
-SOLVERS = (SOLVER_ETF,)
+SOLVER = Solver("etf", "ETF: of all ready ops and devices, the pair that starts first", _solve)

@@ -194,4 +194,5 @@ SOLVER = Solver(
     takes=TAKES,
     learned=True,
     prepare=prepare_torch,
+    learn=solve,
 )

@@ -24,7 +24,7 @@ from weftline.papers.training.reinforce import advantages, log_rewards
 from weftline.papers.training.training import run_training
 from weftline.search import Search, Solver
 
-__all__ = ["SOLVER_RNN", "RnnNetwork", "solve"]
+__all__ = ["SOLVER", "RnnNetwork", "solve"]
 
 EMBEDDED, HIDDEN, DEVICE = 64, 64, 16
 
@@ -145,14 +145,12 @@ class _Rnn:
         return Outcome(float(rewards.mean()), float(draws.entropy.detach()))
 
 
-SOLVER_RNN = Solver(
+SOLVER = Solver(
     "rnn",
     "learned: a recurrent network writes devices for groups of ops",
     solve,
     takes=("polish", "checkpoint", "episodes"),
     learned=True,
     prepare=prepare_torch,
+    learn=solve,
 )
-
-
-SOLVERS = (SOLVER_RNN,)

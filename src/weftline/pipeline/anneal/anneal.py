@@ -26,7 +26,7 @@ from weftline.pipeline.slice.slicer import RUNNING, Slicer
 from weftline.search import Search, Solver, alarm
 from weftline.simulate.kernels.random import make_dice
 
-__all__ = ["SOLVER_ANNEAL", "Annealer"]
+__all__ = ["SOLVER", "Annealer"]
 
 HEATS = (100.0, 1.0, 1000.0, 6.0)
 """Cycles begin at these temperatures in turn. Random graphs need little heat; where tensors are dear, as in networks,
@@ -227,7 +227,4 @@ def _show(search: Search, annealer: Annealer, shown: int | None) -> int | None:
     return best[1]
 
 
-SOLVER_ANNEAL = Solver("anneal", "annealing on moves between stages, from slices of several orders", _solve)
-
-
-SOLVERS = (SOLVER_ANNEAL,)
+SOLVER = Solver("anneal", "annealing on moves between stages, from slices of several orders", _solve)

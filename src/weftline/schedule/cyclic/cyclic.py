@@ -22,7 +22,7 @@ from weftline.schedule.cyclic.order import order_of_starts
 from weftline.schedule.cyclic.rounds import PeriodSearch
 from weftline.schedule.search import Scheduler, ScheduleSearch
 
-__all__ = ["SCHEDULER_CYCLIC", "least_period", "prove_size"]
+__all__ = ["SCHEDULER", "least_period", "prove_size"]
 
 
 def prove_size(found: PeriodSearch, size: int, seconds: float | None, work: float | None) -> bool:
@@ -142,7 +142,4 @@ def _solve(search: ScheduleSearch) -> None:
         raise InfeasibleError("no repetend was found that keeps the memory limits")
 
 
-SCHEDULER_CYCLIC = Scheduler("cyclic", "repetends: cyclic orders of 1 to 4 micro-batches with the least period", _solve)
-
-
-SCHEDULERS = (SCHEDULER_CYCLIC,)
+SCHEDULER = Scheduler("cyclic", "repetends: cyclic orders of 1 to 4 micro-batches with the least period", _solve)

@@ -1,1 +1,0 @@
-"""The learned solvers: their parts, their training, and the conformance suite."""
