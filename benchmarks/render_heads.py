@@ -14,8 +14,8 @@ def heads_sections(run: Row) -> list[str]:
     """Method and table."""
     limit = run["settings"]["time_limit"]
     text = (
-        "Drawn instances in Moirai's form (`heads_file` of `weftline.papers.moirai.heads`): encoder-decoders with an op "
-        "for every projection, product and softmax of every head, on four unequal devices, one transfer per edge. The encoder's "
+        "Drawn instances in Moirai's form (`weftline/papers/moirai/heads.py`): encoder-decoders with an op for every "
+        "projection, product and softmax of every head, on four unequal devices, one transfer per edge. The encoder's "
         "output feeds every layer of the decoder, so that no chain of ops cuts the graph. Every solver has "
         f"{limit:g} s on two cores, seed 0. *Single* is the best single device / the plan."
     )

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import weftline as wl
-from weftline.partition import solvers as throughput_solvers
-from weftline.place import solvers as latency_solvers
+from weftline.latency import solvers as latency_solvers
+from weftline.pipeline import solvers as throughput_solvers
 from weftline.schedule import schedulers
 from weftline.testing.generate import random_problem
 from weftline.zoo import synthetic, zoo_graph
