@@ -25,6 +25,8 @@ __all__ = ["baseline_values", "search_coarse"]
 
 GRACE = 1.0
 """Seconds after the time limit in which baselines may still begin."""
+_ORDER = {name: place for place, name in enumerate(("single-device", "even-split", "round-robin", "greedy"))}
+"""The order in which files name baselines, whatever room registers them."""
 
 
 def baseline_values(
@@ -36,7 +38,7 @@ def baseline_values(
     `adopt` the search takes what a baseline finds, if it is better: it may have been too short to look for itself.
     """
     values: dict[str, int | None] = {}
-    for solver in solvers.values():
+    for solver in sorted(solvers.values(), key=lambda solver: _ORDER.get(solver.name, len(_ORDER))):
         if solver.baseline and solver.name in done.reached:
             values[solver.name] = done.reached[solver.name]
         elif solver.baseline and (done.time_limit is None or done.seconds < done.time_limit + GRACE):
