@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weftline.cluster import Cluster, check_cluster, detect, warnings
-from weftline.cluster import detect as run
+from weftline.cluster import detect_run as run
 from weftline.errors import InputError, LimitReached, WeftlineError
 
 module = sys.modules["weftline.cluster.detect"]

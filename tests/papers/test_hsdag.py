@@ -186,9 +186,10 @@ def test_modules_load_without_torch() -> None:
     """Tests that no module of the room imports torch when it is loaded, and what is said when it is missing."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import importlib, pkgutil, weftline.latency.learned as room\n"
-        "own = [m.name for m in pkgutil.iter_modules(room.__path__)]\n"
-        "[importlib.import_module(f'weftline.latency.learned.{name}') for name in own]\n"
+        "import importlib, pkgutil, weftline.papers, weftline.latency.policy\n"
+        "rooms = (weftline.papers, weftline.latency.policy)\n"
+        "own = [m.name for r in rooms for m in pkgutil.walk_packages(r.__path__, r.__name__ + '.')]\n"
+        "[importlib.import_module(name) for name in own]\n"
         "from weftline.latency.policy.settings import load_torch\n"
         "from weftline.errors import MissingExtra\n"
         "try:\n    load_torch()\nexcept MissingExtra as error:\n    sys.stdout.write(str(error))\n"

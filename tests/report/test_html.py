@@ -104,7 +104,7 @@ def test_a_large_graph_with_long_names_stays_below_the_limit() -> None:
 
 def test_a_page_that_is_too_large_gets_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that names and spans are cut until the page fits."""
-    from weftline.report.html.html import html as module
+    from weftline.report.html import html as module
 
     full = len(report_html(sample("large")))
     monkeypatch.setattr(module, "MOST_BYTES", full - 200_000)

@@ -1,9 +1,4 @@
-"""Run the measuring processes: start them, wait for one answer within the time left, and leave nothing behind.
-
-Processes are spawned (not forked), are told how many BLAS threads they may use before they load numpy, and are killed
-and joined on every way out. Answers are JSON, not pickles.
-
-Measure this machine: cores -> a Cluster of CPU devices with rates, memory and links, all with source `measured`.
+"""Measure this machine: cores -> a Cluster of CPU devices with rates, memory and links, all with source `measured`.
 
 A device is one physical core (or an even share of the cores) that this process may use; each is measured alone, so what
 cores take from each other is not seen. With many devices one is measured for all, and one pair for all pairs that lie
@@ -13,173 +8,17 @@ in one socket or in two. `fp16` is set equal to `fp32`; `launch` is the time of 
 from __future__ import annotations
 
 import os
-import secrets
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, groupby, permutations
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from weftline.cluster.detect_worker import HEADER, Channel, Effort, call, echo, rate
 from weftline.cluster.model import Cluster, Device, Link, Rate
 from weftline.cluster.rules import MAX_DEVICES, check_cluster
-from weftline.errors import InputError, LimitReached, WeftlineError
+from weftline.errors import InputError
 
-__all__ = ["LinkTimes", "detect", "measure_link", "measure_rate", "stopwatch", "worker_cluster"]
-
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
-
-class LinkTimes(NamedTuple):
-    """What was measured between two devices, the same both ways."""
-
-    bandwidth: int
-    """Bytes/s."""
-    latency: int
-    """Nanoseconds."""
-
-
-def stopwatch(time_limit: float) -> Callable[[], float]:
-    """A function that says how many seconds are left, never less than 0."""
-    end = time.monotonic() + time_limit
-    return lambda: max(0.0, end - time.monotonic())
-
-
-def measure_rate(
-    cores: Sequence[int], threads: int, quick: bool, remaining: Callable[[], float], event: Callable[[], None]
-) -> Rate:
-    """The rate of some cores together, in a process of its own that is bound to them."""
-    effort = Effort(128, 2**20, 0.01) if quick else Effort(1024, 2**27, 0.4)
-    answer = _ask([(rate, (tuple(cores), threads, effort))], threads, remaining, event)
-    return Rate(
-        fp32=_round(answer["fp32"]),
-        bandwidth=_round(answer["bandwidth"]),
-        launch=_round(answer["launch"]),
-        source="measured",
-    )
-
-
-def measure_link(
-    cores: Sequence[int],
-    other_cores: Sequence[int],
-    quick: bool,
-    remaining: Callable[[], float],
-    event: Callable[[], None],
-) -> LinkTimes:
-    """Latency and bandwidth between two processes that send each other blocks of shared memory."""
-    size, seconds = (2**16, 0.01) if quick else (2**22, 0.4)
-    context = get_context("spawn")
-    ping, pong = context.Semaphore(0), context.Semaphore(0)
-    memory = _shared_memory(HEADER + 2 * size)
-    try:
-        channel = Channel(memory.name, size, ping, pong, remaining())
-        jobs: list[_Job] = [(call, (tuple(cores), channel, seconds)), (echo, (tuple(other_cores), channel))]
-        answer = _ask(jobs, 1, remaining, event)
-    finally:
-        memory.close()
-        memory.unlink()
-    return LinkTimes(bandwidth=_round(answer["bandwidth"]), latency=_round(answer["latency"]))
-
-
-def _shared_memory(size: int) -> SharedMemory:
-    name = f"weftline-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        return SharedMemory(name=name, create=True, size=size)
-    except OSError as error:
-        raise WeftlineError(f"cannot make {size} bytes of shared memory: {error}") from error
-
-
-_Job = tuple[Callable[..., None], tuple[object, ...]]
-
-
-def _ask(
-    jobs: Sequence[_Job], threads: int, remaining: Callable[[], float], event: Callable[[], None]
-) -> dict[str, int]:
-    """Start one process for each job and return what the first of them answers."""
-    context = get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    processes: list[SpawnProcess] = []
-    try:
-        with _threads_of_children(threads):
-            for function, arguments in jobs:
-                process = context.Process(target=function, args=(sender, *arguments), daemon=True)
-                processes.append(process)
-                process.start()
-        sender.close()
-        event()
-        return msgspec.json.decode(_answer(receiver, processes, remaining), type=dict[str, int])
-    finally:
-        sender.close()
-        receiver.close()
-        for process in processes:
-            _end(process)
-
-
-def _answer(receiver: Connection, processes: Sequence[SpawnProcess], remaining: Callable[[], float]) -> bytes:
-    running = list(processes)
-    while True:
-        ready = wait([receiver, *(process.sentinel for process in running)], timeout=remaining())
-        if receiver in ready:
-            try:
-                return receiver.recv_bytes()
-            except EOFError:
-                ready = [process.sentinel for process in running]
-        if not ready:
-            raise LimitReached("the time limit was over before this machine was measured. Try a larger time_limit")
-        for process in [process for process in running if process.sentinel in ready]:
-            process.join(timeout=1.0)
-            if process.exitcode != 0 or process is processes[0]:
-                raise WeftlineError(
-                    f"a measuring process ended early (exit code {process.exitcode}). In a script, call detect() "
-                    "below `if __name__ == '__main__':`, because new processes import the script"
-                )
-            running.remove(process)
-
-
-def _end(process: SpawnProcess) -> None:
-    if process.pid is None:  # never started
-        return
-    process.join(timeout=0.2)
-    if process.is_alive():
-        process.kill()
-        process.join()
-    process.close()
-
-
-@contextmanager
-def _threads_of_children(count: int) -> Iterator[None]:
-    """Libraries read these variables when they are loaded: a child cannot set them late, so it inherits them."""
-    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _round(value: int, digits: int = 3) -> int:
-    """Digits beyond the third are noise of the measurement."""
-    step: int = 10 ** max(0, len(str(value)) - digits)
-    return max(1, round(value / step) * step)
-
+__all__ = ["detect", "worker_cluster"]
 
 MEASURE_ALL = 4
 """Up to this many devices every device and every pair is measured."""
@@ -206,6 +45,7 @@ def detect(
     `devices` splits the cores evenly into that many devices (default: one for each physical core); `quick` measures
     tiny sizes, for trying things out; `time_limit` in seconds raises `LimitReached`; `on_event` is told what is done.
     """
+    from weftline.cluster.detect_run import LinkTimes, measure_link, measure_rate, stopwatch
 
     places = _split(_physical_cores(), devices)
     ids = [f"cpu{i}" for i in range(len(places))]
@@ -313,16 +153,14 @@ def _read(path: str) -> str:
         return ""
 
 
-GUESSED_RATE = Rate(fp32=50 * 10**9, bandwidth=10 * 10**9, launch=2_000, source="guess")
-
-
 def worker_cluster(speeds: Sequence[float]) -> Cluster:
     """Workers of this machine as devices w0, w1, ...: one core each, perhaps slowed down, run by ONNX Runtime.
 
     To try unequal devices without owning any. Rates and links are guesses until `weftline profile` measures them.
     """
+    rate = Rate(fp32=50 * 10**9, bandwidth=10 * 10**9, launch=2_000, source="guess")
     devices = tuple(
-        Device(f"w{number}", "cpu", None, rate=GUESSED_RATE, runtime="ort:CPUExecutionProvider", speed=speed)
+        Device(f"w{number}", "cpu", None, rate=rate, runtime="ort:CPUExecutionProvider", speed=speed)
         for number, speed in enumerate(speeds)
     )
     links = tuple(

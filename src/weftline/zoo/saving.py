@@ -47,7 +47,7 @@ def _outside(tensor: onnx.TensorProto) -> bool:
 
 
 def _chunks(model: onnx.ModelProto) -> Iterable[bytes]:
-    from weftline.zoo.builder import ALIGNMENT
+    from weftline.zoo.protobuf import ALIGNMENT
 
     for tensor in model.graph.initializer:
         if _outside(tensor):
@@ -57,7 +57,7 @@ def _chunks(model: onnx.ModelProto) -> Iterable[bytes]:
 
 def _pointing_to(model: onnx.ModelProto, location: str) -> onnx.ModelProto:
     """A copy whose large weights are pointers; field by field, so that the weights are never copied."""
-    from weftline.zoo.builder import ALIGNMENT, point_outside
+    from weftline.zoo.protobuf import ALIGNMENT, point_outside
 
     graph = type(model.graph)()
     for field, value in model.graph.ListFields():
