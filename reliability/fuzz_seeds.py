@@ -71,7 +71,7 @@ def _onnx() -> list[bytes]:
 
 
 def _graphs() -> list[bytes]:
-    from weftline.graph.json_form import graph_to_json
+    from weftline.graph.build import graph_to_json
     from weftline.testing import SeededChooser, make_graph
 
     return [graph_to_json(make_graph(SeededChooser(seed), 8, training=seed == 2)) for seed in range(3)]

@@ -6,7 +6,7 @@ import pytest
 
 from weftline import latency as place
 from weftline.testing.conformance import check_solver, optimum, solve
-from weftline.testing.placement_kinds import KINDS, placement_problems
+from weftline.testing.generate import KINDS, placement_problems
 
 COUNT = int(environ.get("WEFTLINE_PROBLEMS", "40"))
 """Problems of each of the 8 kinds; 125 makes 1,000."""

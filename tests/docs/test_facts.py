@@ -17,9 +17,9 @@ from weftline.graph.rules import MAX_NAME, MAX_OPS
 from weftline.grid.file import SweepFile
 from weftline.grid.job import Failure, Row
 from weftline.importers import registry
+from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import load as onnx_load
 from weftline.importers.onnx import products as onnx_einsum
-from weftline.importers.onnx import types as onnx_types
 from weftline.importers.onnx import values as onnx_values
 from weftline.papers import cost_file
 from weftline.papers.fiddle import msr_fiddle

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, defs, helper
 
 from weftline.graph import Op
-from weftline.importers.onnx.flops import FLOPS
 from weftline.importers.onnx.model import graph_of_model
+from weftline.importers.onnx.work import FLOPS
 from weftline.importers.registry import ImportOptions
 
 FLOAT, INT64, UINT8, INT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.INT8

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, TypeProto, helper
 
 from weftline.errors import InputError
-from weftline.importers.onnx.types import TensorType, declared_type, tensor_type
+from weftline.importers.onnx.call import TensorType, declared_type, tensor_type
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from weftline.problem import Problem
-from weftline.testing.placement_kinds import KINDS, placement_problems
+from weftline.testing.generate import KINDS, placement_problems
 
 __all__ = ["DATA", "KINDS", "problems"]
 

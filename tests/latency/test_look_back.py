@@ -11,7 +11,7 @@ from weftline.latency.policy.train.instances import fresh_problem
 from weftline.problem import Problem
 from weftline.simulate import Timeline, replay, violations
 from weftline.simulate.tables import edge_readers, tables
-from weftline.testing.placement_kinds import KINDS, placement_problems
+from weftline.testing.generate import KINDS, placement_problems
 
 SEEDS = range(8)
 

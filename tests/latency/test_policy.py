@@ -19,7 +19,7 @@ from weftline.latency.policy.train.instances import fresh_problem
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search, Solver
 from weftline.testing.conformance import optimum, solve
-from weftline.testing.placement_kinds import KINDS, placement_problems
+from weftline.testing.generate import KINDS, placement_problems
 from weftline.zoo import synthetic
 
 COUNT = 6

@@ -13,7 +13,7 @@ from weftline.latency.policy.train.instances import draw_cluster, fresh_problem
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_latency
-from weftline.testing.placement_kinds import KINDS, placement_problems
+from weftline.testing.generate import KINDS, placement_problems
 from weftline.zoo import synthetic
 
 

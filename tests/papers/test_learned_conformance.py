@@ -7,7 +7,7 @@ import pytest
 from weftline.papers.hsdag import hsdag
 from weftline.search import Search, Solver
 from weftline.testing.conformance import check_solver, optimum, solve
-from weftline.testing.placement_kinds import KINDS, placement_problems
+from weftline.testing.generate import KINDS, placement_problems
 
 COUNT, FIRST = 5, 50_000
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
-from weftline.importers.costs import DeviceClass, FileCosts
-from weftline.importers.registry import ImportOptions
+from weftline.importers.registry import DeviceClass, FileCosts, ImportOptions
 from weftline.papers.moirai.json_file import IMPORTERS
 
 DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))

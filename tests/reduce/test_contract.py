@@ -13,8 +13,7 @@ from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.graph.rules import check_graph
 from weftline.problem import Problem, build_problem
-from weftline.reduce.contract import acyclic, contract
-from weftline.reduce.quotient import in_order, is_acyclic
+from weftline.reduce.contract import acyclic, contract, in_order, is_acyclic
 from weftline.simulate import simulate_latency
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.generate import SeededChooser, make_order, make_placement, random_problem

@@ -13,7 +13,7 @@ from weftline.importers import ImportOptions
 from weftline.importers.onnx.model import graph_of_model
 from weftline.problem import Problem, build_problem, check_feasible
 from weftline.reduce import METHODS, coarsened, contract, costed_with_fusion, fuse, fused_problem
-from weftline.reduce.quotient import is_acyclic
+from weftline.reduce.contract import is_acyclic
 from weftline.simulate import simulate_latency
 from weftline.testing.generate import random_problem
 

@@ -17,9 +17,9 @@ from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import ImportOptions, read_file
 from weftline.problem import build_problem
 from weftline.reduce import fuse
+from weftline.reduce.contract import is_acyclic
 from weftline.reduce.fusion import oracle as asking
 from weftline.reduce.fusion.oracle import OptimisedNode, OracleError, ask, regions
-from weftline.reduce.quotient import is_acyclic
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 QUICK = ("densenet121", "inception_v2", "shufflenet", "squeezenet")

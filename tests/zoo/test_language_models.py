@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from weftline import zoo
-from weftline.zoo.encoder_decoder import _buckets
+from weftline.zoo.two_sided import _buckets
 
 
 def _users(model: onnx.ModelProto, weight: str) -> Counter[str]:

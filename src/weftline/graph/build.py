@@ -1,15 +1,23 @@
-"""`assemble`: ops and tensors in any order -> a Graph in topological order, or an error that shows the cycle."""
+"""`assemble`: ops and tensors in any order -> a Graph in topological order, or an error that shows the cycle.
+
+Graph <-> canonical JSON: fixed field order, defaults left out, no spaces; equal graphs give equal bytes.
+
+A hand-written file may list ops in any order; indices refer to the order of its own `ops` list.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
 
 from weftline.errors import InputError
 from weftline.graph.ir import INPUT, Graph, Op, Tensor, Tied
 from weftline.graph.rules import check_graph
 
-__all__ = ["assemble"]
+__all__ = ["GRAPH_FORMAT", "assemble", "graph_from_json", "graph_to_json"]
 
 
 def assemble(name: str, ops: Sequence[Op], tensors: Sequence[Tensor], tied: Sequence[Tied] = ()) -> Graph:
@@ -94,3 +102,31 @@ def _show_cycle(ops: Sequence[Op], successors: list[list[int]], waiting: list[in
     names = [ops[i].name for i in cycle]
     shown = names if len(names) <= 7 else [*names[:3], "...", *names[-3:]]
     return " -> ".join(shown)
+
+
+GRAPH_FORMAT = "weftline-graph"
+
+
+class _GraphFile(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    format: Literal["weftline-graph"]
+    version: Literal[1]
+    name: str
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    tied: tuple[Tied, ...] = ()
+
+
+def graph_to_json(graph: Graph) -> bytes:
+    """The canonical bytes of a graph."""
+    return msgspec.json.encode(
+        {"format": GRAPH_FORMAT, "version": 1, **{name: getattr(graph, name) for name in graph.__struct_fields__}}
+    )
+
+
+def graph_from_json(data: bytes) -> Graph:
+    """Read, sort and check a graph; a broken file gives an `InputError` with the path inside it."""
+    try:
+        file = msgspec.json.decode(data, type=_GraphFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a weftline graph: {error}") from error
+    return assemble(file.name, file.ops, file.tensors, file.tied)

@@ -5,8 +5,16 @@ In: a path and `ImportOptions`. Out: `Imported`: the graph and, where the file h
 the problem room makes a whole Problem. Simplified: weights are counted, never read; the constant cone is folded away.
 """
 
-from weftline.importers.costs import DeviceClass, FileCosts
-from weftline.importers.registry import Imported, Importer, ImportOptions, detect, importers, read_file
+from weftline.importers.registry import (
+    DeviceClass,
+    FileCosts,
+    Imported,
+    Importer,
+    ImportOptions,
+    detect,
+    importers,
+    read_file,
+)
 
 __all__ = [
     "DeviceClass",

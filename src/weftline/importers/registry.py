@@ -1,4 +1,7 @@
-"""The registry of importers, detection by content, and the one way to read a file."""
+"""Costs that a file brings with it: devices by class, times per op and class, transfer times per pair of classes.
+
+The registry of importers, detection by content, and the one way to read a file.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,62 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weftline.errors import InputError
 from weftline.files import other_kind
 from weftline.graph import Graph
-from weftline.importers.costs import FileCosts
 from weftline.plugins import load_plugins
 
-__all__ = ["ImportOptions", "Imported", "Importer", "detect", "file_sha256", "importers", "read_file"]
+__all__ = [
+    "DeviceClass",
+    "FileCosts",
+    "ImportOptions",
+    "Imported",
+    "Importer",
+    "detect",
+    "file_sha256",
+    "importers",
+    "read_file",
+]
+
+
+@dataclass(frozen=True)
+class DeviceClass:
+    """`count` devices that are all alike."""
+
+    id: str
+    """Device id; with several devices of the class their number is appended: acc0, acc1 ..."""
+    kind: str
+    """What it is: accelerator, cpu ..."""
+    count: int = 1
+    memory: int | None = None
+    """Bytes one device holds, None = no limit."""
+    host: bool = False
+    """Tensors rest in its memory: it pays for no transfer of a pipeline and its ops need not be contiguous."""
+
+
+@dataclass(frozen=True, eq=False)
+class FileCosts:
+    """What a cost file says about devices. C = number of classes."""
+
+    classes: tuple[DeviceClass, ...]
+    time: NDArray[np.int64]
+    """(ops, C) nanoseconds, -1 = cannot run there."""
+    transfer: NDArray[np.int64]
+    """(rows, C, C) nanoseconds from a device of one class to ANOTHER device of the other (or same) class."""
+    transfer_row: NDArray[np.int32]
+    """Tensor -> row of `transfer`."""
+    together: tuple[tuple[int, ...], ...] = ()
+    """Sets of ops that must share a device."""
+    transfers: Literal["per-tensor", "per-edge"] = "per-tensor"
+    memory: Literal["static", "dynamic"] = "static"
+    source: str = ""
+    """Where the numbers come from, in a few words."""
+
 
 MAX_FILE_BYTES = 4 * 2**30
 HEAD_BYTES = 4096

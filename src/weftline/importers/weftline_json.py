@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from weftline.graph import Graph, graph_from_json
-from weftline.importers.costs import FileCosts
-from weftline.importers.registry import Importer, ImportOptions
+from weftline.importers.registry import FileCosts, Importer, ImportOptions
 
 __all__ = ["IMPORTERS"]
 

@@ -27,8 +27,8 @@ from weftline.cost.analytic import FREE_KINDS
 from weftline.cost.profile_file import LayoutChange
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
+from weftline.reduce.contract import is_acyclic
 from weftline.reduce.fusion.oracle import OptimisedNode, OracleError, regions
-from weftline.reduce.quotient import is_acyclic
 
 __all__ = ["KernelGroups", "RunNode", "kernel_groups", "layout_changes"]
 

@@ -1,14 +1,22 @@
 """Small random graphs and problems with every option, from anything that can choose: a seed, or hypothesis.
 
 In: a `Chooser`. Out: a Graph, a Problem or a placement. Numbers are small, so ties, zeros and tight memory are common.
+
+Tiny placement problems by kind: both runtimes, both ways of sending, both models of memory, with room and without.
+
+In: a kind and a range of seeds. Out: problems, the same list each time. Absent times and links, buses, tied weights and
+`together` are in most of them.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from weftline.cluster import Device
@@ -16,9 +24,19 @@ from weftline.cost import ABSENT, CostTable
 from weftline.graph import Graph, Op, Tensor, Tied, assemble
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, Rules
-from weftline.problem.feasible import merge_together
+from weftline.problem.feasible import least_memory, merge_together
 
-__all__ = ["Chooser", "SeededChooser", "make_graph", "make_order", "make_placement", "make_problem", "random_problem"]
+__all__ = [
+    "KINDS",
+    "Chooser",
+    "SeededChooser",
+    "make_graph",
+    "make_order",
+    "make_placement",
+    "make_problem",
+    "placement_problems",
+    "random_problem",
+]
 
 T = TypeVar("T")
 Objective = Literal["latency", "throughput"]
@@ -181,3 +199,32 @@ def _table(choose: Chooser, shape: tuple[int, ...], rare: int) -> Ints:
         ABSENT if rare and choose.integer(1, rare) == 1 else choose.integer(0, 9) for _ in range(int(np.prod(shape)))
     ]
     return np.array(values, np.int64).reshape(shape)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "any": {},
+    "parallel per-tensor": {"runtime": "parallel", "transfers": "per-tensor"},
+    "parallel per-edge": {"runtime": "parallel", "transfers": "per-edge"},
+    "sequential": {"runtime": "sequential"},
+    "static memory": {"memory": "static"},
+    "tight memory": {},
+    "tight static memory": {"memory": "static"},
+    "no limits": {"limits": False},
+}
+APART = 1000
+"""Seeds from one kind to the next."""
+
+
+@cache
+def placement_problems(kind: str, count: int, first: int = 0) -> list[Problem]:
+    """`count` problems of a kind; another `first` gives others."""
+    begin = first + APART * list(KINDS).index(kind)
+    found = [random_problem(seed, "latency", max_ops=5, **KINDS[kind]) for seed in range(begin, begin + count)]
+    return [_tight(problem) for problem in found] if "tight" in kind else found
+
+
+def _tight(problem: Problem) -> Problem:
+    """Every device holds about its share of the memory that everything needs."""
+    need = int(least_memory(problem).sum()) + sum(t.bytes for t in problem.graph.tensors if t.producer >= 0) // 2
+    share = max(1, need * 5 // (4 * len(problem.devices)))
+    return replace(problem, devices=tuple(msgspec.structs.replace(d, memory=share) for d in problem.devices))

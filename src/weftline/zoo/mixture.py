@@ -12,7 +12,7 @@ import numpy as np
 
 from weftline.errors import UsageError
 from weftline.zoo.builder import Builder, Value
-from weftline.zoo.gpt import language_head
+from weftline.zoo.language import language_head
 from weftline.zoo.layers import causal_mask, linear, multi_head_attention, rms_norm
 from weftline.zoo.registry import Architecture
 

@@ -49,18 +49,7 @@ class Architecture:
         return {**full, **self.sizes[size], **changes}
 
 
-_BUILT_IN = (
-    "resnet",
-    "inception",
-    "mobilenet",
-    "unet",
-    "bert",
-    "gpt",
-    "encoder_decoder",
-    "two_tower",
-    "swin",
-    "mixture",
-)
+_BUILT_IN = ("convolutional", "language", "two_sided", "swin", "mixture")
 
 
 @cache

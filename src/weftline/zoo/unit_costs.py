@@ -12,7 +12,7 @@ import numpy as np
 
 from weftline.errors import InputError
 from weftline.graph import Graph
-from weftline.importers.costs import DeviceClass, FileCosts
+from weftline.importers.registry import DeviceClass, FileCosts
 from weftline.units import MAX_QUANTITY
 
 __all__ = ["CONTROL", "FLOPS_PER_UNIT", "NANOSECONDS", "regal_costs", "to_cost_graph_text"]

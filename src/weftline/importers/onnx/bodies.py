@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weftline.importers.onnx.call import Call
+from weftline.importers.onnx.call import BOOL, INT64, Call, TensorType
 from weftline.importers.onnx.scope import Node, Scope
-from weftline.importers.onnx.types import BOOL, INT64, TensorType
 
 __all__ = ["CONTROL_FLOW", "BodyCall", "body_calls", "node_results"]
 

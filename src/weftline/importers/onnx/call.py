@@ -1,19 +1,152 @@
-"""One node with the types of what it reads and makes: what shape rules, flop rules and traffic rules look at."""
+"""The type of one ONNX value: element type, static shape, exact bytes.
+
+In: ONNX element types and TypeProtos. Out: `TensorType` (all dimensions known) and lists of dimensions some of which
+may be a symbol or unknown. Simplified: a string counts 16 bytes; a sequence is several tensors of one type; a map is
+one element.
+
+One node with the types of what it reads and makes: what shape rules, flop rules and traffic rules look at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import AttributeProto
+from onnx import AttributeProto, TensorProto
 
-from weftline.importers.onnx.types import TensorType
+from weftline.errors import InputError
+from weftline.units import MAX_QUANTITY
 
-__all__ = ["Array", "Call", "read_attributes"]
+__all__ = [
+    "BOOL",
+    "FLOAT",
+    "INT64",
+    "STRING",
+    "Array",
+    "Call",
+    "Dimensions",
+    "TensorType",
+    "declared_type",
+    "read_attributes",
+    "tensor_type",
+]
+
+FLOAT: int = TensorProto.FLOAT
+INT64: int = TensorProto.INT64
+BOOL: int = TensorProto.BOOL
+STRING: int = TensorProto.STRING
+
+MAX_RANK = 64
+
+Dimensions = list[int | str | None]
+"""A number, the name of a symbol, or None where nothing is said."""
+
+# By the name in the standard, so that an older onnx package without the newest types still works.
+_ELEMENTS = {
+    "FLOAT": ("float32", 32),
+    "UINT8": ("uint8", 8),
+    "INT8": ("int8", 8),
+    "UINT16": ("uint16", 16),
+    "INT16": ("int16", 16),
+    "INT32": ("int32", 32),
+    "INT64": ("int64", 64),
+    "STRING": ("str", 128),
+    "BOOL": ("bool", 8),
+    "FLOAT16": ("float16", 16),
+    "DOUBLE": ("float64", 64),
+    "UINT32": ("uint32", 32),
+    "UINT64": ("uint64", 64),
+    "COMPLEX64": ("complex64", 64),
+    "COMPLEX128": ("complex128", 128),
+    "BFLOAT16": ("bfloat16", 16),
+    "FLOAT8E4M3FN": ("float8_e4m3fn", 8),
+    "FLOAT8E4M3FNUZ": ("float8_e4m3fnuz", 8),
+    "FLOAT8E5M2": ("float8_e5m2", 8),
+    "FLOAT8E5M2FNUZ": ("float8_e5m2fnuz", 8),
+    "FLOAT8E8M0": ("float8_e8m0fnu", 8),
+    "FLOAT6E2M3": ("float6_e2m3fn", 6),
+    "FLOAT6E3M2": ("float6_e3m2fn", 6),
+    "FLOAT4E2M1": ("float4_e2m1fn", 4),
+    "UINT4": ("uint4", 4),
+    "INT4": ("int4", 4),
+    "UINT2": ("uint2", 2),
+    "INT2": ("int2", 2),
+}
+_NUMBERS: dict[str, int] = dict(TensorProto.DataType.items())
+_NAME = {_NUMBERS[key]: name for key, (name, _) in _ELEMENTS.items() if key in _NUMBERS}
+_BITS = {_NUMBERS[key]: bits for key, (_, bits) in _ELEMENTS.items() if key in _NUMBERS}
+
+
+class TensorType(NamedTuple):
+    """Element type and shape of a tensor, or of each of the `tensors` of a sequence."""
+
+    element: int
+    shape: tuple[int, ...]
+    tensors: int = 1
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape) * self.tensors
+
+    @property
+    def bytes(self) -> int:
+        """Size when stored densely; elements of fewer than 8 bits are packed."""
+        return (prod(self.shape) * _BITS.get(self.element, 32) + 7) // 8 * self.tensors
+
+    @property
+    def dtype(self) -> str:
+        """The element type as numpy (or ml_dtypes) spells it."""
+        return _NAME.get(self.element, "")
+
+
+def tensor_type(name: str, element: int, dimensions: Any) -> TensorType:
+    """The type of a stored tensor, whose dimensions are numbers; negative or absurd ones are refused."""
+    shape = tuple(map(int, dimensions))
+    made = TensorType(int(element), shape)
+    if any(size < 0 for size in shape) or len(shape) > MAX_RANK:
+        raise InputError(f"shape {_shown(shape)} is not a shape", where=f"tensor {name!r}")
+    if made.bytes > MAX_QUANTITY:
+        raise InputError(
+            f"shape {_shown(shape)} is absurdly large", where=f"tensor {name!r}", hint="the limit is 2^60 bytes"
+        )
+    return made
+
+
+def declared_type(proto: Any) -> tuple[int, Dimensions | None]:
+    """Element type (0 = not said) and dimensions (None = not even the rank is said) of a TypeProto."""
+    while (which := proto.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        proto = getattr(proto, which).elem_type
+    if which == "map_type":
+        return declared_type(proto.map_type.value_type)[0], [1]
+    if which not in ("tensor_type", "sparse_tensor_type"):
+        return 0, None
+    tensor = getattr(proto, which)
+    if not tensor.HasField("shape"):
+        return int(tensor.elem_type), None
+    dimensions: Dimensions = []
+    for dimension in tensor.shape.dim:
+        kind = dimension.WhichOneof("value")
+        if kind == "dim_value":
+            dimensions.append(int(dimension.dim_value) if dimension.dim_value >= 0 else None)
+        else:
+            dimensions.append(_symbol(dimension.dim_param) if kind else None)
+    return int(tensor.elem_type), dimensions
+
+
+def _symbol(name: str | bytes) -> str | None:
+    # A broken string arrives as bytes; a symbol without a name says nothing.
+    return name if isinstance(name, str) and name else None
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape[:12])) + ("x..." if len(shape) > 12 else "")
+
 
 Array = NDArray[Any]
 

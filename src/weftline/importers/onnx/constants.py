@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weftline.graph import Tied
+from weftline.importers.onnx.call import TensorType, tensor_type
 from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.scope import Node, Scope
-from weftline.importers.onnx.types import TensorType, tensor_type
 
 __all__ = ["Cone", "body_weight_bytes", "drop_dead_nodes", "find_cone", "weights_by_op"]
 

@@ -21,10 +21,19 @@ from onnx.shape_inference import infer_node_outputs
 
 from weftline.errors import InputError
 from weftline.importers.onnx.bodies import BodyCall, body_calls, node_results
-from weftline.importers.onnx.call import Array, Call
+from weftline.importers.onnx.call import (
+    FLOAT,
+    INT64,
+    STRING,
+    Array,
+    Call,
+    Dimensions,
+    TensorType,
+    declared_type,
+    tensor_type,
+)
 from weftline.importers.onnx.rules import OUTPUT_RULES, STANDARD_NAMES
 from weftline.importers.onnx.scope import Node, Scope
-from weftline.importers.onnx.types import FLOAT, INT64, STRING, Dimensions, TensorType, declared_type, tensor_type
 from weftline.importers.onnx.values import can_evaluate, constant_value, stored_value, value_of
 
 __all__ = ["Environment", "Inference", "is_safe_to_infer"]

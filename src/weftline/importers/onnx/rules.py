@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weftline.importers.onnx.call import Call
+from weftline.importers.onnx.call import FLOAT, INT64, Call, TensorType
 from weftline.importers.onnx.products import einsum_labels
-from weftline.importers.onnx.types import FLOAT, INT64, TensorType
 
 __all__ = ["MICROSOFT", "OUTPUT_RULES", "STANDARD_NAMES", "matrix_shape"]
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from weftline.importers.onnx.call import Array, Call
-from weftline.importers.onnx.types import TensorType
+from weftline.importers.onnx.call import Array, Call, TensorType
 
 __all__ = ["MAX_ELEMENTS", "can_evaluate", "constant_value", "stored_value", "value_of"]
 

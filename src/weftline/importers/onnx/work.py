@@ -1,4 +1,10 @@
-"""Bytes that a node reads and writes in its device's memory.
+"""Flops of every ONNX kind, as one table: kind -> how it is counted.
+
+In: a `Call`. Out: floating-point operations of one execution (a multiply-add is two; moving data is none). Simplified:
+an elementwise kind costs a fixed number per element, given here; a kind that is not in the table costs one per output
+element.
+
+Bytes that a node reads and writes in its device's memory.
 
 In: a node's `Call` and the sizes of what it reads, each tensor once. Out: bytes. Simplified: caches are ignored, so
 every tensor is read and written once; kinds that only rename a buffer move nothing; lookups read the rows they find.
@@ -11,15 +17,175 @@ In: a node and its `Environment`. Out: `Work` (flops, bytes moved). Simplified: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
+from weftline.importers.onnx import products
 from weftline.importers.onnx.bodies import CONTROL_FLOW
 from weftline.importers.onnx.call import Call
-from weftline.importers.onnx.flops import flops_of
 from weftline.importers.onnx.infer import Environment
+from weftline.importers.onnx.rules import MICROSOFT
 from weftline.importers.onnx.scope import Node, Scope
 
-__all__ = ["Work", "traffic_of", "work_of"]
+__all__ = ["FLOPS", "Work", "flops_of", "traffic_of", "work_of"]
+
+Flops = Callable[[Call], int]
+
+
+def flops_of(call: Call) -> int:
+    """Floating-point operations of one node."""
+    rule = FLOPS.get(f"{call.domain}:{call.kind}") or FLOPS.get(call.kind)
+    return rule(call) if rule else call.output().elements
+
+
+def _per_output(flops: int) -> Flops:
+    return lambda call: flops * call.output().elements
+
+
+def _per_input(flops: int) -> Flops:
+    return lambda call: flops * call.input(0).elements
+
+
+def _logarithmic(call: Call) -> int:
+    """Sorting and the like: n log n."""
+    count = call.input(0).elements
+    return count * max(count - 1, 1).bit_length()
+
+
+def _pooling(call: Call) -> int:
+    return call.output().elements * prod(call.integers("kernel_shape"))
+
+
+def _region_pooling(call: Call) -> int:
+    samples = max(call.integer("sampling_ratio", 0), 1) ** 2
+    return 8 * samples * call.output().elements
+
+
+def _local_response(call: Call) -> int:
+    return (2 * call.integer("size", 1) + 5) * call.output().elements
+
+
+def _resize(call: Call) -> int:
+    """Each output element is a weighted mean of 2 or 4 neighbours along every axis that changes."""
+    changed = sum(a != b for a, b in zip(call.input(0).shape, call.output().shape, strict=False))
+    neighbours = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}.get(call.text("mode", "nearest"), 0)
+    return 2 * neighbours**changed * call.output().elements if neighbours else 0
+
+
+def _grid_sample(call: Call) -> int:
+    neighbours = {"nearest": 1, "cubic": 16, "bicubic": 16}.get(call.text("mode", "linear"), 4)
+    return 2 * neighbours * call.output().elements
+
+
+def _fourier(call: Call) -> int:
+    count = max(call.input(0).elements, call.output().elements)
+    return 5 * count * max(count - 1, 1).bit_length()
+
+
+def _variadic(call: Call) -> int:
+    return max(len(call.inputs) - 1, 1) * call.output().elements
+
+
+def _suppression(call: Call) -> int:
+    scores = call.input(1).elements
+    return scores * max(scores - 1, 1).bit_length()
+
+
+def _half(flops: int) -> Flops:
+    return lambda call: flops * call.input(0).elements // 2
+
+
+_MOVEMENT = (
+    "Reshape Transpose Concat Split Slice Gather GatherElements GatherND Scatter ScatterElements ScatterND "
+    "TensorScatter Expand Tile Pad Shape Size Squeeze Unsqueeze Flatten Identity Dropout Constant ConstantOfShape "
+    "DepthToSpace SpaceToDepth ReverseSequence Compress EyeLike OneHot Trilu CenterCropPad Optional "
+    "OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+    "SequenceLength SplitToSequence ConcatFromSequence BitCast MaxUnpool Col2Im QLinearConcat GatherBlockQuantized "
+    "ImageDecoder StringConcat StringNormalizer StringSplit RegexFullMatch"
+)
+_ONE_PER_OUTPUT = (
+    "Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Div Equal Floor Greater "
+    "GreaterOrEqual IsInf IsNaN Less LessOrEqual Mod Mul Neg Not Or Reciprocal Relu Round Sign Sub Where Xor Range "
+    "BiasAdd"
+)
+_TWO_PER_OUTPUT = "Clip LeakyRelu PRelu ThresholdedRelu Shrink QuantizeLinear DequantizeLinear BatchNormalization"
+_TRANSCENDENTAL = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Erf Exp Log Pow Sqrt"
+_REDUCTIONS_ONE = "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL1 ArgMax ArgMin CumSum CumProd"
+
+FLOPS: dict[str, Flops] = {
+    **dict.fromkeys(_MOVEMENT.split(), lambda call: 0),
+    **dict.fromkeys(_ONE_PER_OUTPUT.split(), _per_output(1)),
+    **dict.fromkeys(_TWO_PER_OUTPUT.split(), _per_output(2)),
+    **dict.fromkeys(_TRANSCENDENTAL.split(), _per_output(4)),
+    **dict.fromkeys(_REDUCTIONS_ONE.split(), _per_input(1)),
+    **dict.fromkeys(("Sum", "Max", "Min", "Mean"), _variadic),
+    # activations
+    **dict.fromkeys(("Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu", "Celu"), _per_output(5)),
+    **dict.fromkeys(("HardSigmoid", "HardSwish"), _per_output(4)),
+    **dict.fromkeys(("Swish", "QuickGelu"), _per_output(6)),
+    **dict.fromkeys(("Gelu", "FastGelu", "BiasGelu", "Mish"), _per_output(8)),
+    **dict.fromkeys(("SwiGLU", "BiasSplitGelu"), _half(7)),
+    "Softmax": _per_output(products.SOFTMAX_FLOPS),
+    "LogSoftmax": _per_output(6),
+    "Hardmax": _per_output(2),
+    # convolutions and matrix products
+    **dict.fromkeys(("Conv", "ConvInteger", "FusedConv", "NhwcConv"), products.convolution()),
+    "QLinearConv": products.convolution(weight=3),
+    "DeformConv": products.convolution(),
+    "ConvTranspose": products.transposed_convolution,
+    "CausalConvWithState": products.causal_convolution,
+    **dict.fromkeys(("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm"), products.matrix_product()),
+    **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation"), products.matrix_product()),
+    **dict.fromkeys(("FusedGemm", "GemmFastGelu", "GemmFloat8"), products.matrix_product()),
+    **dict.fromkeys(("MatMulIntegerToFloat", "DynamicQuantizeMatMul"), products.matrix_product()),
+    **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), products.packed_product),
+    "Einsum": products.einsum,
+    # attention, recurrence, experts
+    **dict.fromkeys(("Attention", "FlexAttention"), products.attention),
+    f"{MICROSOFT}:Attention": products.fused_attention(),
+    "QAttention": products.fused_attention(past=8),
+    **dict.fromkeys(("MultiHeadAttention", "DecoderMaskedMultiHeadAttention"), products.multi_head_attention),
+    "GroupQueryAttention": products.grouped_attention,
+    "LinearAttention": products.linear_attention,
+    "RotaryEmbedding": _per_input(3),
+    "LSTM": products.recurrent(gate_flops=30),
+    "GRU": products.recurrent(gate_flops=25),
+    "RNN": products.recurrent(gate_flops=6),
+    **dict.fromkeys(("MoE", "QMoE"), products.experts),
+    # pooling and resampling
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pooling),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool"), _per_input(1)),
+    "GlobalLpPool": _per_input(2),
+    **dict.fromkeys(("RoiAlign", "MaxRoiPool"), _region_pooling),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    "GridSample": _grid_sample,
+    "AffineGrid": _per_output(6),
+    # normalisation
+    **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm"), _per_input(8)),
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), _per_input(5)),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipGroupNorm"), _per_input(9)),
+    "SkipSimplifiedLayerNormalization": _per_input(6),
+    "EmbedLayerNormalization": _per_output(10),
+    "MeanVarianceNormalization": _per_input(6),
+    "LpNormalization": _per_input(4),
+    "LRN": _local_response,
+    # reductions, search, losses
+    **dict.fromkeys(("ReduceL2", "ReduceSumSquare"), _per_input(2)),
+    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp"), _per_input(5)),
+    **dict.fromkeys(("TopK", "Unique", "NonZero"), _logarithmic),
+    "NonMaxSuppression": _suppression,
+    **dict.fromkeys(("DFT", "STFT"), _fourier),
+    "Det": lambda call: call.input(0).elements * call.dimension(0, -1),
+    **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), _per_input(6)),
+    # quantised elementwise kinds: dequantise, compute, quantise
+    "DynamicQuantizeLinear": _per_input(5),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul", "QLinearLeakyRelu"), _per_output(6)),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearSoftmax"), _per_output(9)),
+    # chance
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike"), _per_output(10)),
+    **dict.fromkeys(("RandomUniform", "RandomUniformLike", "Bernoulli"), _per_output(5)),
+}
+
 
 _RENAMING = {
     *("Shape", "Size", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Constant"),

@@ -13,10 +13,10 @@ from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.ir import INPUT
 from weftline.graph.rules import MAX_OPS
+from weftline.importers.onnx.call import TensorType
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, weights_by_op
 from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.scope import Node, Scope, block_of
-from weftline.importers.onnx.types import TensorType
 from weftline.importers.onnx.work import Work
 from weftline.importers.openvino.kinds import layer_flops, layer_traffic, onnx_kind
 from weftline.importers.openvino.layers import (

@@ -12,10 +12,8 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from weftline.importers.onnx.call import Call
-from weftline.importers.onnx.flops import flops_of
-from weftline.importers.onnx.types import TensorType
-from weftline.importers.onnx.work import traffic_of
+from weftline.importers.onnx.call import Call, TensorType
+from weftline.importers.onnx.work import flops_of, traffic_of
 from weftline.importers.openvino.layers import Layer
 
 __all__ = ["LayerCall", "api_kind", "layer_flops", "layer_traffic", "onnx_kind"]

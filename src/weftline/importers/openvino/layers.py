@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from onnx import TensorProto
 
 from weftline.errors import InputError
-from weftline.importers.onnx.types import FLOAT, TensorType, tensor_type
+from weftline.importers.onnx.call import FLOAT, TensorType, tensor_type
 
 __all__ = [
     "CONSTANT",

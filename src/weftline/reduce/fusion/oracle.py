@@ -32,7 +32,7 @@ from weftline.errors import WeftlineError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 from weftline.graph.ir import INPUT
-from weftline.reduce.quotient import is_acyclic
+from weftline.reduce.contract import is_acyclic
 
 __all__ = ["OptimisedNode", "OracleError", "Regions", "ask", "regions"]
 
@@ -157,7 +157,7 @@ def _stored_tensors(graph: Any) -> Iterator[Any]:
 
 def _empty(tensor: Any) -> int:
     """Turn a weight into a pointer to the common zeros -> the bytes it needs there."""
-    from weftline.importers.onnx.types import tensor_type
+    from weftline.importers.onnx.call import tensor_type
 
     size = tensor_type(tensor.name, tensor.data_type, tensor.dims).bytes
     name, kind, dims = tensor.name, tensor.data_type, list(tensor.dims)

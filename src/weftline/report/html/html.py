@@ -32,8 +32,7 @@ from weftline.report.html.pack import Room, script_json
 from weftline.report.html.page import plan_page
 from weftline.report.html.plan import plan_data
 from weftline.report.html.run import RunTable, check_run
-from weftline.report.html.schedule import schedule_data
-from weftline.report.html.schedule_page import schedule_page
+from weftline.report.html.schedule import schedule_data, schedule_page
 from weftline.report.html.sensitivity import Help
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 In: a Schedule. Out: plain values that the page's scripts draw. The repetend is marked where the timetable really
 repeats: from one repetition to the next every block starts exactly one length later.
+
+The words and tables of a schedule's page. In: a Schedule and its pictures' data. Out: plain values.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.plans.schedule import Schedule
 from weftline.problem.blocks import KINDS, Blocks
+from weftline.report.gantt import NAMES, schedule_words
 from weftline.report.html.pack import Room, packed_spans, short_name, short_names, thinned_steps
+from weftline.report.html.page import bound_words, contents, input_rows, key, run_rows
 from weftline.report.html.plan import memory_lane
+from weftline.report.html.run import RunTable
 from weftline.simulate import Timetable
+from weftline.units import format_bytes, format_time
 
-__all__ = ["repeats", "schedule_data"]
+__all__ = ["repeats", "schedule_data", "schedule_page"]
 
 
 def schedule_data(schedule: Schedule, room: Room) -> dict[str, Any]:
@@ -98,3 +104,132 @@ def _levels(blocks: Blocks, found: Timetable, device: int) -> list[tuple[int, in
         level += change[operation % blocks.n]
         steps.append((int(found.start[operation]), level))
     return steps
+
+
+CLASS_OF_KIND = {"F": "forward", "B": "backward", "W": "weight", "C": "other"}
+"""Kind of block -> its class in the page's style."""
+
+
+def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None) -> dict[str, Any]:
+    """Everything the template asks for."""
+    time = format_time if data["unit"] else str
+    what = schedule.objective.replace("-", " ")
+    words = [_capital(sentence) for sentence in schedule_words(schedule)]
+    used = [kind for kind in CLASS_OF_KIND if any(block.kind == kind for block in schedule.blocks.blocks)]
+    page: dict[str, Any] = {
+        "kind": "schedule",
+        "title": short_name(schedule.name) or "schedule",
+        "subtitle": f"{schedule.micro_batches:,} micro-batches on {len(data['memory']['lanes'])} devices",
+        "value": time(schedule.value),
+        "value_word": what,
+        "value_noun": what,
+        "sentence": " ".join(short_name(sentence, 400) for sentence in words[:2]),
+        "chips": _chips(schedule),
+        "gauge": round(100 * min(1.0, schedule.bound / schedule.value), 2) if schedule.value else None,
+        "bound": time(schedule.bound),
+        "bound_words": bound_words(time(schedule.bound), schedule.proof, schedule.bound_by).replace("plan", "schedule"),
+        "gap": f"{schedule.gap:.2%}",
+        "warnings": [],
+        "facts": _facts(schedule, data),
+        "comparison": _comparison(schedule, time),
+        "comparison_words": "What each method reached by itself, within memory.",
+        "run": run_rows(run),
+        "has": {"timeline": True, "memory": True, "stages": False, "graph": False, "progress": False},
+        "timeline_title": "Schedule",
+        "timeline_words": _repeats_words(schedule, data, time),
+        "timeline_keys": [key(CLASS_OF_KIND[kind], NAMES[kind]) for kind in used] + [key("idle", "bubble")],
+        "stages_words": "",
+        "stage_table": ((), []),
+        "memory_words": "What blocks hold on each device. The dashed line is the limit, where it is near. "
+        "The picture follows the schedule above.",
+        "graph_title": "",
+        "graph_words": "",
+        "device_table": _device_table(schedule, data, time),
+        "device_ops": False,
+        "load_word": "works",
+        "progress_words": "",
+        "helps": [],
+        "helps_words": "",
+        "inputs": input_rows(schedule),
+    }
+    return page | {"contents": contents(page)}
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _chips(schedule: Schedule) -> list[dict[str, str]]:
+    chips = [{"tone": "good" if schedule.proof == "proved" else "", "text": f"bound {schedule.proof}"}]
+    if schedule.value == schedule.bound:
+        chips.append({"tone": "good", "text": f"least {schedule.objective.replace('-', ' ')}"})
+    if schedule.period_proved:
+        chips.append({"tone": "good", "text": "least period"})
+    return chips
+
+
+def _facts(schedule: Schedule, data: dict[str, Any]) -> list[tuple[str, str]]:
+    time = format_time if data["unit"] else str
+    period = time(round(schedule.period)) if data["unit"] else schedule.period_exact
+    least = time(round(schedule.period_bound)) if data["unit"] else schedule.period_bound_exact
+    facts = [("period per micro-batch", period), ("no period can be below", least)]
+    facts += [("makespan", time(schedule.makespan)), ("bubble", f"{schedule.bubble / max(schedule.makespan, 1):.1%}")]
+    facts.append(("latency of a micro-batch", f"at most {time(schedule.latency)}"))
+    if schedule.seconds is not None:
+        facts.append(("searched for", f"{schedule.seconds:.1f} s"))
+    return facts
+
+
+def _comparison(schedule: Schedule, time: Any) -> list[dict[str, Any]]:
+    rows = [("this schedule", schedule.value, "plan")]
+    found = sorted(schedule.reached.items(), key=lambda item: (item[1] is None, item[1] or 0))
+    rows += [(short_name(name, 60), -1 if value is None else value, "other") for name, value in found]
+    rows.append((f"lower bound ({schedule.proof})", schedule.bound, "lower"))
+    most = min(max(value for _, value, _ in rows), 3 * schedule.value) or 1
+    return [
+        {
+            "name": name,
+            "tone": tone,
+            "share": round(100 * min(1.0, max(0, value) / most), 2),
+            "sort": value if value >= 0 else 2**62,
+            "value": "nothing within memory" if value < 0 else time(value),
+            "ratio": "" if value < 0 or not schedule.value else f"{value / schedule.value:.2f}x",
+            "longer": value > most,
+        }
+        for name, value, tone in rows
+    ]
+
+
+def _repeats_words(schedule: Schedule, data: dict[str, Any], time: Any) -> str:
+    words = "Numbers in the blocks are micro-batches. "
+    where = data["repeats"]
+    if where is None:
+        return words + "No part of this schedule repeats exactly, so no warm-up or cool-down is marked."
+    count = schedule.repetend.micro_batches if schedule.repetend else 1
+    several = "es" if count > 1 else ""
+    return words + (
+        f"From {time(where['from'])} to {time(where['to'])} a repetend of {count} micro-batch{several} repeats; "
+        "before it the devices warm up, after it they cool down."
+    )
+
+
+def _device_table(schedule: Schedule, data: dict[str, Any], time: Any) -> list[dict[str, Any]]:
+    size = format_bytes if data["unit"] else str
+    rows = []
+    for number, (name, actions) in enumerate(zip(data["devices"], schedule.actions, strict=True)):
+        busy = sum(action.end - action.start for action in actions)
+        peak, limit = schedule.peak_memory[number], schedule.memory_limit[number]
+        rows.append(
+            {
+                "name": name,
+                "ops": len(actions),
+                "load": time(busy),
+                "load_sort": busy,
+                "busy": round(100 * min(1.0, busy / max(schedule.makespan, 1)), 2),
+                "memory": size(peak),
+                "memory_sort": peak,
+                "full": round(100 * min(1.0, max(0, peak) / limit), 2) if limit else 0.0,
+                "limit": "none" if limit is None else size(limit),
+            }
+        )
+    return rows

@@ -23,9 +23,8 @@ from weftline.graph import Graph
 from weftline.graph.ir import INPUT
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, find_cone
 from weftline.importers.onnx.infer import Environment, Inference
-from weftline.importers.onnx.model import opsets_of
+from weftline.importers.onnx.model import input_types, opsets_of
 from weftline.importers.onnx.scope import Node, Scope, read_scope, require_producers, unique_names
-from weftline.importers.onnx.shapes import input_types
 from weftline.run.split.weights import INLINE_BYTES, WeightStore
 
 __all__ = ["TENSOR", "SplitModel", "has_external_weights", "read_split_model", "segment_model", "value_kinds"]

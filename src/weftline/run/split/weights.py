@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from weftline.errors import InputError
-from weftline.importers.onnx.types import tensor_type
+from weftline.importers.onnx.call import tensor_type
 
 __all__ = ["WEIGHTS", "WeightStore", "open_weights"]
 
