@@ -19,6 +19,7 @@ from benchmarks.sections import (
     scale,
     schedules,
     speed,
+    start,
     steps,
     tessel,
     unequal,
@@ -48,5 +49,6 @@ SECTIONS: dict[str, Section] = {
         faults.SECTION,
         quality.SECTION,
         speed.SECTION,
+        start.SECTION,
     )
 }
