@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from benchmarks.results import BestKnown, Collector, Row
+from weftline.units import format_bytes, format_time
 
-__all__ = ["Block", "Column", "Run", "Section", "Table", "verdict"]
+__all__ = ["Block", "Column", "Run", "Section", "Table", "fields", "verdict"]
 
 T = TypeVar("T")
 
@@ -51,6 +52,19 @@ class Column(Generic[T]):
         if value is None:
             return "-"
         return self.form(value) if callable(self.form) else format(value, self.form)
+
+
+FORMS: dict[str, Callable[[Any], str]] = {"time": format_time, "bytes": format_bytes}
+
+
+def fields(text: str) -> tuple[Column[Any], ...]:
+    """Columns that show fields, as a header: "instance | plan=value_ns:time | s=seconds:.1f" (title=field:format)."""
+    found: list[Column[Any]] = []
+    for part in text.split("|"):
+        head, _, form = part.strip().partition(":")
+        title, _, field_name = head.partition("=")
+        found.append(Column(title, field_name or title, FORMS.get(form, form)))
+    return tuple(found)
 
 
 def _all_rows(run: Run) -> Iterable[Any]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.measure import first_line, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import geometric_mean
 from weftline.cluster.workers import worker_cluster
 from weftline.cost import ABSENT, CostTable, Profile
@@ -58,16 +58,8 @@ PLANS = (("throughput", "auto"), ("throughput", "even-split"), ("latency", "auto
 SPEEDS = {"equal": (1.0, 1.0), "unequal": (1.0, 0.5)}
 RUNS: Row = {"models": [name for name in MODELS if name != "bert-2"], "size": "full", "requests": 40, "repeats": 20}
 SIZES: dict[str, Row] = {
-    "tiny": {
-        "models": ["resnet50"],
-        "size": "small",
-        "requests": 10,
-        "repeats": 5,
-        "seconds": 0.0,
-        "rounds": 1,
-        "cuts": [],
-        "limit": 1.0,
-    },
+    "tiny": {"models": ["resnet50"], "size": "small", "requests": 10, "repeats": 5, "limit": 1.0}
+    | {"seconds": 0.0, "rounds": 1, "cuts": []},
     "quick": {**RUNS, "seconds": 4.0, "rounds": 1, "cuts": [], "limit": 2.0},
     "full": {**RUNS, "seconds": 6.0, "rounds": 2, "cuts": ["unet", "mobilenet-v3", "bert-2"], "limit": 3.0},
 }
@@ -341,9 +333,7 @@ def _cut_ratio(row: Row) -> float:
 
 KINDS: Table[Row] = Table(
     (
-        Column("objective", "objective"),
-        Column("workers", "speeds"),
-        Column("models", "models"),
+        *fields("objective | workers=speeds | models"),
         Column("median error", lambda line: median(line["errors"]), ".1%"),
         Column("worst error", lambda line: max(line["errors"]), ".1%"),
         Column("times as fast as even splits", "faster"),
@@ -352,10 +342,7 @@ KINDS: Table[Row] = Table(
 )
 CUTS: Table[Row] = Table(
     (
-        Column("model", "model"),
-        Column("cuts", "count"),
-        Column("the plan", "planned_ns", format_time),
-        Column("the best cut", "best_ns", format_time),
+        *fields("model | cuts=count | the plan=planned_ns:time | the best cut=best_ns:time"),
         Column("ratio", _cut_ratio, ".3f"),
         Column("least of all runs", "least_ns", format_time),
     ),
@@ -385,10 +372,7 @@ SECTION = Section(
         _difference,
         Table(
             (
-                Column("model", "model"),
-                Column("workers", "speeds"),
-                Column("objective", "objective"),
-                Column("solver", "solver"),
+                *fields("model | workers=speeds | objective | solver"),
                 Column("measured", lambda row: row["note"] or format_time(row["measured_ns"])),
                 Column("predicted", "predicted_ns", format_time),
                 Column("error", _error_text),

@@ -24,7 +24,7 @@ import psutil
 
 from benchmarks.measure import say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from weftline.cluster.workers import worker_cluster
 from weftline.partition.prepare import prepare
 from weftline.plan import make_plan
@@ -178,13 +178,9 @@ def _losses(run: Run) -> Iterator[str]:
 
 TABLE: Table[Row] = Table(
     (
-        Column("victims", "victims"),
-        Column("rounds", "rounds"),
-        Column("clear", "clear"),
+        *fields("victims | rounds | clear"),
         Column("seconds", lambda row: f"{row['middle']:.2f}, {row['longest']:.2f}"),
-        Column("processes left", "alive"),
-        Column("shared memory left", "named"),
-        Column("folders left", "folders"),
+        *fields("processes left=alive | shared memory left=named | folders left=folders"),
     )
 )
 SECTION = Section(

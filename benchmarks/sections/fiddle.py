@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.instances import FIDDLE, data_folder
 from benchmarks.measure import plan_row, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.sections.paper import SHARED, shared_graph
 from benchmarks.stats import misses, not_closed, over, ratio, scores
 from weftline.problem import Problem, load_problem
@@ -105,9 +105,7 @@ def _table(name: str, text: str) -> Table[Row]:
             Column("reference", "reference_ns", format_time),
             Column("value / reference", lambda row: over(row, "value_ns", "reference_ns"), ".5f"),
             Column("gap", lambda row: None if row["value_ns"] is None else 1 - (ratio(row) or 0.0), ".3%"),
-            Column("by", "bound_by"),
-            Column("proof", "proof"),
-            Column("s", "seconds", ".2f"),
+            *fields("by=bound_by | proof | s=seconds:.2f"),
             *([Column("their s", "their_seconds", "g")] if own else []),
             Column("ok", _verdict),
         ),

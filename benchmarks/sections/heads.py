@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks.measure import say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.sections.placement import Question, placement_row
 from benchmarks.stats import grouped, kept, not_closed, ratio, scores
 from weftline.place import solvers
@@ -93,17 +93,13 @@ SECTION = Section(
         "plan.",
         Table(
             (
-                Column("instance", "instance"),
-                Column("ops", "ops", ","),
-                Column("solver", "solver"),
+                *fields("instance | ops:, | solver"),
                 Column(
                     "value", lambda r: f"none: {r['note']}" if r["value_ns"] is None else format_time(r["value_ns"])
                 ),
                 Column("bound", "bound_ns", format_time),
                 Column("gap", lambda row: None if row["value_ns"] is None else 1 - (ratio(row) or 0.0), ".2%"),
-                Column("by", "bound_by"),
-                Column("single", "single", ".3f"),
-                Column("s", "seconds", ".1f"),
+                *fields("by=bound_by | single:.3f | s=seconds:.1f"),
             ),
             _single,
         ),

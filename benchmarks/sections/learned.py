@@ -19,7 +19,7 @@ from benchmarks.instances import on_preset
 from benchmarks.measure import CLOSE, run_solver, say
 from benchmarks.render import table
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from weftline.bounds import lower_bounds
 from weftline.place import solvers
 from weftline.place.learned.torch_backend import load_torch
@@ -58,22 +58,10 @@ ABLATION: dict[str, dict[str, str]] = {
 }
 SIZES: dict[str, Row] = {
     "tiny": {"models": ["unet"], "size": "small", "presets": ["laptop"], "seeds": 1, "limit": 2.0, "ablation": 1.0},
-    "quick": {
-        "models": ["inception-v3"],
-        "size": "full",
-        "presets": ["laptop"],
-        "seeds": 2,
-        "limit": 10.0,
-        "ablation": 5.0,
-    },
-    "full": {
-        "models": ["inception-v3", "resnet50", "bert"],
-        "size": "full",
-        "presets": ["laptop", "four-unequal"],
-        "seeds": 5,
-        "limit": 60.0,
-        "ablation": 10.0,
-    },
+    "quick": {"models": ["inception-v3"], "size": "full", "presets": ["laptop"], "seeds": 2}
+    | {"limit": 10.0, "ablation": 5.0},
+    "full": {"models": ["inception-v3", "resnet50", "bert"], "size": "full", "presets": ["laptop", "four-unequal"]}
+    | {"seeds": 5, "limit": 60.0, "ablation": 10.0},
 }
 
 
@@ -231,8 +219,7 @@ SECTION = Section(
         _comparison,
         Table(
             (
-                Column("model", "model"),
-                Column("cluster", "cluster"),
+                *fields("model | cluster"),
                 Column("paper", "paper", lambda value: f"{value} %"),
                 *(Column(name, name, ".1%") for name in (ALONE, "hsdag, paper", "hsdag", "auto")),
             ),

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.measure import first_line, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
 from weftline.execute.openvino_meter import Meter
@@ -76,40 +76,21 @@ METHODS: dict[str, Callable[[Search, Measurements], None]] = {
 }
 DUELS = (("policy-started", "random"), ("policy-started", "HEFT-started"))
 SOLVERS: dict[str, dict[str, str]] = {"min-cut": {}, "policy": {}, "hsdag": {"polish": "off"}}
+RESNET: Row = {"seeds": 1, "hetero": ["resnet50"]}
 SIZES: dict[str, Row] = {
-    "tiny": {
-        "models": {"resnet50": {}},
-        "size": "small",
-        "cases": ["tight"],
-        "seeds": 1,
-        "budget": 6,
-        "rounds": 1,
-        "duel": 2,
-        "hetero": ["resnet50"],
-        "limit": 2.0,
-    },
+    "tiny": {**RESNET, "models": {"resnet50": {}}, "size": "small", "cases": ["tight"], "limit": 2.0}
+    | {"budget": 6, "rounds": 1, "duel": 2},
     "quick": {
+        **RESNET,
         "models": {"resnet50": {"image": 112}},
         "size": "full",
         "cases": ["free", "tight"],
-        "seeds": 1,
-        "budget": 20,
-        "rounds": 3,
-        "duel": 15,
-        "hetero": ["resnet50"],
         "limit": 5.0,
-    },
-    "full": {
-        "models": {"inception-v3": {"image": 224}, "resnet50": {}, "bert": {"sequence": 32}},
-        "size": "full",
-        "cases": ["tight"],
-        "seeds": 2,
-        "budget": 60,
-        "rounds": 3,
-        "duel": 30,
-        "hetero": ["resnet50", "bert"],
-        "limit": 6.0,
-    },
+    }
+    | {"budget": 20, "rounds": 3, "duel": 15},
+    "full": {"seeds": 2, "hetero": ["resnet50", "bert"], "size": "full", "cases": ["tight"], "limit": 6.0}
+    | {"models": {"inception-v3": {"image": 224}, "resnet50": {}, "bert": {"sequence": 32}}}
+    | {"budget": 60, "rounds": 3, "duel": 30},
 }
 
 
@@ -333,14 +314,7 @@ def _unless_failed(cell: Callable[[Row], object]) -> Callable[[Row], object]:
 
 
 DUEL_TABLE: Table[Row] = Table(
-    (
-        Column("model", "case"),
-        Column("pair", "pair"),
-        Column("ratio", "ratio", ".3f"),
-        Column("95 % interval", "interval"),
-        Column("the same placement", "same"),
-        Column("so", "so"),
-    ),
+    (*fields("model=case | pair | ratio:.3f | 95 % interval=interval | the same placement=same | so"),),
     _duels,
     "What they found, measured again in turns, {duel} pairs of runs for each seed. *ratio* below 1: the first is "
     "faster; the interval is a bootstrap over seeds and pairs (95 %). An interval that holds 1 decides nothing.",
@@ -364,8 +338,7 @@ SECTION = Section(
         "other proposals. The policy has min-cut, cPEFT and greedy beside it, so a lead is not the network's alone.",
         Table(
             (
-                Column("model", "case"),
-                Column("method", "method"),
+                *fields("model=case | method"),
                 Column("best ratio, seed by seed", lambda x: ", ".join(f"{r['ratio']:.3f}" for r in x["ran"]) or None),
                 Column(
                     "measurements until within 2 %",
@@ -385,17 +358,14 @@ SECTION = Section(
         _reading,
         Table(
             (
-                Column("model", "model"),
-                Column("solver", "method"),
+                *fields("model | solver=method"),
                 Column("ops on each device", lambda r: r["note"] or " + ".join(map(str, r["ops"].values()))),
-                Column("sub-models", "parts"),
-                Column("difference", "difference", ".1e"),
+                *fields("sub-models=parts | difference:.1e"),
                 Column(
                     "measured / predicted, ms",
                     _unless_failed(lambda row: f"{row['measured'] * 1e3:.1f} / {row['predicted'] * 1e3:.1f}"),
                 ),
-                Column("measured ratio", "measured_ratio", ".3f"),
-                Column("predicted ratio", "predicted_ratio", ".3f"),
+                *fields("measured ratio=measured_ratio:.3f | predicted ratio=predicted_ratio:.3f"),
             ),
             lambda run: run.of(part="hetero"),
             "Plans of the simulator in the case `tight`, run beside the unsplit model; *difference* is the largest of "

@@ -15,7 +15,7 @@ from benchmarks.instances import FLAT, data_folder, flat_cluster
 from benchmarks.measure import plan_row, say
 from benchmarks.render import pivot
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from benchmarks.stats import (
     CLOSED,
     grouped,
@@ -200,12 +200,7 @@ SECTION = Section(
             (
                 Column("k", "k"),
                 Column("instances", lambda line: line["count"] if line["solved"] == line["count"] else _part(line)),
-                Column("simple", "simple", ".4f"),
-                Column("best", "best", ".5f"),
-                Column("gap closed by", "factor"),
-                Column("worst best", "worst"),
-                Column("goal", "reached"),
-                Column("closed", "closed"),
+                *fields("simple:.4f | best:.5f | gap closed by=factor | worst best=worst | goal=reached | closed"),
                 Column("mean s", lambda line: mean(line["seconds"]), ".1f"),
                 Column("max s", lambda line: max(line["seconds"]), ".1f"),
             ),

@@ -19,7 +19,7 @@ from benchmarks.instances import MOIRAI, data_folder, on_preset
 from benchmarks.measure import Judge, first_line, say, searched
 from benchmarks.render import pivot, table
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from benchmarks.sections.placement_verdicts import (
     AUTO,
     against,
@@ -58,16 +58,11 @@ RIVALS = (
 """Whose speed-up is shown; Moirai was compared with the first three."""
 TRAINED = ("policy", "policy+polish")
 """Solvers with a network that was trained before."""
+FULL: Row = {"size": "full", "files": list(MOIRAI)}
 SIZES: dict[str, Row] = {
     "tiny": {"size": "small", "models": ["unet"], "presets": ["laptop"], "files": ["example-1"], "time_limit": 0.3},
-    "quick": {
-        "size": "full",
-        "models": ["inception-v3", "bert"],
-        "presets": ["laptop", "four-unequal"],
-        "files": list(MOIRAI),
-        "time_limit": 3.0,
-    },
-    "full": {"size": "full", "models": None, "presets": list(PRESETS), "files": list(MOIRAI), "time_limit": 15.0},
+    "quick": {**FULL, "models": ["inception-v3", "bert"], "presets": ["laptop", "four-unequal"], "time_limit": 3.0},
+    "full": {**FULL, "models": None, "presets": list(PRESETS), "time_limit": 15.0},
 }
 
 
@@ -361,9 +356,7 @@ SECTION = Section(
         _gaps,
         Table(
             (
-                Column("file", "instance"),
-                Column("known optimum", "reference_ns", format_time),
-                Column("auto", "value_ns", format_time),
+                *fields("file=instance | known optimum=reference_ns:time | auto=value_ns:time"),
                 Column("auto / optimum", lambda row: over(row, "value_ns", "reference_ns"), ".5f"),
                 Column("bound / auto", ratio, ".5f"),
                 Column("s", "seconds", ".1f"),

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.instances import on_preset
 from benchmarks.measure import say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.sections.placement import PRESETS, every_model
 from benchmarks.stats import geometric_mean
 from weftline.errors import InfeasibleError
@@ -47,62 +47,24 @@ STEPS = 100_000
 """Of the annealing that everything is compared with."""
 SEED = 20_000
 SHOWN = (
-    "HEFT",
-    "best heuristic",
-    "policy, one decode",
-    "policy, best of 64",
-    "control 1: as many random decodes",
-    "control 2: annealing for the same time",
-    "control 1 + 2k steps",
-    "policy + 2k steps",
-)
+    "HEFT", "best heuristic", "policy, one decode", "policy, best of 64", "control 1: as many random decodes",
+    "control 2: annealing for the same time", "control 1 + 2k steps", "policy + 2k steps",
+)  # fmt: skip
 """On the screen, out of METHODS."""
 METHODS = (
-    "best single device",
-    "HEFT",
-    "cPEFT",
-    "best heuristic",
-    "policy, argmax",
-    "policy, one decode",
+    "best single device", "HEFT", "cPEFT", "best heuristic", "policy, argmax", "policy, one decode",
     "policy, one decode booked again, or a single device",
     "policy, one decode and one look back, or a single device",
     "control: cPEFT and one look back, or a single device",
-    "policy, best of 64",
-    "control 1: as many random decodes",
-    "control 2: annealing for the same time",
-    "best heuristic + 2k steps",
-    "control 1 + 2k steps",
-    "policy + 2k steps",
-    "policy + 20k steps",
-)
+    "policy, best of 64", "control 1: as many random decodes", "control 2: annealing for the same time",
+    "best heuristic + 2k steps", "control 1 + 2k steps", "policy + 2k steps", "policy + 20k steps",
+)  # fmt: skip
+WHOLE: Row = {"ops": [60, 150, 400], "size": "full", "steps": STEPS}
 SIZES: dict[str, Row] = {
-    "tiny": {
-        "ops": [30],
-        "models": ["unet"],
-        "size": "small",
-        "presets": ["laptop"],
-        "per_family": 1,
-        "fresh": 1,
-        "steps": 2_000,
-    },
-    "quick": {
-        "ops": [60, 150, 400],
-        "models": ["inception-v3", "bert"],
-        "size": "full",
-        "presets": ["laptop"],
-        "per_family": 4,
-        "fresh": 8,
-        "steps": STEPS,
-    },
-    "full": {
-        "ops": [60, 150, 400],
-        "models": None,
-        "size": "full",
-        "presets": list(PRESETS),
-        "per_family": 13,
-        "fresh": 24,
-        "steps": STEPS,
-    },
+    "tiny": {"ops": [30], "size": "small", "steps": 2_000, "models": ["unet"], "presets": ["laptop"]}
+    | {"per_family": 1, "fresh": 1},
+    "quick": {**WHOLE, "models": ["inception-v3", "bert"], "presets": ["laptop"], "per_family": 4, "fresh": 8},
+    "full": {**WHOLE, "models": None, "presets": list(PRESETS), "per_family": 13, "fresh": 24},
 }
 
 
@@ -333,10 +295,7 @@ SECTION = Section(
         _times,
         Table(
             (
-                Column("instance", "instance"),
-                Column("kind", "kind"),
-                Column("ops", "ops"),
-                Column("devices", "devices"),
+                *fields("instance | kind | ops | devices"),
                 *(
                     Column(name, partial(_of_reference, name), ".3f")
                     for name in ("best heuristic", "policy, one decode", "policy, best of 64", "policy + 2k steps")

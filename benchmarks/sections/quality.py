@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.instances import FAMILIES, Instance, instances
 from benchmarks.measure import CLOSE, Judge, run_solver, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Block, Column, Run, Section, Table, verdict
+from benchmarks.section import Block, Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import geometric_mean, grouped, is_late, kept, not_closed, scores
 from weftline.plan.baselines import baseline_values
 from weftline.plan.make import solvers_for
@@ -295,37 +295,22 @@ SOLVERS: tuple[Column[Row], ...] = (
     Column("solved", lambda line: f"{line['solved']}/{line['instances']}"),
     Column("geo. mean ratio", "geometric_mean", ".3f"),
     Column("worst ratio", _worst),
-    Column("best or equal", "wins"),
-    Column("optimal", "optimal"),
-    Column("median gap", "median_gap", ".2%"),
-    Column("median s", "median_seconds", ".3f"),
+    *fields("best or equal=wins | optimal | median gap=median_gap:.2% | median s=median_seconds:.3f"),
 )
 KNOWN: tuple[Column[Row], ...] = (
-    Column("instance", "instance"),
-    Column("known optimum", "reference", format_time),
-    Column("best here", "best", format_time),
-    Column("by", "by"),
-    Column("ratio", "ratio", ".4f"),
+    *fields("instance | known optimum=reference:time | best here=best:time | by | ratio:.4f"),
 )
 COPIES: tuple[Column[Row], ...] = (
-    Column("instance", "instance"),
-    Column("best pipeline", "best_ns", format_time),
+    *fields("instance | best pipeline=best_ns:time"),
     Column("replicas", lambda r: "does not fit" if r["replicas_ns"] is None else format_time(r["replicas_ns"])),
     Column("replicas / pipeline", "ratio", ".3f"),
 )
 ROWS: tuple[Column[Row], ...] = (
-    Column("instance", "instance"),
-    Column("ops", "ops"),
-    Column("devices", "devices"),
-    Column("solver", "solver"),
-    Column("seed", "seed"),
+    *fields("instance | ops | devices | solver | seed"),
     Column("value", lambda row: "none" if row["value_ns"] is None else format_time(row["value_ns"])),
-    Column("bound", "bound_ns", format_time),
-    Column("gap", "gap", ".2%"),
+    *fields("bound=bound_ns:time | gap:.2%"),
     Column("by", lambda row: row["bound_by"] or None),
-    Column("proof", "proof"),
-    Column("s", "seconds", ".3f"),
-    Column("ratio", "ratio", ".3f"),
+    *fields("proof | s=seconds:.3f | ratio:.3f"),
     Column("stopped by", lambda row: row["note"] or row["stopped_by"]),
 )
 

@@ -12,12 +12,11 @@ from functools import partial
 
 from benchmarks.measure import plan_row, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from benchmarks.stats import geometric_mean, grouped, kept, misses, not_closed, over, ratio, scores
 from weftline.bounds import load_bound
 from weftline.cost import devices_of_file, expand_file_costs
 from weftline.problem import Problem, asked_rules
-from weftline.units import format_time
 from weftline.zoo import regal_costs, synthetic
 
 __all__ = ["SECTION", "regal_draws", "regal_problem"]
@@ -107,15 +106,12 @@ def _family_columns(run: Run) -> list[Column[str]]:
 
 def _all_columns(run: Run) -> list[Column[Row]]:
     return [
-        Column("graph", "instance"),
-        Column("k", "stages"),
-        Column("value", "value_ns", format_time),
+        *fields("graph=instance | k=stages | value=value_ns:time"),
         Column("value / best known", run.best.compared),
         Column("best bound / value", ratio, ".4f"),
         Column("by", "bound_by"),
         Column("W / k", lambda row: over(row, "load_ns", "value_ns"), ".4f"),
-        Column("stopped by", "stopped_by"),
-        Column("s", "seconds", ".1f"),
+        *fields("stopped by=stopped_by | s=seconds:.1f"),
     ]
 
 
@@ -146,14 +142,8 @@ SECTION = Section(
         "compared with.",
         Table(
             (
-                Column("k", "k"),
-                Column("graphs", "graphs"),
-                Column("W / k", "work", ".4f"),
-                Column("best", "best", ".4f"),
-                Column("goal", "goal"),
-                Column("worst best", "worst"),
-                Column("within 1 % of best known", "near"),
-                Column("max s", "seconds", ".1f"),
+                *fields("k | graphs | W / k=work:.4f | best:.4f | goal | worst best=worst"),
+                *fields("within 1 % of best known=near | max s=seconds:.1f"),
             ),
             _by_stages,
         ),

@@ -23,7 +23,7 @@ from benchmarks.clock import exponent
 from benchmarks.instances import flat_cluster
 from benchmarks.measure import plan_row, row_of_process, run_solver, say, warm_up
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from benchmarks.stats import grouped, kept, misses, not_closed, over, ratio, scores
 from weftline.cluster import Cluster
 from weftline.partition import solvers as partition_solvers
@@ -139,10 +139,7 @@ def _of_plan(cell: Callable[[Row], object]) -> Callable[[Row], object]:
 
 def _common(run: Run) -> tuple[Column[Row], ...]:
     return (
-        Column("graph", "kind"),
-        Column("ops", "ops", ","),
-        Column("edges", "edges", ","),
-        Column("limit s", "time_limit", "g"),
+        *fields("graph=kind | ops:, | edges:, | limit s=time_limit:g"),
         Column("value", _value),
         Column("bound / value", ratio, ".4f"),
         Column("by", "bound_by"),

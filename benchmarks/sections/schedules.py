@@ -10,7 +10,7 @@ from functools import partial
 
 from benchmarks.measure import say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.sections.schedules_cases import (
     Case,
     cpu_until,
@@ -28,14 +28,8 @@ from weftline.simulate import schedule_violations, simulate_schedule
 __all__ = ["SECTION"]
 
 SIZES: dict[str, Row] = {
-    "tiny": {
-        "shapes": [],
-        "cases": ["vshape 4, memory 4", "vshape 4, memory 20"],
-        "fine": [],
-        "formulas": [],
-        "limit": 1.0,
-        "tessel": 5.0,
-    },
+    "tiny": {"shapes": [], "cases": ["vshape 4, memory 4", "vshape 4, memory 20"], "fine": [], "formulas": []}
+    | {"limit": 1.0, "tessel": 5.0},
     "quick": {"shapes": [4, 8], "cases": [], "fine": [4], "formulas": [4], "limit": 5.0, "tessel": 30.0},
     "full": {"shapes": [4, 8, 16], "cases": [], "fine": [4, 8, 16], "formulas": [4, 8], "limit": 60.0, "tessel": 300.0},
 }
@@ -196,8 +190,7 @@ def _classics_table(part: str, text: str) -> Table[Row]:
         (
             Column("case", "instance"),
             Column("period", _period),
-            Column("bound", "period_bound", ".6g"),
-            Column("makespan of auto", "makespan"),
+            *fields("bound=period_bound:.6g | makespan of auto=makespan"),
             Column("bound", lambda row: row["bound"] or None),
             Column("above", _above, ".2%"),
             Column("device-span bubble", "device_span_bubble"),
@@ -278,14 +271,8 @@ SECTION = Section(
     screen=(
         Table(
             (
-                Column("cases", "part"),
-                Column("solved", "solved"),
-                Column("best of others / ours", "others", ".4f"),
-                Column("better", "better"),
-                Column("equal", "equal"),
-                Column("worse", "worse"),
-                Column("bound / ours (worst)", "bound"),
-                Column("period proved", "proved"),
+                *fields("cases=part | solved | best of others / ours=others:.4f | better | equal | worse"),
+                *fields("bound / ours (worst)=bound | period proved=proved"),
             ),
             _summary,
         ),

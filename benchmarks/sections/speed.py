@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.clock import Prepare, best_median, exponent, interleaved, on_one_core
 from benchmarks.measure import say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from benchmarks.sections.speed_simulator import SEED, layered_problem, measure_growth, measure_simulator
 from weftline.certify import check_plan, read_plan
 from weftline.graph import graph_from_json, graph_to_json
@@ -227,8 +227,7 @@ def _microseconds(seconds: float) -> str:
 
 RATES: Table[Row] = Table(
     (
-        Column("what", "what"),
-        Column("evaluations/s", "per_second", ",.0f"),
+        *fields("what | evaluations/s=per_second:,.0f"),
         Column("time of one", lambda row: 1 / row["per_second"], _microseconds),
     ),
     lambda run: run.more["simulator"]["rows"],
@@ -260,8 +259,7 @@ SECTION = Section(
         _growth_text,
         Table(
             (
-                Column("ops", "ops", ","),
-                Column("edges", "edges", ","),
+                *fields("ops:, | edges:,"),
                 Column("one evaluation", "seconds", _microseconds),
                 Column("ns per op", "ns_per_op", ".1f"),
             ),

@@ -20,7 +20,7 @@ from time import perf_counter
 import weftline
 from benchmarks.measure import ROOT, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import grouped
 
 __all__ = ["PREPARES", "SECTION", "package_copy"]
@@ -191,11 +191,7 @@ SECTION = Section(
         " and warm.",
         Table(
             (
-                Column("state", "state"),
-                Column("question", "question"),
-                Column("repeat", "repeat"),
-                Column("seconds", "seconds", ".2f"),
-                Column("kernels compiled", "compiled"),
+                *fields("state | question | repeat | seconds:.2f | kernels compiled=compiled"),
                 Column("note", lambda row: row["note"] or None),
             )
         ),

@@ -13,7 +13,7 @@ from functools import partial
 
 from benchmarks.measure import ROOT, first_line, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from weftline.errors import WeftlineError
 from weftline.schedule import ScheduleSearch, schedulers
 from weftline.schedule.shapes import make_shape
@@ -91,8 +91,7 @@ TABLE: Table[Row] = Table(
         Column("schedule", _name),
         Column("engine", "engine"),
         Column("micro-batches", lambda row: row["note"] or row["micro_batches"]),
-        Column("seeds", "seeds"),
-        Column("largest difference of a gradient", "difference", ".1e"),
+        *fields("seeds | largest difference of a gradient=difference:.1e"),
         Column("measured step, ms", _ms("measured"), ".2f"),
         Column("simulated, ms", _ms("simulated"), ".2f"),
         Column("ratio", _ratio, ".2f"),

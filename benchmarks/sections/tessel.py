@@ -16,7 +16,7 @@ from time import perf_counter
 from benchmarks.measure import first_line, say
 from benchmarks.render import pivot
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table, verdict
+from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.sections.schedules_cases import warm_up_schedules
 from benchmarks.stats import geometric_mean
 from weftline.errors import InfeasibleError, WeftlineError
@@ -248,14 +248,10 @@ SECTION = Section(
     screen=(
         Table(
             (
-                Column("task", "task"),
-                Column("models x GPUs", "count"),
-                Column("only ours fits", "alone"),
-                Column("best classic / ours", "mean", ".3f"),
+                *fields("task | models x GPUs=count | only ours fits=alone | best classic / ours=mean:.3f"),
                 Column("least", lambda line: min(line["factors"].values()), ".3f"),
                 Column("most", lambda line: max(line["factors"].values()), ".2f"),
-                Column("worst bound / ours", "bound", ".3f"),
-                Column("max s", "seconds", ".1f"),
+                *fields("worst bound / ours=bound:.3f | max s=seconds:.1f"),
             ),
             _summary,
         ),

@@ -12,7 +12,7 @@ from functools import partial
 from benchmarks.instances import on_preset
 from benchmarks.measure import first_line, plan_row, say
 from benchmarks.results import Collector, Row
-from benchmarks.section import Column, Run, Section, Table
+from benchmarks.section import Column, Run, Section, Table, fields
 from benchmarks.stats import geometric_mean, kept, misses, not_closed, ratio, scores
 from weftline.cluster import Cluster
 from weftline.cluster.presets import preset_names
@@ -139,9 +139,7 @@ SECTION = Section(
         lambda run: misses(kept(run.rows)),
         Table(
             (
-                Column("model", "model"),
-                Column("cluster", "cluster"),
-                Column("devices", "devices"),
+                *fields("model | cluster | devices"),
                 Column("plan", lambda r: format_time(r["value_ns"]) if r["value_ns"] else f"none: {r['note']}"),
                 Column("stages", "stages_used"),
                 Column("bound / plan", ratio, ".4f"),
