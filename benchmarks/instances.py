@@ -38,47 +38,23 @@ FIDDLE = {
 """Milliseconds: optima by the dynamic program of Tarnawski et al. 2020 over contiguous partitions."""
 
 ZOO_LATENCY = (
-    ("resnet50", "laptop"),
-    ("inception-v3", "laptop"),
-    ("inception-v3", "four-unequal"),
-    ("mobilenet-v3", "edge"),
-    ("unet", "two-gpus"),
-    ("bert", "four-unequal"),
-    ("gpt2", "laptop"),
-    ("mt5", "two-gpus"),
-    ("flava", "two-gpus"),
-    ("flava", "four-unequal"),
-    ("swin", "edge"),
-    ("moe", "four-unequal"),
-)
+    ("resnet50", "laptop"), ("inception-v3", "laptop"), ("inception-v3", "four-unequal"), ("mobilenet-v3", "edge"),
+    ("unet", "two-gpus"), ("bert", "four-unequal"), ("gpt2", "laptop"), ("mt5", "two-gpus"), ("flava", "two-gpus"),
+    ("flava", "four-unequal"), ("swin", "edge"), ("moe", "four-unequal"),
+)  # fmt: skip
 ZOO_THROUGHPUT = (
-    ("resnet50", "eight-gpus"),
-    ("inception-v3", "four-unequal"),
-    ("mobilenet-v3", "edge"),
-    ("unet", "laptop"),
-    ("bert", "eight-gpus"),
-    ("bert", "two-gpus"),
-    ("gpt2", "four-unequal"),
-    ("mt5", "eight-gpus"),
-    ("flava", "laptop"),
-    ("swin", "edge"),
-    ("moe", "eight-gpus"),
-    ("moe", "two-gpus"),
-)
+    ("resnet50", "eight-gpus"), ("inception-v3", "four-unequal"), ("mobilenet-v3", "edge"), ("unet", "laptop"),
+    ("bert", "eight-gpus"), ("bert", "two-gpus"), ("gpt2", "four-unequal"), ("mt5", "eight-gpus"),
+    ("flava", "laptop"), ("swin", "edge"), ("moe", "eight-gpus"), ("moe", "two-gpus"),
+)  # fmt: skip
 SYNTHETIC_LATENCY = (
-    ("layered", 400, "four-unequal"),
-    ("series_parallel", 200, "laptop"),
-    ("transformer_like", 300, "two-gpus"),
-    ("erdos_renyi", 100, "units"),
-    ("barabasi_albert", 100, "units"),
-)
+    ("layered", 400, "four-unequal"), ("series_parallel", 200, "laptop"), ("transformer_like", 300, "two-gpus"),
+    ("erdos_renyi", 100, "units"), ("barabasi_albert", 100, "units"),
+)  # fmt: skip
 SYNTHETIC_THROUGHPUT = (
-    ("chain", 200, "eight-gpus"),
-    ("layered", 400, "four-unequal"),
-    ("transformer_like", 300, "eight-gpus"),
-    ("watts_strogatz", 100, "units"),
-    ("block_model", 100, "units"),
-)
+    ("chain", 200, "eight-gpus"), ("layered", 400, "four-unequal"), ("transformer_like", 300, "eight-gpus"),
+    ("watts_strogatz", 100, "units"), ("block_model", 100, "units"),
+)  # fmt: skip
 FLAT = "eight-gpus"
 """The preset whose GPU and link are copied for k equal devices."""
 UNIT_DEVICES = 4

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from benchmarks.render import CHAPTERS, all_pages, pivot, table, text_of
 from benchmarks.results import BestKnown, ResultsFile, Row
-from benchmarks.section import Column, Run, Table, verdict
+from benchmarks.section import Column, Run, Table, fields, verdict
 from benchmarks.sections import SECTIONS
 from benchmarks.sections.quality import (
     better_than_baselines,
@@ -189,6 +189,14 @@ def test_columns() -> None:
     assert found[3].splitlines()[-1] == "| a | - | A |"
     assert found[4] == "1 rows"
     assert text_of([block], Run([], {"limit": 1.0})) == []
+
+
+def test_fields() -> None:
+    """Tests that a header in words gives titles, fields and formats."""
+    row = {"instance": "a", "value_ns": 2_000, "seconds": 1.25, "bytes": 2**30}
+    columns = fields("instance | plan=value_ns:time | max s=seconds:.1f | bytes:bytes | note")
+    assert [column.title for column in columns] == ["instance", "plan", "max s", "bytes", "note"]
+    assert [column.text(row) for column in columns] == ["a", "2 us", "1.2", "1 GiB", "-"]
 
 
 def test_pivot() -> None:
