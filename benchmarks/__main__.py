@@ -1,7 +1,8 @@
-"""`python -m benchmarks`: measure, keep the numbers in benchmarks/results, render docs/benchmarks.md.
+"""`python -m benchmarks`: measure, keep the numbers in benchmarks/results, write docs/benchmarks.md and its pages.
 
-A run of everything takes the quick subset of the long sections; `--only SECTION` measures one section whole (or its
-subset, with `--quick`). What was measured before stays in the results and on the page, with the commit of its run.
+In: options. Out: results and pages. A run of everything takes the quick subset of the long sections; `--only SECTION`
+measures one section whole (or its subset, with `--quick`). Pages show the newest whole run of every section; a subset
+never replaces it, and has pages of its own in benchmarks/results/quick.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.environment import commit, environment
-from benchmarks.planned import Row, warm_up
-from benchmarks.regal import regal_problem
-from benchmarks.render import render
-from benchmarks.results_file import BestKnown, Collector, ResultsFile
-from benchmarks.sections import SECTIONS, Section
+from benchmarks.measure import ROOT, warm_up
+from benchmarks.render import all_pages
+from benchmarks.results import LATEST, QUICK, BestKnown, Collector, ResultsFile, Row
+from benchmarks.section import Section
+from benchmarks.sections import SECTIONS
+from benchmarks.sections.regal import regal_problem
 from weftline.files import write_atomically
 
 __all__ = ["main"]
 
-ROOT = Path(__file__).resolve().parents[1]
 WARM_OPS = 40
-WARM_THEMSELVES = ("scale", "speed", "placement", "fusion", "placement-scale", "schedules", "tessel", "measured")
-"""Sections that need no compiled kernels of pipelines, or load what they need in processes of their own."""
 
 
 def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
@@ -36,20 +35,31 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     asked = _parser().parse_args(words)
     file = ResultsFile(root / "benchmarks" / "results")
     crashed = False
+    chosen = [section for section in SECTIONS.values() if asked.only in (None, section.name)]
     if not asked.render:
-        if not asked.tiny and asked.only not in WARM_THEMSELVES:
+        if not asked.tiny and any(section.warm for section in chosen):
             warm_up(regal_problem("erdos_renyi", WARM_OPS, 0, 4))
-        for section in SECTIONS.values():
-            if asked.only in (None, section.name):
-                run = _measure(section, asked, words, file)
-                crashed |= any(str(row.get("note", "")).startswith("crashed") for row in run["rows"])
-    sections = file.read()
-    if not sections:
+        for section in chosen:
+            run = _measure(section, asked, words, file)
+            crashed |= any(str(row.get("note", "")).startswith("crashed") for row in run["rows"])
+    if not file.read():
         print(f"there is no {file.path.relative_to(root)} yet; run python -m benchmarks first", file=sys.stderr)
         return 3
-    (root / "docs").mkdir(exist_ok=True)
-    write_atomically(root / "docs" / "benchmarks.md", render(sections, BestKnown(file.folder)).encode())
+    _write_pages(file, LATEST, root / "docs")
+    _write_pages(file, QUICK, file.folder / "quick")
     return int(crashed)
+
+
+def _write_pages(file: ResultsFile, name: str, folder: Path) -> None:
+    """All pages of one file of results; those of sections that are gone are removed."""
+    runs = file.read(name)
+    pages = all_pages(SECTIONS, runs, BestKnown(file.folder)) if runs else {}
+    for path, text in pages.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / path, text.encode())
+    for old in (folder / "benchmarks").glob("*.md"):
+        if f"benchmarks/{old.name}" not in pages:
+            old.unlink()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,9 +96,9 @@ def _measure(section: Section, asked: argparse.Namespace, words: list[str], file
     seconds = round(earlier + perf_counter() - begun, 1)
     seen = ", ".join(dict.fromkeys([*collect.commits, commit()]))  # files may change while a long run goes on
     stamp |= {"commit": seen, "seconds": seconds}
-    run = {"stamp": stamp, "settings": settings, "rows": collect.rows, **(more or {})}
+    run = {"stamp": stamp, "settings": settings, "rows": collect.rows, "more": more or {}}
     BestKnown(file.folder).learn(collect.rows, seen)
-    file.keep(section.name, "quick" if size == "quick" else "full", run)
+    file.keep(section.name, run, section.unused)
     collect.close()
     return run
 

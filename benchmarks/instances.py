@@ -1,7 +1,8 @@
 """The questions that every solver is asked: files that other people published (if present), the zoo, synthetic graphs.
 
-Each is a name and a function that makes its Problem, so that nothing is read before it is needed. `reference_ns` is a
-value from outside: the optimum that is known for the file, rounded as it was published.
+In: WEFTLINE_DATA, which names the folder of the files. Out: instances, and clusters of equal devices. Each instance is
+a name and a function that makes its Problem, so that nothing is read before it is needed. `reference_ns` is a value
+from outside: the optimum that is known for the file, rounded as it was published.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from weftline.cluster import Cluster
+import msgspec
+
+from weftline.cluster import Cluster, Link
 from weftline.cost import devices_of_file, expand_file_costs
 from weftline.problem import Problem, Rules, asked_rules, build_problem, load_problem
 from weftline.zoo import regal_costs, synthetic, zoo_graph
 
-__all__ = ["FAMILIES", "FIDDLE", "MOIRAI", "Instance", "data_folder", "instances"]
+__all__ = ["FAMILIES", "FIDDLE", "FLAT", "MOIRAI", "Instance", "data_folder", "flat_cluster", "instances", "on_preset"]
 
 MOIRAI = {"example-1": 30.0, "GoogLeNet": 1.27811, "yolov5x": 23.745}
 """Seconds: optima of the sample instances published with Moirai, for one transfer per edge and ports."""
@@ -35,47 +38,25 @@ FIDDLE = {
 """Milliseconds: optima by the dynamic program of Tarnawski et al. 2020 over contiguous partitions."""
 
 ZOO_LATENCY = (
-    ("resnet50", "laptop"),
-    ("inception-v3", "laptop"),
-    ("inception-v3", "four-unequal"),
-    ("mobilenet-v3", "edge"),
-    ("unet", "two-gpus"),
-    ("bert", "four-unequal"),
-    ("gpt2", "laptop"),
-    ("mt5", "two-gpus"),
-    ("flava", "two-gpus"),
-    ("flava", "four-unequal"),
-    ("swin", "edge"),
-    ("moe", "four-unequal"),
-)
+    ("resnet50", "laptop"), ("inception-v3", "laptop"), ("inception-v3", "four-unequal"), ("mobilenet-v3", "edge"),
+    ("unet", "two-gpus"), ("bert", "four-unequal"), ("gpt2", "laptop"), ("mt5", "two-gpus"), ("flava", "two-gpus"),
+    ("flava", "four-unequal"), ("swin", "edge"), ("moe", "four-unequal"),
+)  # fmt: skip
 ZOO_THROUGHPUT = (
-    ("resnet50", "eight-gpus"),
-    ("inception-v3", "four-unequal"),
-    ("mobilenet-v3", "edge"),
-    ("unet", "laptop"),
-    ("bert", "eight-gpus"),
-    ("bert", "two-gpus"),
-    ("gpt2", "four-unequal"),
-    ("mt5", "eight-gpus"),
-    ("flava", "laptop"),
-    ("swin", "edge"),
-    ("moe", "eight-gpus"),
-    ("moe", "two-gpus"),
-)
+    ("resnet50", "eight-gpus"), ("inception-v3", "four-unequal"), ("mobilenet-v3", "edge"), ("unet", "laptop"),
+    ("bert", "eight-gpus"), ("bert", "two-gpus"), ("gpt2", "four-unequal"), ("mt5", "eight-gpus"),
+    ("flava", "laptop"), ("swin", "edge"), ("moe", "eight-gpus"), ("moe", "two-gpus"),
+)  # fmt: skip
 SYNTHETIC_LATENCY = (
-    ("layered", 400, "four-unequal"),
-    ("series_parallel", 200, "laptop"),
-    ("transformer_like", 300, "two-gpus"),
-    ("erdos_renyi", 100, "units"),
-    ("barabasi_albert", 100, "units"),
-)
+    ("layered", 400, "four-unequal"), ("series_parallel", 200, "laptop"), ("transformer_like", 300, "two-gpus"),
+    ("erdos_renyi", 100, "units"), ("barabasi_albert", 100, "units"),
+)  # fmt: skip
 SYNTHETIC_THROUGHPUT = (
-    ("chain", 200, "eight-gpus"),
-    ("layered", 400, "four-unequal"),
-    ("transformer_like", 300, "eight-gpus"),
-    ("watts_strogatz", 100, "units"),
-    ("block_model", 100, "units"),
-)
+    ("chain", 200, "eight-gpus"), ("layered", 400, "four-unequal"), ("transformer_like", 300, "eight-gpus"),
+    ("watts_strogatz", 100, "units"), ("block_model", 100, "units"),
+)  # fmt: skip
+FLAT = "eight-gpus"
+"""The preset whose GPU and link are copied for k equal devices."""
 UNIT_DEVICES = 4
 SYNTHETIC_SEED = 7
 
@@ -108,7 +89,7 @@ def instances(*, quick: bool = False) -> list[Instance]:
     found = list(_files(quick))
     for family, objective, pairs in zoo:
         for model, cluster in pairs[: 1 if quick else None]:
-            make = partial(_zoo, model, cluster, objective, "small" if quick else "full")
+            make = partial(on_preset, model, cluster, objective, "small" if quick else "full")
             found.append(Instance(f"{family}-{objective}", f"{model} on {cluster}", make))
     for family, objective, triples in drawn:
         for kind, ops, cluster in triples[:1] + triples[-1:] if quick else triples:
@@ -136,11 +117,22 @@ def _files(quick: bool) -> Iterator[Instance]:
                 yield Instance(family, name, partial(_file, path, objective), round(known[name] * unit))
 
 
+def flat_cluster(count: int) -> Cluster:
+    """`count` copies of a preset's first device, linked like its first pair, memory unlimited: the papers' machines."""
+    preset = Cluster.preset(FLAT)
+    device, link = preset.devices[0], preset.links[0]
+    names = [f"gpu{i}" for i in range(count)]
+    devices = tuple(msgspec.structs.replace(device, id=name, memory=None, reserve=0, runtime="") for name in names)
+    links = tuple(Link(a, b, link.bandwidth, link.latency, origin=link.origin) for a in names for b in names if a != b)
+    return Cluster(f"{count} x {FLAT}", devices, links)
+
+
 def _file(path: Path, objective: str) -> Problem:
     return load_problem(path, rules={"objective": objective})[0]
 
 
-def _zoo(model: str, cluster: str, objective: str, size: str) -> Problem:
+def on_preset(model: str, cluster: str, objective: str, size: str) -> Problem:
+    """A model of the zoo on a preset, analytic costs."""
     return build_problem(zoo_graph(model, size=size), Cluster.preset(cluster), rules=_rules(objective))
 
 

@@ -1,119 +1,149 @@
-"""The results -> docs/benchmarks.md. Every number comes from the JSON; the same JSON gives the same bytes."""
+"""Results -> pages: docs/benchmarks.md with one screen per question, and docs/benchmarks/NAME.md with all rows of it.
+
+In: the runs of latest.json and best.json. Out: the text of every page; the same results give the same bytes, and every
+number on a page comes from them. Simplified: Markdown tables, no charts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.render_execution import execution_sections
-from benchmarks.render_faults import fault_sections
-from benchmarks.render_fusion import fusion_sections
-from benchmarks.render_heads import heads_sections
-from benchmarks.render_learned import learned_sections, policy_sections
-from benchmarks.render_measured import measured_sections
-from benchmarks.render_paper import paper_sections
-from benchmarks.render_placement import placement_sections
-from benchmarks.render_placement_scale import placement_scale_sections
-from benchmarks.render_quality import quality_sections
-from benchmarks.render_references import reference_sections
-from benchmarks.render_regal import regal_sections
-from benchmarks.render_scale import scale_sections
-from benchmarks.render_schedules import schedule_sections
-from benchmarks.render_speed import speed_sections
-from benchmarks.render_steps import steps_sections
-from benchmarks.render_tessel_eval import tessel_eval_sections
-from benchmarks.render_unequal import unequal_sections
-from benchmarks.results_file import BestKnown
-from benchmarks.table import table
+from benchmarks.results import BestKnown, Row, Runs
+from benchmarks.section import Block, Column, Run, Section, Table
 from weftline.units import format_bytes
 
-__all__ = ["render"]
+__all__ = ["CHAPTERS", "all_pages", "pivot", "section_page", "summary_page", "table", "text_of"]
 
-Run = dict[str, Any]
-TITLES: dict[str, tuple[str, Callable[[Run, BestKnown], list[str]]]] = {
-    "paper": ("Pipelines on equal devices: the paper's experiment", lambda run, _: paper_sections(run)),
-    "fiddle": ("Pipelines with known optima", lambda run, _: reference_sections(run)),
-    "regal": ("Pipelines of random graphs", regal_sections),
-    "unequal": ("Pipelines on unequal devices", lambda run, _: unequal_sections(run)),
-    "scale": ("Pipelines of large graphs", scale_sections),
-    "placement": ("Placement for latency", placement_sections),
-    "heads": ("Placement of encoder-decoders, one op per head", lambda run, _: heads_sections(run)),
-    "fusion": ("Placement with and without fusion-aware coarsening", lambda run, _: fusion_sections(run)),
-    "placement-scale": ("Placement of large graphs", placement_scale_sections),
-    "learned": ("Learned placement", lambda run, _: learned_sections(run)),
-    "policy": ("One policy for unseen graphs and clusters", lambda run, _: policy_sections(run)),
-    "measured": ("Measured rewards: placements run for real", lambda run, _: measured_sections(run)),
-    "schedules": ("Schedules for many micro-batches", lambda run, _: schedule_sections(run)),
-    "tessel": ("Tessel's evaluation, simulated", lambda run, _: tessel_eval_sections(run)),
-    "steps": ("Schedules, trained for real", lambda run, _: steps_sections(run)),
-    "execution": ("Plans, run for real", lambda run, _: execution_sections(run)),
-    "faults": ("Runs that are ended from outside", lambda run, _: fault_sections(run)),
-    "quality": ("Quality", lambda run, _: quality_sections(run)),
-    "speed": ("Speed", lambda run, _: speed_sections(run["speed"])),
+CHAPTERS = {
+    "throughput": "Pipelines: how many inputs per second?",
+    "latency": "Placement: how soon is one input through?",
+    "schedule": "Schedules: in which order do micro-batches run?",
+    "real": "Real runs: do plans keep their word?",
+    "tool": "The tool itself: all solvers, speed, first start",
 }
-QUICK = "A subset with less time, at another commit than the whole run above if the stamps differ."
+"""Name -> heading on the page, in order."""
+HEAD = """# Benchmarks
+
+Written by `python -m benchmarks`; do not edit. Each figure is from the newest whole run of its section, whose commit
+stands below it (`+` = with changes that were not committed); a subset never replaces a whole run.
+All rows are on pages of their own, one for each section.
+
+- *ours* is the plan of `auto`, unless a line says otherwise. *best known* is the best value that any kept run of any
+  solver found for the same problem, or the published optimum; it is ours where nobody else was asked.
+- *bound* is the best lower bound of the same search: *bound / ours* of 1 means that no better plan exists.
+- Times of plans are simulated; only columns in seconds, and the chapter on real runs, were measured.
+- The points below a table say where we are behind, missed a goal or overran. They are the part to read."""
 
 
-def render(sections: dict[str, dict[str, Run]], best: BestKnown) -> str:
-    """The whole page."""
-    parts = [_head(sections)]
-    for name, (title, write) in TITLES.items():
-        runs = sections.get(name, {})
-        if runs:
-            parts.append(f"## {title}")
-        for size in ("full", "quick"):
-            if size in runs:
-                parts += ["### Quick subset", QUICK] if size == "quick" and "full" in runs else []
-                parts += [_stamp(runs[size]), *write(runs[size], best)]
-    return "\n\n".join(parts) + "\n"
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; cells may hold Markdown, but no line break and no bar."""
+    every = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in every)
 
 
-def _head(sections: dict[str, dict[str, Run]]) -> str:
-    note = (
-        "Written by `make bench`; do not edit. `python -m benchmarks --render` makes this page again from its results. "
-        "Sections are measured one by one, and each says at which commit (`+` = with changes that were not committed). "
-        "`make bench` takes a subset of the long ones; their last whole run stays here."
-    )
-    return f"# Benchmarks\n\n{note}\n\n{_runs(sections)}\n\n{_machines(sections)}"
+def _cell(text: str) -> str:
+    return text.replace("\n", " ").replace("|", "\\|")
 
 
-def _every(sections: dict[str, dict[str, Run]]) -> Iterator[tuple[str, Run]]:
-    for name in TITLES:
-        for size, run in sections.get(name, {}).items():
-            yield name if size == "full" else f"{name}, quick subset", run["stamp"]
-
-
-def _runs(sections: dict[str, dict[str, Run]]) -> str:
+def pivot(
+    first: str,
+    rows: Iterable[Row],
+    down: str | Callable[[Row], str],
+    across: Mapping[Any, str],
+    key: Callable[[Row], Any],
+    cell: Callable[[Row, Mapping[Any, Row]], str],
+) -> str:
+    """One line per value of `down`, one column per key of `across`; a cell sees its row and the whole line."""
+    found: dict[str, dict[Any, Row]] = {}
+    for row in rows:
+        found.setdefault(row[down] if isinstance(down, str) else down(row), {})[key(row)] = row
     lines = [
-        (
-            name,
-            stamp["commit"] or "-",
-            stamp["date"],
-            f"`{stamp['command']}`",
-            f"{stamp['seconds']:.0f}",
-            f"{stamp['environment']['load_before']}",
-        )
-        for name, stamp in _every(sections)
+        (name, *(cell(line[column], line) if column in line else "-" for column in across))
+        for name, line in found.items()
     ]
-    return table(("section", "commit", "date", "command", "seconds", "load average before"), lines)
+    return table((first, *across.values()), lines)
 
 
-def _machines(sections: dict[str, dict[str, Run]]) -> str:
-    seen: dict[str, list[str]] = {}
-    for name, stamp in _every(sections):
-        machine = stamp["environment"]
-        versions = ", ".join(f"{package} {number}" for package, number in machine["versions"].items())
-        text = (
-            f"{machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, "
-            f"{machine['system']}; {versions}"
-        )
-        seen.setdefault(text, []).append(name)
-    if len(seen) == 1:
-        return f"Machine and versions: {next(iter(seen))}."
-    return table(("machine and versions", "sections"), [(text, ", ".join(names)) for text, names in seen.items()])
+def text_of(blocks: Iterable[Block], run: Run) -> list[str]:
+    """Blocks one after another; what has nothing to say is left out."""
+    found: list[str] = []
+    for block in blocks:
+        if isinstance(block, str):
+            found.append(block.format(**run.settings))
+        elif isinstance(block, Table):
+            found += _table(block, run)
+        else:
+            found += block(run)
+    return [text for text in found if text]
+
+
+def _table(block: Table[Any], run: Run) -> Iterator[str]:
+    lines = list(block.lines(run))
+    if lines:
+        columns: Sequence[Column[Any]] = block.columns(run) if callable(block.columns) else block.columns
+        yield block.heading and f"## {block.heading}"
+        yield block.text.format(**run.settings)
+        yield table([column.title for column in columns], [[column.text(line) for column in columns] for line in lines])
+
+
+def all_pages(sections: Mapping[str, Section], runs: Runs, best: BestKnown) -> dict[str, str]:
+    """Path below docs -> text of every page that the results give."""
+    made = {
+        name: Run(run["rows"], run["settings"], run["stamp"], run.get("more", {}), best)
+        for name, run in runs.items()
+        if name in sections
+    }
+    found = {"benchmarks.md": summary_page(sections, made)}
+    for name, section in sections.items():
+        if name in made:
+            found[f"benchmarks/{name}.md"] = section_page(section, made[name])
+    return found
+
+
+def section_page(section: Section, run: Run) -> str:
+    """All that was measured for one section."""
+    head = f"# {section.title}\n\n{_stamp(run)} Its screen is on [Benchmarks](../benchmarks.md)."
+    if not run.rows and not run.more:
+        return f"{head}\n\n{section.empty}\n"
+    return "\n\n".join([head, *text_of((section.asked, *section.blocks), run)]) + "\n"
+
+
+def summary_page(sections: Mapping[str, Section], runs: Mapping[str, Run]) -> str:
+    """docs/benchmarks.md."""
+    parts = [HEAD]
+    for chapter, title in CHAPTERS.items():
+        mine = [section for section in sections.values() if section.chapter == chapter and section.name in runs]
+        parts += [f"## {title}"] if mine else []
+        for section in mine:
+            parts += _screen(section, runs[section.name])
+    return "\n\n".join([*parts, "## Machines", _machines(runs)]) + "\n"
+
+
+def _screen(section: Section, run: Run) -> Iterator[str]:
+    yield f"### {section.title}"
+    if run.rows or run.more:
+        yield from text_of((section.asked, *section.screen), run)
+        losses = list(section.losses(run)) or ["No loss was found."]
+    else:
+        losses = [section.empty]
+    yield "\n".join(f"- {text}" for text in (*losses, f"[All rows](benchmarks/{section.name}.md). {_stamp(run)}"))
 
 
 def _stamp(run: Run) -> str:
-    stamp = run["stamp"]
-    tiny = " **A tiny run: its numbers only show that the harness works.**" if stamp["size"] == "tiny" else ""
-    return f"*Measured at commit {stamp['commit'] or '(none)'}, {stamp['date']}.*{tiny}"
+    stamp = run.stamp
+    known = {"full": "", "quick": " **A quick subset.**", "tiny": " **A tiny run: only shows that the harness works.**"}
+    words = f"Commit {stamp['commit'] or '(none)'}, {stamp['date']}, `{stamp['command']}`, {stamp['seconds']:.0f} s."
+    return f"*{words}*{known[stamp['size']]}"
+
+
+def _machines(runs: Mapping[str, Run]) -> str:
+    seen: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        machine = run.stamp["environment"]
+        text = (
+            f"{machine['cpu']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}, {machine['system']}"
+        )
+        versions = ", ".join(f"{package} {number}" for package, number in machine["versions"].items())
+        seen.setdefault(f"{text}; {versions}", []).append(name)
+    return table(("machine and versions", "sections"), [(text, ", ".join(names)) for text, names in seen.items()])

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from benchmarks.clock import best_median, exponent, interleaved, on_one_core
-from benchmarks.plain_simulator import PlainSimulator
-from benchmarks.speed import Draw, layered_problem
+from benchmarks.sections.speed_simulator import Draw, PlainSimulator, layered_problem
 
 from weftline.simulate import INFEASIBLE, evaluate
 

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.render import render
-from benchmarks.results_file import BestKnown
-from benchmarks.summary import (
+from benchmarks.render import CHAPTERS, all_pages, pivot, table, text_of
+from benchmarks.results import BestKnown, ResultsFile, Row
+from benchmarks.section import Column, Run, Table, fields, verdict
+from benchmarks.sections import SECTIONS
+from benchmarks.sections.quality import (
     better_than_baselines,
-    geometric_mean,
     lost_to_baselines,
     overruns,
     replica_rows,
     solver_rows,
 )
-from benchmarks.table import table
+from benchmarks.stats import geometric_mean
 
 MACHINE = {
     "cpu": "abacus",
@@ -77,7 +78,12 @@ def stamp(**more: Any) -> dict[str, Any]:
 
 def sections(rows: list[dict[str, Any]] = ROWS, **more: Any) -> dict[str, Any]:
     settings = {"time_limit": 1.0, "auto_limit": 6.0, "seeds": 1}
-    return {"quality": {"full": {"stamp": stamp(**more), "settings": settings, "rows": rows}}}
+    return {"quality": {"stamp": stamp(**more), "settings": settings, "rows": rows, "more": {}}}
+
+
+def pages(given: dict[str, Any], best: BestKnown) -> str:
+    """The summary and the section's own page, one after the other."""
+    return "".join(all_pages(SECTIONS, given, best).values())
 
 
 @pytest.fixture
@@ -130,13 +136,13 @@ def test_page_is_deterministic(best: BestKnown) -> None:
     """Tests that the same results give the same bytes, and that rendering leaves the results alone."""
     given = sections()
     before = copy.deepcopy(given)
-    assert render(given, best) == render(copy.deepcopy(given), best)
+    assert pages(given, best) == pages(copy.deepcopy(given), best)
     assert given == before
 
 
 def test_page_says_who_wins(best: BestKnown) -> None:
     """Tests that defeats by baselines and by replicas stand on the page in plain words."""
-    page = render(sections(), best)
+    page = pages(sections(), best)
     assert "**A baseline wins:** on b the baseline greedy beats `auto` by a factor of 1.100" in page
     assert "**Replicas beat the best pipeline on 1 of 3 instances**" in page
     assert "`auto` is strictly better than every baseline on 1 of 3 instances." in page
@@ -147,32 +153,87 @@ def test_page_says_who_wins(best: BestKnown) -> None:
 def test_page_shows_the_known_optimum(best: BestKnown) -> None:
     """Tests that a reference value stands beside the best plan."""
     rows = [{**one, "reference_ns": 80} for one in ROWS[:3]]
-    page = render(sections(rows), best)
+    page = pages(sections(rows), best)
     assert "| a | 80 ns | 100 ns | auto | 1.2500 |" in page
     assert "Left out, because the files are not on this machine" in page
 
 
 def test_page_shows_the_commit_of_each_run(best: BestKnown) -> None:
-    """Tests that every section says at which commit it was measured, and that a tiny run is marked as one."""
-    page = render(sections(), best)
-    assert "| quality | c0ffee | day one | `python -m benchmarks` | 1 | 0.0 |" in page
-    assert "*Measured at commit c0ffee, day one.*" in page
+    """Tests that every section says at which commit it was measured, and that a small run is marked as one."""
+    page = pages(sections(), best)
+    assert page.count("*Commit c0ffee, day one, `python -m benchmarks`, 1 s.*") == 2
     assert "A tiny run" not in page
-    assert "A tiny run" in render(sections(size="tiny"), best)
-
-
-def test_quick_run_stands_below_the_whole_one(best: BestKnown) -> None:
-    """Tests that an older whole run of a section stays on the page beside a newer quick one."""
-    settings = {"time_limit": 1.0}
-    runs = {
-        "full": {"stamp": stamp(commit="old"), "settings": settings, "rows": []},
-        "quick": {"stamp": stamp(commit="new", size="quick"), "settings": settings, "rows": []},
-    }
-    page = render({"unequal": runs}, best)
-    assert page.index("commit old") < page.index("### Quick subset") < page.index("commit new")
-    assert "| unequal, quick subset | new |" in page
+    assert "**A tiny run" in pages(sections(size="tiny"), best)
+    assert "**A quick subset.**" in pages(sections(size="quick"), best)
+    assert "Nothing was measured." in pages(sections([]), best)
+    assert "WEFTLINE_DATA" in pages({"fiddle": sections([])["quality"]}, best)
 
 
 def test_table_escapes_bars() -> None:
     """Tests that a cell cannot break its table."""
     assert table(("x",), [("a|b\nc",)]).splitlines()[-1] == "| a\\|b c |"
+
+
+def test_columns() -> None:
+    """Tests fields and functions, formats of both kinds, and that what is missing is a dash."""
+    columns: list[Column[Row]] = [
+        Column("name", "name"),
+        Column("share", lambda row: row.get("share"), ".1%"),
+        Column("loud", "name", str.upper),
+    ]
+    block = Table(columns, text="At most {limit:g} s.", heading="Heading")
+    found = text_of(
+        ["In {limit:g} s:", block, lambda run: [f"{len(run.rows)} rows"]], Run([{"name": "a"}], {"limit": 2.0})
+    )
+    assert found[:3] == ["In 2 s:", "## Heading", "At most 2 s."]
+    assert found[3].splitlines()[-1] == "| a | - | A |"
+    assert found[4] == "1 rows"
+    assert text_of([block], Run([], {"limit": 1.0})) == []
+
+
+def test_fields() -> None:
+    """Tests that a header in words gives titles, fields and formats."""
+    row = {"instance": "a", "value_ns": 2_000, "seconds": 1.25, "bytes": 2**30}
+    columns = fields("instance | plan=value_ns:time | max s=seconds:.1f | bytes:bytes | note")
+    assert [column.title for column in columns] == ["instance", "plan", "max s", "bytes", "note"]
+    assert [column.text(row) for column in columns] == ["a", "2 us", "1.2", "1 GiB", "-"]
+
+
+def test_pivot() -> None:
+    """Tests that each cell sees its row and its line, and that holes are dashes."""
+    rows = [{"who": "a", "k": 1, "v": 2}, {"who": "a", "k": 2, "v": 4}, {"who": "b", "k": 2, "v": 3}]
+    text = pivot(
+        "who", rows, "who", {1: "one", 2: "two"}, lambda row: row["k"], lambda row, line: f"{row['v']}/{len(line)}"
+    )
+    assert text.splitlines()[2:] == ["| a | 2/2 | 4/2 |", "| b | - | 3/1 |"]
+
+
+def test_verdict() -> None:
+    """Tests that long lists are cut with a count, and that nothing is said about nothing."""
+    assert verdict("Late", []) == []
+    assert verdict("Late", ["a", "b", "c"]) == ["**Late:** a; b; c."]
+    assert verdict("Late", ["a", "b", "c"], most=1) == ["**Late:** a; 2 more."]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_pages_are_what_the_results_give() -> None:
+    """Tests that the summary and the page of every section in the repository are made from the results beside them."""
+    file = ResultsFile(ROOT / "benchmarks" / "results")
+    made = all_pages(SECTIONS, file.read(), BestKnown(file.folder))
+    stale = [path for path, text in made.items() if (ROOT / "docs" / path).read_text(encoding="utf-8") != text]
+    assert not stale, "run `python -m benchmarks --render`"
+    there = {f"benchmarks/{path.name}" for path in (ROOT / "docs" / "benchmarks").iterdir()}
+    assert there == set(made) - {"benchmarks.md"}
+
+
+def test_the_summary_can_be_read() -> None:
+    """Tests that the summary has at most 400 lines, a screen for every section, and a page of it in the site."""
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for section in SECTIONS.values():
+        assert section.chapter in CHAPTERS
+        assert f"\n### {section.title}\n" in text
+        assert f"benchmarks/{section.name}.md" in site

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.flat import flat_cluster
-from benchmarks.paper import paper_instances
-from benchmarks.planned import is_closed, is_late, plan_row, ratio, simple_ratio
-from benchmarks.regal import regal_draws, regal_problem
-from benchmarks.render_paper import closed_factor, misses, paper_sections
-from benchmarks.render_references import reference_sections
-from benchmarks.render_regal import regal_sections
-from benchmarks.render_scale import scale_sections
-from benchmarks.render_unequal import unequal_sections
-from benchmarks.results_file import BestKnown
+from benchmarks.instances import flat_cluster
+from benchmarks.measure import plan_row
+from benchmarks.render import text_of
+from benchmarks.results import BestKnown, Row
+from benchmarks.section import Run
+from benchmarks.sections import SECTIONS
+from benchmarks.sections.paper import closed_factor, paper_instances
+from benchmarks.sections.regal import regal_draws, regal_problem
+from benchmarks.stats import is_closed, is_late, misses, not_closed, ratio, simple_ratio
 
 ROW = {
     "instance": "net",
@@ -37,6 +36,10 @@ ROW = {
 
 def row(**more: Any) -> dict[str, Any]:
     return {**ROW, **more}
+
+
+def page(name: str, rows: list[Row], settings: Row, best: BestKnown | None = None) -> str:
+    return "\n\n".join(text_of(SECTIONS[name].blocks, Run(rows, settings, best=best or BestKnown())))
 
 
 def test_flat_cluster() -> None:
@@ -97,9 +100,9 @@ def test_page_of_the_paper() -> None:
         row(group="zoo", stages=16),
         row(group="zoo", instance="wide", stages=16, bound_ns=50, baselines={"greedy": 90, "replicas": 1}),
     ]
-    text = "\n\n".join(paper_sections({"rows": rows, "settings": {"time_limit": 60.0}}))
+    text = page("paper", rows, {"time_limit": 60.0})
     assert "| 16 | 2 | 0.5000 | 0.70000 | 1.7x | 0.5000 (wide) | >= 0.99: missed, 2 of 2 below | 0 (0 proved) |" in text
-    assert "| wide | 10 | **0.5000** 3.0 s |" in text
+    assert "| wide (10 ops) | **0.5000** 3.0 s |" in text
     assert "**A baseline is better:** wide, k = 16: greedy." in text
 
 
@@ -123,12 +126,11 @@ def test_page_of_references() -> None:
         row(**{**own, **close}),
         row(**{**own, **close, "seconds": 1.0}),
     ]
-    text = "\n".join(reference_sections({"rows": rows, "settings": {"plain_limit": 20.0, "own_limit": 60.0}}))
+    text = page("fiddle", rows, {"plain_limit": 20.0, "own_limit": 60.0})
     assert "ok on 1 of 3." in text
     assert "ok on 1 of 2." in text
     assert text.count("| **no**, value reached |") == 2
     assert text.count("| **no** |") == 1
-    assert "WEFTLINE_DATA" in reference_sections({"rows": [], "settings": {}})[0]
 
 
 def test_page_of_random_graphs(tmp_path: Path) -> None:
@@ -136,11 +138,14 @@ def test_page_of_random_graphs(tmp_path: Path) -> None:
     best = BestKnown(tmp_path)
     best.learn([row(value_ns=90), row(), row(problem="q")], "c")
     rows = [row(family="f", stages=8, load_ns=49), row(family="f", stages=8, load_ns=49, problem="q")]
-    text = "\n".join(regal_sections({"rows": rows, "settings": {"graphs": 2, "time_limit": 1.0}}, best))
+    text = page("regal", rows, {}, best)
     assert "| 8 | 2 | 0.4900 | 0.9800 | >= 0.94: reached | 0.9800 (net) | 0/1 | 3.0 |" in text
     assert "| f | 0.490 -> 0.980 |" in text
-    alone = regal_sections({"rows": rows[1:], "settings": {"graphs": 1, "time_limit": 1.0}}, best)
-    assert "| nothing to compare |" in alone[1]
+    assert "| nothing to compare |" in page("regal", rows[1:], {}, best)
+    assert list(not_closed(Run(rows, best=best))) == [
+        "Not closed to 0.01 %: 2 of 2; least bound / value 0.980 (net, k = 8).",
+        "Behind the best known value: 1 of 2, at most by 11.11% (net, k = 8).",
+    ]
 
 
 def test_page_of_unequal_devices() -> None:
@@ -149,7 +154,7 @@ def test_page_of_unequal_devices() -> None:
         row(model="net", cluster="two", devices=2),
         row(model="big", cluster="two", devices=2, value_ns=None, note="does not fit"),
     ]
-    text = "\n".join(unequal_sections({"rows": rows, "settings": {"time_limit": 1.0}}))
+    text = page("unequal", rows, {})
     assert "| even-split | 1 | 1 | 0 | 0 | 2.000 |" in text
     assert "| replicas | 1 | 0 | 0 | 1 | 0.800 |" in text
     assert "**Replicas win** on 1 of 1: net." in text
@@ -160,6 +165,6 @@ def test_page_of_large_graphs(tmp_path: Path) -> None:
     """Tests memory, the distance from the best known value, and the exponent of the slice solver."""
     shape = {"kind": "chain", "edges": 9, "peak_bytes": 2**30, "slice_ns": 110, "build_seconds": 0.1}
     rows = [row(**shape, slice_seconds=0.1), row(**shape, ops=100, slice_seconds=1.0)]
-    text = "\n".join(scale_sections({"rows": rows, "settings": {}}, BestKnown(tmp_path)))
-    assert "| chain | 10 | 9 | 60 | 100 ns | 0.9800 | exact | only run | 3.0 | 1 GiB | 0.10 | 1.1000 |" in text
+    text = page("scale", rows, {}, BestKnown(tmp_path))
+    assert "| chain | 10 | 9 | 60 | 100 ns | 0.9800 | exact | only run | - | 3.0 | 1 GiB | 0.10 | 1.1000 |" in text
     assert "chain 1.00." in text

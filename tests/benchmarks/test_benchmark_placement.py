@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.fusion import cost_again, fusion_settings, kernels_cut
-from benchmarks.placement import FILES, measure_placement, placement_settings, questions
-from benchmarks.placement_scale import placement_scale_settings
-from benchmarks.placement_summary import (
+from benchmarks.measure import searched
+from benchmarks.render import text_of
+from benchmarks.results import BestKnown, Collector, Row
+from benchmarks.section import Run
+from benchmarks.sections import SECTIONS, placement
+from benchmarks.sections.fusion import cost_again, kernels_cut
+from benchmarks.sections.placement import FILES, measure, questions
+from benchmarks.sections.placement_verdicts import (
     against,
     better_bounds,
     compared_again,
@@ -22,13 +27,7 @@ from benchmarks.placement_summary import (
     winner,
     wins,
 )
-from benchmarks.render_fusion import fusion_sections
-from benchmarks.render_placement import placement_sections
-from benchmarks.render_placement_scale import placement_scale_sections
-from benchmarks.results_file import BestKnown, Collector
-from benchmarks.searched import searched
 
-from benchmarks import placement
 from weftline.ask.questions import lower_bounds
 from weftline.latency import solvers
 from weftline.reduce import Fusion
@@ -61,6 +60,14 @@ def row(model: str, solver: str, value: int | None, **more: Any) -> dict[str, An
     }
 
 
+def settings(name: str, size: str, time_limit: float | None = None) -> Row:
+    return SECTIONS[name].settings(size, Namespace(time_limit=time_limit))
+
+
+def page(name: str, rows: list[Row], best: BestKnown | None = None) -> list[str]:
+    return text_of(SECTIONS[name].blocks, Run(rows, {"size": "full"}, best=best or BestKnown()))
+
+
 ROWS = [
     row("a", "auto", 100_000),
     row("a", "single-device", 400_000),
@@ -77,19 +84,20 @@ ROWS = [
 def test_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that every model meets every preset once, and that files of others are optional."""
     monkeypatch.setenv("WEFTLINE_DATA", str(tmp_path))
-    found = questions(placement_settings("full", None))
+    found = questions(settings("placement", "full"))
     assert len({question.instance for question in found}) == len(found) == 4 * len(architectures())
     (tmp_path / "moirai").mkdir()
     (tmp_path / "moirai" / "example-1.json").write_text("{}")
-    first = questions(placement_settings("full", None))[0]
+    first = questions(settings("placement", "full"))[0]
     assert (first.preset, first.instance, first.reference_ns) == (FILES, "example-1", 30 * 10**9)
 
 
 def test_settings() -> None:
     """Tests that a time limit that is asked for holds everywhere."""
-    assert placement_settings("quick", 2.0)["time_limit"] == 2.0
-    assert fusion_settings("full", 2.0)["time_limit"] == 2.0
-    assert set(placement_scale_settings("full", 2.0)["sizes"].values()) == {2.0}
+    assert settings("placement", "quick", 2.0)["time_limit"] == 2.0
+    assert settings("fusion", "full", 2.0)["time_limit"] == 2.0
+    assert set(settings("placement-scale", "full", 2.0)["sizes"].values()) == {2.0}
+    assert settings("scale", "full")["sizes"]["100000"] == 120.0
 
 
 def test_a_broken_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,11 +110,11 @@ def test_a_broken_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(placement, "prepare", lambda: None)
     known = {name: Solver(name, "", partial(solve, name)) for name in ("one", "two")}
-    settings = {**placement_settings("tiny", None), "files": []}
+    asked_for = {**settings("placement", "tiny"), "files": []}
     for names in (("one",), ("one", "two")):
         monkeypatch.setattr(placement, "solvers", lambda names=names: {name: known[name] for name in names})
-        collect = Collector(tmp_path / "partial.json", settings, resume=True)
-        measure_placement(settings, collect)
+        collect = Collector(tmp_path / "partial.json", asked_for, resume=True)
+        measure(asked_for, collect)
     assert asked == ["one", "two"]
     assert [(one["solver"], one["instance"], one["note"]) for one in collect.rows] == [
         ("one", "unet on laptop", ""),
@@ -124,14 +132,14 @@ def test_defeats_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         search.offer(np.full(len(search.problem.graph.ops), device, np.int32))
 
     monkeypatch.setattr(placement, "prepare", lambda: None)
-    settings = {**placement_settings("tiny", None), "files": []}
+    asked_for = {**settings("placement", "tiny"), "files": []}
     values = []
     for mine, other in ((1, 0), (0, 1)):
         known = {"auto": partial(solve, "auto", mine), "other": partial(solve, "other", other)}
         fakes = {name: Solver(name, "", each) for name, each in known.items()}
         monkeypatch.setattr(placement, "solvers", lambda fakes=fakes: fakes)
-        collect = Collector(tmp_path / f"{mine}.json", settings, resume=False)
-        measure_placement(settings, collect)
+        collect = Collector(tmp_path / f"{mine}.json", asked_for, resume=False)
+        measure(asked_for, collect)
         values.append([row["value_ns"] for row in collect.rows])
         assert [row["solver"] for row in first_runs(collect.rows)] == ["auto", "other"]
         if mine == 0:
@@ -156,11 +164,7 @@ def test_what_the_page_says_of_runs_again() -> None:
     assert winner(ROWS[3:6]) == "heft"
     assert winner(ROWS[:3]) is None
     assert winner(ROWS[6:]) is None  # by less than the gap at which a search stops
-    settings = {"time_limit": 1.0, "size": "full"}
-    with_them, without = (
-        placement_sections({"rows": rows, "settings": settings}, BestKnown(Path("nowhere")))
-        for rows in ([*ROWS, *again], ROWS)
-    )
+    with_them, without = (page("placement", rows) for rows in ([*ROWS, *again], ROWS))
     (more,) = [part for part in with_them if part not in without]
     assert more.endswith("alone: b on laptop: `auto` 1.000% better than heft (behind in 1 of 3 runs).")
     assert len(with_them) == len(without) + 1
@@ -233,10 +237,9 @@ def test_contradictions() -> None:
 
 def test_page_of_placement(tmp_path: Path) -> None:
     """Tests that defeats, speed-ups, bounds and every solver's row stand on the page."""
-    run = {"rows": ROWS, "settings": {"time_limit": 1.0, "size": "full"}}
     best = BestKnown(tmp_path)
     best.learn(ROWS, "c")
-    text = "\n\n".join(placement_sections(run, best))
+    text = "\n\n".join(page("placement", ROWS, best))
     assert "`auto` is worse than the best single device on none of 3 instances." in text
     assert (
         "**`auto` is worse than the best of all other solvers on 2 of 3 instances** (1 of them by no more than the "
@@ -245,18 +248,16 @@ def test_page_of_placement(tmp_path: Path) -> None:
     assert "| best single device | 2 | 2.000x | 4.00x (a on laptop) | 1.000x (b on laptop) | 1 |" in text
     assert "| single-device | 2.000 (2/3) | 2.000 (2/3) | 0 | 0.50 |" in text
     assert "| b | 0.8182 load 0.5 s |" in text
-    assert "| **worst** | 0.8182 |" in text
+    assert "| worst | 0.8182 |" in text
     assert "No plan, by solver and number of instances: single-device 1." in text
     assert "Behind the best value that any kept run of any solver has found: b on laptop 10.00%." in text
     assert "| heft | 200 us / 90 us / 0.5 | **100 us / 90 us / 0.5** |" in text
-    assert placement_sections({**run, "rows": []}, best) == ["Nothing was measured."]
 
 
 def test_page_of_known_optima(tmp_path: Path) -> None:
     """Tests that a published file stands beside its optimum, also without any model of the zoo."""
     rows = [row("file", "auto", 100_000, preset=FILES, instance="file", reference_ns=80_000)]
-    run = {"rows": rows, "settings": {"time_limit": 1.0, "size": "full"}}
-    text = "\n\n".join(placement_sections(run, BestKnown(tmp_path)))
+    text = "\n\n".join(page("placement", rows, BestKnown(tmp_path)))
     assert "| file | 80 us | 100 us | 1.25000 | 0.90000 | 0.5 |" in text
 
 
@@ -292,7 +293,7 @@ def test_page_of_fusion() -> None:
         way("gcof", None, note="no plan"),
         way("single device", 200, fused_ns=150),
     ]
-    text = "\n\n".join(fusion_sections({"rows": rows, "settings": {"time_limit": 1.0}}))
+    text = "\n\n".join(page("fusion", rows))
     assert "| none | 1/1 | 1.00 | 0.9000 | 1 | 1.0000 | 0.5000 | 1 of 3 | 0.50 | 1.00 | 0.00 |" in text
     assert (
         "*oracle* against no coarsening: better by more than 0.01 % on 0 of 1, **worse on 1**: a on laptop 11.11%."
@@ -303,8 +304,7 @@ def test_page_of_fusion() -> None:
     assert "**Of the oracle:** a on laptop: fell back." in text
     assert "| a on laptop | **0.9000** | 100 ns | - | 1.5000 |" in text
     assert "| a on laptop | 100 ns | 1.2000 | - | 2.0000 |" in text
-    assert "| a on laptop | 10 | 10, 1 cut, 0.50 / 1.0 s | 5, 1 cut, 0.50 / 1.0 s (+ 0.20) | - |" in text
-    assert fusion_sections({"rows": [], "settings": {}}) == ["Nothing was measured."]
+    assert "| a on laptop (10 ops) | 10, 1 cut, 0.50 / 1.0 s | 5, 1 cut, 0.50 / 1.0 s (+ 0.20) | - |" in text
 
 
 def test_page_of_large_placements(tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_page_of_large_placements(tmp_path: Path) -> None:
         row("b", "auto", 100_000, **shape, heft_ns=90_000, heft_seconds=0.1, single_ns=100_000),
         {**row("c", "auto", None), "kind": "layered"},
     ]
-    text = "\n".join(placement_scale_sections({"rows": rows, "settings": {}}, BestKnown(tmp_path)))
+    text = "\n".join(page("placement-scale", rows, BestKnown(tmp_path)))
     assert "Against HEFT: better on 1 of 2, equal on 0, **worse on 1: b on laptop**." in text
     assert "equal on 1, worse on none, the best single device has no plan on 1 more." in text
-    assert "| 0.9000 | load | proved | only run | 1.200 | no plan | 1.0 | 0.5 | 1 GiB | 0.10 |" in text
+    assert "| 0.9000 | load | only run | 90 us | proved | 1.200 | no plan | 1.0 | 0.5 | 1 GiB | 0.10 |" in text
     assert "none: too large" in text

@@ -5,25 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results_file import BestKnown, Collector, ResultsFile
+from benchmarks.results import BestKnown, Collector, ResultsFile
 
 
 def row(value: int | None, problem: str = "p") -> dict[str, Any]:
     return {"instance": "a", "value_ns": value, "problem": problem, "time_limit": 1.0, "seconds": 0.5}
 
 
+def run(commit: str, size: str = "full") -> dict[str, Any]:
+    stamp = {"commit": commit, "size": size}
+    return {"stamp": stamp, "settings": {"limit": 1}, "more": {"x": {}}, "rows": [{"a": 1, "b": [2]}, {"a": None}]}
+
+
 def test_sections_are_kept_apart(tmp_path: Path) -> None:
-    """Tests that a run replaces the run of its own section and size only."""
+    """Tests that a run replaces the run of its own section only, and is read as it was written, one row per line."""
     file = ResultsFile(tmp_path)
     assert file.read() == {}
-    for section, size, number in (
-        ("paper", "full", 1),
-        ("paper", "quick", 2),
-        ("scale", "full", 3),
-        ("scale", "full", 4),
-    ):
-        file.keep(section, size, {"number": number})
-    assert file.read() == {"paper": {"full": {"number": 1}, "quick": {"number": 2}}, "scale": {"full": {"number": 4}}}
+    for section, commit in (("paper", "one"), ("scale", "two"), ("scale", "three")):
+        assert file.keep(section, run(commit)) == "latest.json"
+    assert file.read() == {"paper": run("one"), "scale": run("three")}
+    assert '   {"a": 1, "b": [2]},' in file.path.read_text().splitlines()
+
+
+def test_a_whole_run_stays(tmp_path: Path) -> None:
+    """Tests that a subset never replaces a whole run, a whole run replaces a subset, and fields are left out."""
+    file = ResultsFile(tmp_path)
+    assert file.keep("unequal", run("small", "quick")) == "latest.json"
+    assert file.keep("unequal", run("whole"), unused=("b",)) == "latest.json"
+    for size in ("quick", "tiny"):
+        assert file.keep("unequal", run("small", size)) == "quick.json"
+    kept = file.read()["unequal"]
+    assert (kept["stamp"]["commit"], kept["rows"]) == ("whole", [{"a": 1}, {"a": None}])
+    assert file.read("quick.json")["unequal"]["stamp"]["commit"] == "small"
 
 
 def test_a_broken_run_goes_on(tmp_path: Path) -> None:
@@ -34,19 +47,19 @@ def test_a_broken_run_goes_on(tmp_path: Path) -> None:
         calls.append(value)
         return row(value)
 
-    def run(settings: dict[str, Any], count: int, *, resume: bool, commit: str = "one") -> Collector:
+    def again(settings: dict[str, Any], count: int, *, resume: bool, commit: str = "one") -> Collector:
         collect = Collector(tmp_path / "partial.json", settings, resume=resume, commit=commit)
         for stages in range(count):
             collect.measure({"instance": "a", "stages": stages}, lambda stages=stages: measure(stages))
         return collect
 
-    run({"limit": 1}, 2, resume=False)
-    again = run({"limit": 1}, 3, resume=True, commit="two")
-    assert (again.seconds, again.commits) == (1.5, ["one", "two"])
+    again({"limit": 1}, 2, resume=False)
+    second = again({"limit": 1}, 3, resume=True, commit="two")
+    assert (second.seconds, second.commits) == (1.5, ["one", "two"])
     assert calls == [0, 1, 2]
-    run({"limit": 2}, 1, resume=True)
+    again({"limit": 2}, 1, resume=True)
     assert calls == [0, 1, 2, 0]
-    run({"limit": 2}, 1, resume=False).close()
+    again({"limit": 2}, 1, resume=False).close()
     assert calls == [0, 1, 2, 0, 0]
     assert not list(tmp_path.iterdir())
 

@@ -8,60 +8,49 @@ from typing import Any
 
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.fusion import WAYS
 from benchmarks.instances import FAMILIES, instances
-from benchmarks.quality import REPLICAS, measure_quality, share_of_budget
-from benchmarks.results_file import ResultsFile
+from benchmarks.results import ResultsFile
 from benchmarks.sections import SECTIONS
+from benchmarks.sections.fusion import WAYS
+from benchmarks.sections.quality import REPLICAS, measure_quality, share_of_budget
 
 from weftline.latency import solvers
 
-HEADINGS = (
-    "## Pipelines on equal devices: the paper's experiment",
-    "## Pipelines with known optima",
-    "## Pipelines of random graphs",
-    "## Pipelines on unequal devices",
-    "## Pipelines of large graphs",
-    "## Placement for latency",
-    "## Placement with and without fusion-aware coarsening",
-    "## Placement of large graphs",
-    "## Schedules for many micro-batches",
-    "## Tessel's evaluation, simulated",
-    "## Runs that are ended from outside",
-    "## Quality",
-    "## Speed",
-    "### Simulator",
-    "### Growth",
-    "### Files and start",
-    "### Checker",
-    "### All rows",
-)
+HEADINGS = {
+    "speed": ("## Simulator", "## Growth", "## Files and start", "## Checker"),
+    "placement": ("## Speed-up of auto", "## Means by preset", "## All solvers on all instances"),
+    "quality": ("## All rows",),
+}
 
 
 def test_tiny_run_writes_results_and_page(tmp_path: Path) -> None:
-    """Tests that a whole run gives consistent JSON, and the page with every section, which renders again."""
+    """Tests that a whole run gives consistent JSON, and pages with every section, which render again."""
     assert main(["--tiny"], root=tmp_path) == 0
-    sections = json.loads((tmp_path / "benchmarks/results/latest.json").read_text())["sections"]
+    runs = json.loads((tmp_path / "benchmarks/results/latest.json").read_text())["sections"]
+    pages = {path.stem: path.read_text() for path in (tmp_path / "docs/benchmarks").iterdir()}
     page = tmp_path / "docs/benchmarks.md"
     text = page.read_text()
-    assert set(sections) == set(SECTIONS)
-    check_rows(sections["quality"]["full"]["rows"])
-    check_speed(sections["speed"]["full"]["speed"])
-    assert [heading for heading in HEADINGS if f"\n{heading}\n" not in text] == []
+    assert set(runs) == set(pages) == set(SECTIONS)
+    rows = {name: run["rows"] for name, run in runs.items()}
+    check_rows(rows["quality"])
+    check_speed(runs["speed"]["more"])
+    for name, headings in HEADINGS.items():
+        assert [heading for heading in headings if f"\n{heading}\n" not in pages[name]] == []
+    assert [section.title for section in SECTIONS.values() if f"\n### {section.title}\n" not in text] == []
     assert "`python -m benchmarks --tiny`" in text
     assert str(tmp_path) not in text
-    for row in sections["quality"]["full"]["rows"]:
-        assert f"| {row['instance']} | {row['ops']} | {row['devices']} | {row['solver']} |" in text
+    for row in rows["quality"]:
+        assert f"| {row['instance']} | {row['ops']} | {row['devices']} | {row['solver']} |" in pages["quality"]
     for name in ("paper", "regal", "unequal", "scale", "placement-scale"):
-        for row in sections[name]["full"]["rows"]:
+        for row in rows[name]:
             assert row["simple_ns"] <= row["bound_ns"] <= row["value_ns"]
     for name in ("placement", "fusion"):
-        for row in sections[name]["full"]["rows"]:
+        for row in rows[name]:
             assert row["value_ns"] is None or row["bound_ns"] <= row["value_ns"]
     asked = {name for name, solver in solvers().items() if not solver.learned} | {"policy", "policy+polish"}
-    assert {row["solver"] for row in sections["placement"]["full"]["rows"]} == asked
-    assert {row["way"] for row in sections["fusion"]["full"]["rows"]} == set(WAYS)
-    (fault,) = sections["faults"]["full"]["rows"]
+    assert {row["solver"] for row in rows["placement"]} == asked
+    assert {row["way"] for row in rows["fusion"]} == set(WAYS)
+    (fault,) = rows["faults"]
     assert (fault["rounds"], fault["clear"], fault["late"], fault["alive"], fault["folders"]) == (1, 1, 0, 0, 0)
     page.unlink()
     assert main(["--render"], root=tmp_path) == 0
@@ -105,11 +94,11 @@ def test_one_section_leaves_the_others_alone(tmp_path: Path) -> None:
     assert main(["--tiny", "--only", "unequal", "--time-limit", "0.3"], root=tmp_path) == 0
     after = ResultsFile(tmp_path / "benchmarks/results").read()
     assert after["regal"] == before["regal"]
-    assert after["unequal"]["full"]["settings"]["time_limit"] == 0.3
+    assert after["unequal"]["settings"]["time_limit"] == 0.3
     page = (tmp_path / "docs/benchmarks.md").read_text()
-    assert "## Pipelines of random graphs" in page
-    assert "## Pipelines on unequal devices" in page
-    assert "## Quality" not in page
+    assert "### Pipelines of random graphs" in page
+    assert "### Pipelines on unequal devices" in page
+    assert SECTIONS["quality"].title not in page
 
 
 def test_render_without_results_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +129,8 @@ def test_share_of_budget() -> None:
 
 def test_a_crash_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that a solver that crashes costs its own rows only."""
-    from benchmarks import quality
+    from benchmarks.sections import quality
+
     from weftline.search import Search, Solver
 
     def crash(search: Search) -> None:

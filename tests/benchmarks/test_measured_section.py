@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.measured import DUELS, METHODS, SOLVERS, measure_measured, measured_settings
-from benchmarks.planned import Row
-from benchmarks.render_measured import duel_interval, measured_sections
-from benchmarks.results_file import Collector
+from benchmarks.render import text_of
+from benchmarks.results import Collector, Row
+from benchmarks.section import Run
+from benchmarks.sections.measured import DUELS, METHODS, SECTION, SOLVERS, duel_interval
 
 
 def test_tiny_run(tmp_path: Path) -> None:
     """Tests that every method searches for real, what was found is compared, and plans of three solvers run."""
-    settings = {**measured_settings("tiny", None), "budget": 3}
+    settings = {**SECTION.sizes["tiny"], "budget": 3}
     collect = Collector(tmp_path / "a.json", settings, resume=False)
-    measure_measured(settings, collect)
+    SECTION.measure(settings, collect)
     parts = [row["part"] for row in collect.rows]
     assert parts == ["search"] * len(METHODS) + ["duel"] * len(DUELS) + ["hetero"] * len(SOLVERS)
     for row in collect.rows:
@@ -30,7 +30,7 @@ def test_tiny_run(tmp_path: Path) -> None:
             assert not row["note"]
             assert row["difference"] <= 1e-3
             assert min(row["ops"].values()) > 0
-    text = "\n".join(measured_sections({"rows": collect.rows, "settings": settings}))
+    text = "\n".join(text_of(SECTION.blocks, Run(collect.rows, settings)))
     assert "| resnet50, tight | policy-started | " in text
 
 
@@ -58,7 +58,7 @@ def test_page() -> None:
         {"part": "hetero", "model": "m", "method": "hsdag", "note": "it broke"},
     ]
     settings = {"models": {"m": {"sequence": 32}}, "budget": 5, "rounds": 3, "duel": 3}
-    text = "\n".join(measured_sections({"rows": rows, "settings": settings}))
+    text = "\n".join(text_of(SECTION.blocks, Run(rows, settings)))
     assert "m (sequence 32)" in text
     assert "| m, tight | policy-started | 1.250 | 2 | 2 | 1 of 5 | 3 |" in text
     assert "| m, tight | random | - | - | - | 1 of 5 | 4 |" in text

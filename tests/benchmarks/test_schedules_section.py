@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.render_schedules import schedule_sections
-from benchmarks.render_tessel_eval import tessel_eval_sections
-from benchmarks.results_file import Collector
-from benchmarks.schedules import measure_schedules, schedule_settings
-from benchmarks.schedules_cases import fine_cases, formula_cases, shape_cases
-from benchmarks.schedules_search import cpu_until, schedule_row
-from benchmarks.tessel_eval import METHODS, SERVING, measure_tessel_eval, tessel_eval_settings
+from benchmarks.render import text_of
+from benchmarks.results import Collector, Row
+from benchmarks.section import Run
+from benchmarks.sections import schedules, tessel
+from benchmarks.sections.schedules_cases import cpu_until, fine_cases, formula_cases, schedule_row, shape_cases
+from benchmarks.sections.tessel import METHODS, SERVING
 
 from weftline.schedule.classic.classic import classic_schedules
 from weftline.schedule.shapes import make_shape
@@ -69,10 +68,14 @@ def shape_row(method: str, period: float, makespan: int, cpu: float) -> dict[str
     }
 
 
+def schedule_page(rows: list[Row]) -> str:
+    return "\n".join(text_of(schedules.SECTION.blocks, Run(rows)))
+
+
 def test_page_compares_processor_time() -> None:
     """Tests that the ratio is Tessel's whole time over ours until as good, and that worse is said to be worse."""
     rows = [shape_row("cyclic", 4.0, 140, 0.02), shape_row("tessel-lazy", 4.0, 149, 2.0)]
-    text = "\n".join(schedule_sections({"rows": [*rows, shape_row("tessel-fast", 4.0, 139, 1.0)]}))
+    text = schedule_page([*rows, shape_row("tessel-fast", 4.0, 139, 1.0)])
     assert "| vshape 4, memory 4 | 0.0100 | 200 | not as good | - |" in text
     assert "`tessel-lazy`: geometric mean 200, all cases together 200, at least 50 in 1 of 1" in text
     assert "4 proved" in text
@@ -81,20 +84,20 @@ def test_page_compares_processor_time() -> None:
 def test_tiny_runs(tmp_path: Path) -> None:
     """Tests both sections from end to end on one case each."""
     collect = Collector(tmp_path / "a.json", {}, resume=False)
-    measure_schedules(schedule_settings("tiny", None), collect)
+    schedules.SECTION.measure(dict(schedules.SECTION.sizes["tiny"]), collect)
     ours = ["cyclic", "auto"]
     assert [row["method"] for row in collect.rows] == [*ours, "tessel-lazy", *ours, "tessel-fast"]
     assert {row["makespan"] for row in collect.rows} == {140}
-    assert "vshape 4, memory 4" in "\n".join(schedule_sections({"rows": collect.rows}))
+    assert "vshape 4, memory 4" in schedule_page(collect.rows)
     collect = Collector(tmp_path / "b.json", {}, resume=False)
-    settings = tessel_eval_settings("tiny", 0.5)
-    measure_tessel_eval(settings, collect)
+    settings = {**tessel.SECTION.sizes["tiny"], "limit": 0.5}
+    tessel.SECTION.measure(settings, collect)
     assert len(collect.rows) == 2 * len(METHODS) + len(SERVING)
     by_method = {(row["task"], row["method"], row["placement"]): row for row in collect.rows}
     assert by_method["training", "chimera", "bidirectional"]["makespan"] is None
     for task in ("training", "inference"):
         assert by_method[task, "auto", "staged"]["makespan"] <= by_method[task, "1f1b", "staged"]["makespan"]
-    text = "\n".join(tessel_eval_sections({"rows": collect.rows, "settings": settings}))
+    text = "\n".join(text_of(tessel.SECTION.blocks, Run(collect.rows, settings)))
     assert "| flava 4 |" in text
     assert "Shorter than 1F1B" in text
 

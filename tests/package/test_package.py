@@ -108,7 +108,7 @@ def keep_machine_code(package: Path) -> None:
         os.utime(package / file.relative_to(SOURCE), ns=(about.st_atime_ns, about.st_mtime_ns))
     for file in SOURCE.rglob("*.nb[ic]"):
         copy = package / file.relative_to(SOURCE)
-        copy.parent.mkdir(exist_ok=True)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):  # another process compiles at this moment
             shutil.copy2(file, copy)
 

@@ -1,0 +1,54 @@
+"""The sections of the benchmarks by name, in the order of the page: each is measured and declared in one file here."""
+
+from __future__ import annotations
+
+from benchmarks.section import Section
+from benchmarks.sections import (
+    execution,
+    faults,
+    fiddle,
+    fusion,
+    heads,
+    learned,
+    measured,
+    paper,
+    placement,
+    policy,
+    quality,
+    regal,
+    scale,
+    schedules,
+    speed,
+    start,
+    steps,
+    tessel,
+    unequal,
+)
+
+__all__ = ["SECTIONS"]
+
+SECTIONS: dict[str, Section] = {
+    section.name: section
+    for section in (
+        paper.SECTION,
+        fiddle.SECTION,
+        regal.SECTION,
+        unequal.SECTION,
+        scale.PIPELINES,
+        placement.SECTION,
+        heads.SECTION,
+        fusion.SECTION,
+        scale.PLACEMENTS,
+        learned.SECTION,
+        policy.SECTION,
+        schedules.SECTION,
+        tessel.SECTION,
+        measured.SECTION,
+        steps.SECTION,
+        execution.SECTION,
+        faults.SECTION,
+        quality.SECTION,
+        speed.SECTION,
+        start.SECTION,
+    )
+}
