@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from types import MappingProxyType
 
@@ -20,7 +21,7 @@ from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.latency.measured.measured import solve_measured
 from weftline.latency.measured.measurements import Backend, Measurements
-from weftline.plans.plan import BoundEntry, DeviceUse, MeasuredFile, Plan, Provenance, Stage, TimelineFile
+from weftline.plans.plan import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
 from weftline.plans.progress import Progress, ProgressRow
 from weftline.problem import Problem, check_feasible
 from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
@@ -81,103 +82,147 @@ def make_plan(
     solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`). With a
     `backend` candidates are run for real, and the plan is the best measured; its value is still the simulator's.
     """
-    if backend is not None:
-        check_measurable(problem, gap=gap, work_limit=work_limit, coarsen=coarsen, start=start)
+    asked = _Asked(solver, gap, time_limit, work_limit, seed, start, coarsen, settings, inputs, argv, backend)
+    work = _prepare(problem, asked, begun, on_event)
+    with Interruption(insist=work.measured is None) as stop:
+        try:
+            _bound(work)
+            _search(work)
+        except InfeasibleError as error:
+            if work.search.best is None:
+                raise _too_late(work.search, error) from error
+    _conclude(work, interrupted=stop.ended)
+    if not stop.ended:
+        _compare(work)
+    with uninterrupted():
+        return _certify(work, _assemble(work))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options of `make_plan`; after `_prepare` with the gap and the time limit that hold."""
+
+    solver: str
+    gap: float | None
+    time_limit: float | None
+    work_limit: int | None
+    seed: int
+    start: Indices | None
+    coarsen: Indices | None
+    settings: Mapping[str, str]
+    inputs: Mapping[str, str]
+    argv: Sequence[str]
+    backend: Backend | None
+
+
+@dataclass
+class _Work:
+    """A plan in the making: what each step passes on to the next."""
+
+    problem: Problem
+    asked: _Asked
+    solver: Solver
+    search: Search
+    heard: Progress
+    measured: Measurements | None
+    """None where the simulator decides."""
+    bounds: list[Bound] = field(default_factory=list)
+    baselines: dict[str, int | None] = field(default_factory=dict)
+    seconds: float | None = None
+    """Of the search; None under a work limit, so that the bytes repeat."""
+    stopped_by: str = ""
+
+    @property
+    def result(self) -> Timeline | Loads:
+        """The best decisions, simulated."""
+        assert self.search.best is not None
+        return self.search.best
+
+    def stop_watch(self) -> None:
+        """The search has ended just now."""
+        self.seconds = None if self.asked.work_limit is not None else round(self.search.seconds, 3)
+
+
+def _prepare(problem: Problem, asked: _Asked, begun: float | None, on_event: Callable[[Event], None] | None) -> _Work:
+    """Check what was asked, load the kernels, open the search."""
+    time_limit = asked.time_limit
+    if asked.backend is not None:
+        check_measurable(problem, gap=asked.gap, work_limit=asked.work_limit, coarsen=asked.coarsen, start=asked.start)
         time_limit = MEASURED_SECONDS if time_limit is None else time_limit
     clock = Clock(monotonic() if begun is None else begun, on_event)
-    gap, time_limit = stop_rules(gap, time_limit, work_limit)
-    if not 0 <= seed <= MAX_SEED:
+    gap, time_limit = stop_rules(asked.gap, time_limit, asked.work_limit)
+    if not 0 <= asked.seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     check_feasible(problem)
-    registry = solvers_for(problem.rules.objective)
-    chosen = find_solver(registry, solver)
-    _check_settings(chosen, settings)
+    solver = find_solver(solvers_for(problem.rules.objective), asked.solver)
+    _check_settings(solver, asked.settings)
     with clock.preparing():
         QUESTIONS[problem.rules.objective].prepare()
-        if chosen.prepare is not None:
-            chosen.prepare()
+        if solver.prepare is not None:
+            solver.prepare()
     heard = Progress(on_event)
     search = Search(
         problem,
         time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
-        work_limit=work_limit,
+        work_limit=asked.work_limit,
         gap=gap,
-        seed=seed,
+        seed=asked.seed,
         on_event=heard,
-        solver=solver,
-        options=settings,
+        solver=asked.solver,
+        options=asked.settings,
     )
-    bounds: list[Bound] = []
-    measured = None if backend is None else Measurements(search, backend)
-    with Interruption(insist=measured is None) as stop:
-        try:
-            bounds += lower_bounds(problem)
-            if measured is not None:
-                solve_measured(search, chosen, measured)
-            else:
-                _solve(search, chosen, bounds[0], start, coarsen)
-        except InfeasibleError as error:
-            if search.best is None:
-                raise _too_late(search, error) from error
-    if measured is not None:
-        search.best = best_measured(measured, interrupted=stop.ended)
-    if search.best is None:
-        if stop.ended:
-            raise KeyboardInterrupt
-        raise InfeasibleError(f"{solver} found no plan within the limits", conflicts=search.refused)
-    rule = search.stopped_by if measured is None else measured.stopped_by
-    stopped_by = "interrupted" if stop.ended else rule or "done"
-    seconds = None if work_limit is not None else round(search.seconds, 3)
-    baselines: dict[str, int | None] = {}
-    found = search.best
-    with Interruption(insist=True) as late:
-        if not stop.ended:
-            # a placement that was measured, or given to be kept, is not exchanged for another
-            adopt = solver == "auto" and measured is None and start is None
-            baselines = baseline_values(problem, registry, seed, search, adopt=adopt)
-    if late.ended:
-        stopped_by = "interrupted"
-    if search.best is not found:
-        if stopped_by != "interrupted" and search.stopped_by in ("optimal", "gap"):
-            stopped_by = search.stopped_by
-        seconds = None if work_limit is not None else round(search.seconds, 3)
-    if search.bound is not None and search.bound not in bounds:
-        bounds.append(search.bound)
-    progress = None
-    if seconds is not None and measured is None:
-        progress = heard.rows(seconds, search.best.value, max((bound.value for bound in bounds), default=0))
-    provenance = {
-        "version": __version__,
-        "inputs": dict(inputs),
-        "argv": tuple(argv),
-        "seed": seed,
-        "time_limit": time_limit,
-        "work_limit": work_limit,
-        "gap": gap,
-    }
-    with uninterrupted():
-        return _assemble(
-            problem,
-            search.best,
-            bounds,
-            solver=solver,
-            seconds=seconds,
-            stopped_by=stopped_by,
-            baselines=baselines,
-            provenance=provenance,
-            measured=None if measured is None else measured_file(measured),
-            progress=progress,
-        )
+    measured = None if asked.backend is None else Measurements(search, asked.backend)
+    return _Work(problem, replace(asked, gap=gap, time_limit=time_limit), solver, search, heard, measured)
 
 
-def _solve(search: Search, solver: Solver, bound: Bound, start: Indices | None, coarsen: Indices | None) -> None:
-    search.offer_bound(bound)
-    if start is not None:
-        search.offer(start)
-    if coarsen is not None and not search.is_over:
-        search_coarse(search, solver, coarsen)
+def _bound(work: _Work) -> None:
+    """The quick bounds, before the search."""
+    work.bounds += lower_bounds(work.problem)
+
+
+def _search(work: _Work) -> None:
+    """Candidates that are measured, or the start, whole groups, then op by op."""
+    search, asked = work.search, work.asked
+    if work.measured is not None:
+        solve_measured(search, work.solver, work.measured)
+        return
+    search.offer_bound(work.bounds[0])
+    if asked.start is not None:
+        search.offer(asked.start)
+    if asked.coarsen is not None and not search.is_over:
+        search_coarse(search, work.solver, asked.coarsen)
     if search.best is None or not search.stopped_by:
-        search.run(solver)
+        search.run(work.solver)
+
+
+def _conclude(work: _Work, *, interrupted: bool) -> None:
+    """The best of the search, why it ended and when; an error where nothing was found."""
+    search, measured = work.search, work.measured
+    if measured is not None:
+        search.best = best_measured(measured, interrupted=interrupted)
+    if search.best is None:
+        if interrupted:
+            raise KeyboardInterrupt
+        raise InfeasibleError(f"{work.asked.solver} found no plan within the limits", conflicts=search.refused)
+    rule = search.stopped_by if measured is None else measured.stopped_by
+    work.stopped_by = "interrupted" if interrupted else rule or "done"
+    work.stop_watch()
+
+
+def _compare(work: _Work) -> None:
+    """The values of the baselines; `auto` takes one that is better for its own."""
+    search, asked, found = work.search, work.asked, work.search.best
+    with Interruption(insist=True) as late:
+        # a placement that was measured, or given to be kept, is not exchanged for another
+        adopt = asked.solver == "auto" and work.measured is None and asked.start is None
+        registry = solvers_for(work.problem.rules.objective)
+        work.baselines = baseline_values(work.problem, registry, asked.seed, search, adopt=adopt)
+    if late.ended:
+        work.stopped_by = "interrupted"
+    if search.best is not found:
+        if work.stopped_by != "interrupted" and search.stopped_by in ("optimal", "gap"):
+            work.stopped_by = search.stopped_by
+        work.stop_watch()
 
 
 def _too_late(search: Search, error: InfeasibleError) -> WeftlineError:
@@ -194,24 +239,16 @@ def _check_settings(solver: Solver, settings: Mapping[str, str]) -> None:
             raise UsageError(f"solver {solver.name!r} has no setting {name!r}; {known}")
 
 
-def _assemble(
-    problem: Problem,
-    result: Timeline | Loads,
-    bounds: list[Bound],
-    *,
-    solver: str,
-    seconds: float | None,
-    stopped_by: str,
-    baselines: dict[str, int | None],
-    provenance: dict[str, object],
-    measured: MeasuredFile | None,
-    progress: tuple[ProgressRow, ...] | None,
-) -> Plan:
+def _assemble(work: _Work) -> Plan:
+    """Everything into one Plan."""
+    problem, search, result = work.problem, work.search, work.result
+    if search.bound is not None and search.bound not in work.bounds:
+        work.bounds.append(search.bound)
     file = problem_to_file(problem)
-    entries = checked_bounds(file, bounds)
-    best = entries[0]
-    value = result.value
-    plan = Plan(
+    entries = checked_bounds(file, work.bounds)
+    best, value = entries[0], result.value
+    measured = None if work.measured is None else measured_file(work.measured)
+    return Plan(
         format="weftline-plan",
         version=1,
         objective=problem.rules.objective,
@@ -220,10 +257,10 @@ def _assemble(
         gap=(value - best.value_ns) / value if value else 0.0,
         proof="none" if best.value_ns == 0 else best.proof,
         bound_by=best.by,
-        solver=solver,
-        seconds=seconds,
-        stopped_by=stopped_by,
-        baselines=baselines,
+        solver=work.asked.solver,
+        seconds=work.seconds,
+        stopped_by=work.stopped_by,
+        baselines=work.baselines,
         devices=_devices(problem, result),
         placement=dict(
             zip((op.name for op in problem.graph.ops), (problem.devices[d].id for d in result.placement), strict=True)
@@ -231,18 +268,46 @@ def _assemble(
         stages=_stages(problem, result) if isinstance(result, Loads) else (),
         timeline=_timeline(result) if isinstance(result, Timeline) else None,
         bounds=tuple(entries),
-        provenance=msgspec.convert({**provenance, "problem_sha256": problem_hash(file)}, Provenance),
+        provenance=_provenance(work.asked, problem_hash(file)),
         problem=file,
         measured=msgspec.UNSET if measured is None else measured,
-        progress=msgspec.UNSET if progress is None else progress,
+        progress=_progress(work),
     )
-    if len(problem.graph.ops) > SELF_CHECKED:
+
+
+def _certify(work: _Work, plan: Plan) -> Plan:
+    """A plan that its own checker refuses never leaves this room."""
+    if len(work.problem.graph.ops) > SELF_CHECKED:
         return plan
     try:
-        check.check_plan(msgspec.to_builtins(plan))  # a plan that its own checker refuses never leaves this room
+        check.check_plan(msgspec.to_builtins(plan))
     except check.Refusal as refusal:
-        raise VerificationError(f"the answer of solver {solver} does not hold: {refusal}") from refusal
+        raise VerificationError(f"the answer of solver {plan.solver} does not hold: {refusal}") from refusal
     return plan
+
+
+def _provenance(asked: _Asked, problem_sha256: str) -> Provenance:
+    return msgspec.convert(
+        {
+            "version": __version__,
+            "inputs": dict(asked.inputs),
+            "argv": tuple(asked.argv),
+            "seed": asked.seed,
+            "time_limit": asked.time_limit,
+            "work_limit": asked.work_limit,
+            "gap": asked.gap,
+            "problem_sha256": problem_sha256,
+        },
+        Provenance,
+    )
+
+
+def _progress(work: _Work) -> tuple[ProgressRow, ...] | msgspec.UnsetType:
+    """How the search went; nothing under a work limit, or where placements were measured."""
+    if work.seconds is None or work.measured is not None:
+        return msgspec.UNSET
+    largest = max((bound.value for bound in work.bounds), default=0)
+    return work.heard.rows(work.seconds, work.result.value, largest)
 
 
 def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntry]:
