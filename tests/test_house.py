@@ -111,3 +111,11 @@ def test_no_room_without_a_name_for_its_purpose() -> None:
     """Tests that nobody opened a drawer for everything."""
     names = {part.removesuffix(".py") for path in FILES for part in path.relative_to(ROOT).parts}
     assert not names & {"utils", "util", "helpers", "common", "manager", "base", "misc"}
+
+
+@pytest.mark.parametrize("name", sorted({path.parent.name for path in FILES if path.parent.parent == ROOT / "papers"}))
+def test_every_paper_has_a_readme(name: str) -> None:
+    """Tests that each folder of papers says in a few lines what it is and how to repeat its numbers."""
+    lines = (ROOT / "papers" / name / "README.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# ")
+    assert 5 <= len(lines) <= 20

@@ -21,8 +21,8 @@ from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import load as onnx_load
 from weftline.importers.onnx import products as onnx_einsum
 from weftline.importers.onnx import values as onnx_values
-from weftline.papers import cost_file
 from weftline.papers.fiddle import msr_fiddle
+from weftline.papers.formats import cost_file
 from weftline.papers.moirai import json_file as moirai
 from weftline.papers.moirai import xls_file as moirai_xls
 from weftline.papers.regal import protobuf_text

@@ -12,7 +12,7 @@ __all__ = ["PROVIDES", "provided"]
 
 PROVIDES = {
     "weftline.latency": (
-        "round_robin",
+        "round_robin.round_robin",
         "getf.earliest_first",
         "baechi.m_topo",
         "baechi.m_etf",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers.registry import DeviceClass, FileCosts, Importer, ImportOptions
-from weftline.papers.cost_file import checked, checked_total, contains, decode, numbered, unique_names
+from weftline.papers.formats.cost_file import checked, checked_total, contains, decode, numbered, unique_names
 from weftline.units import MAX_QUANTITY
 
 __all__ = ["IMPORTERS"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weftline.errors import InputError
-from weftline.papers.cost_file import read_bytes
+from weftline.papers.formats.cost_file import read_bytes
 from weftline.papers.moirai.json_file import MoiraiEdge, MoiraiFile, MoiraiOp
 from weftline.units import MAX_QUANTITY
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
-from weftline.papers.cost_file import read_bytes, unique_names
+from weftline.papers.formats.cost_file import read_bytes, unique_names
 from weftline.papers.regal.protobuf_text import Message, Schema, parse_protobuf_text
 from weftline.units import MAX_QUANTITY
 from weftline.zoo.unit_costs import CONTROL, FLOPS_PER_UNIT, NANOSECONDS, regal_costs

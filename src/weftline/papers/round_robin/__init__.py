@@ -1,0 +1,4 @@
+"""Round-robin: op after op to the next device.
+
+In: a Search. Out: one candidate. Simplified: see README.md.
+"""
