@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weftline.errors import WeftlineError
-from weftline.measure.hop_meter import measure_hop
+from weftline.measure.links import measure_hop
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, fit, make_memory, measure_channel
 

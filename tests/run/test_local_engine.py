@@ -22,8 +22,7 @@ from weftline.run import session as ort_session
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.inputs import difference
 from weftline.run.local.engine import Engine, LanePass
-from weftline.run.local.job import Answer
-from weftline.run.local.layout import AHEAD
+from weftline.run.local.layout import AHEAD, Answer
 from weftline.run.local.start import PREFIX, sweep
 
 ROOT = Path(__file__).parents[2]

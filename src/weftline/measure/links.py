@@ -1,26 +1,60 @@
 """Links between devices of this machine, measured over the channel that runs plans: memory, or gloo.
 
 In: a cluster, the cores of its devices, the channel. Out: latency and bandwidth of every ordered pair that the cluster
-links (of all pairs, where it has no links). Over memory, latency is that of a step of tiny ops between two workers
-(`hop_meter`), which is more than the way of the first byte; what a model adds to it, `step_meter` tells. Simplified:
-both directions of a pair are alike, and so are pairs whose runtimes are; pairs with another provider than the CPU keep
-the cluster's numbers.
+links (of all pairs, where it has no links). Over memory, latency is that of a step between two workers (`measure_hop`:
+a chain of tiny ops to and fro, as segments of a plan do), which is more than the way of the first byte; what a model
+adds to it, `step_meter` tells. Simplified: both directions of a pair are alike, and so are pairs whose runtimes are;
+pairs with another provider than the CPU keep the cluster's numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import permutations
+from itertools import pairwise, permutations
+from statistics import median
 from typing import Literal
+
+import numpy as np
 
 from weftline.cluster import Cluster
 from weftline.cost.profile_file import LinkProfile
+from weftline.importers import read_file
 from weftline.measure.gloo_meter import measure_gloo
-from weftline.measure.hop_meter import measure_hop
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.local.channel import measure_channel
+from weftline.run.local.engine import Engine, Seat
+from weftline.run.local.layout import lay_out
+from weftline.run.local.start import run_folder
+from weftline.run.split.segments import parts_by_level
+from weftline.run.split.split import split_model
 
-__all__ = ["Channel", "measure_links"]
+__all__ = ["Channel", "measure_hop", "measure_links"]
+
+SEGMENTS, REQUESTS, WARM_UP = 16, 100, 20
+
+
+def measure_hop(a: OrtDevice, b: OrtDevice) -> int:
+    """Ns from the end of a segment on one device to where the next could have ended on the other, had it no work."""
+    from onnx import TensorProto, helper
+
+    names = [f"t{number}" for number in range(SEGMENTS + 1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16]) for name in (names[0], names[-1])]
+    nodes = [helper.make_node("Tanh", [x], [y]) for x, y in pairwise(names)]
+    made = helper.make_model(
+        helper.make_graph(nodes, "hops", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+    )
+    with run_folder() as folder:
+        path = folder / "hops.onnx"
+        path.write_bytes(made.SerializeToString())
+        graph = read_file(path).graph
+        parts = parts_by_level(graph, np.arange(SEGMENTS, dtype=np.int32) % 2)
+        manifest = split_model(path, graph, parts, ("a", "b"), folder)
+        feeds = [{names[0]: np.ones(16, np.float32)}]
+        with Engine([(lay_out(manifest, str(folder), pipelined=False), {"a": Seat(a), "b": Seat(b)})]) as engine:
+            engine.run([WARM_UP], feeds)
+            found = engine.run([REQUESTS], feeds)[0]
+    return round(median(found.latencies) / (SEGMENTS + 1))
+
 
 Channel = Literal["memory", "gloo"]
 """Shared memory, by which the local engine runs plans; or gloo, by which `run --engine torch` does."""

@@ -25,9 +25,9 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, Rules, build_problem
 from weftline.run.devices import OrtDevice
 from weftline.run.inputs import make_feeds
-from weftline.run.local.baselines import whole_model
 from weftline.run.local.engine import Engine, Seat
 from weftline.run.local.layout import lay_out
+from weftline.run.local.run import whole_model
 from weftline.run.local.start import run_folder
 from weftline.run.split.segments import Parts, cut_places
 from weftline.run.split.split import split_model

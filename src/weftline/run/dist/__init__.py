@@ -1,4 +1,4 @@
-"""Plans over torch.distributed.
+"""A plan over torch.distributed: one process for every device, on this machine or on several by torchrun.
 
-In: a Plan and its ONNX file. Out: measured times and differences. Simplified: gloo.
+In: a plan and its model file. Out: measured beside planned time. Simplified: every host has the same files.
 """

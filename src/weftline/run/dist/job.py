@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
 import msgspec
 import numpy as np
+
 from weftline.errors import InputError
-from weftline.run.split.manifest import INPUT, Manifest
 from weftline.run.devices import OrtDevice
+from weftline.run.split.manifest import INPUT, Manifest
 
 __all__ = ["Message", "PlanAnswer", "PlanJob", "PlanReport", "RankDevice", "Started", "messages_of", "plain_dtype"]
+
 
 class RankDevice(msgspec.Struct, frozen=True):
     """The device of the plan that a rank stands for."""

@@ -18,20 +18,22 @@ from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
 from weftline.errors import ExecutionMismatch, InputError, MissingExtra, UsageError, WeftlineError
+from weftline.importers.registry import file_sha256
+from weftline.run.devices import ort_devices
+from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
 from weftline.run.inputs import make_feeds
 from weftline.run.local.start import run_folder
-from weftline.run.split.manifest import Manifest, read_manifest
-from weftline.run.devices import ort_devices
-from weftline.run.split.segments import parts_of_plan
-from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
 from weftline.run.planned_model import check_planned_model
+from weftline.run.split.manifest import Manifest, read_manifest
+from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 from weftline.run.train.launch import run_processes, under_torchrun
-from weftline.importers.registry import file_sha256
 
 if TYPE_CHECKING:
     from weftline.cluster import Device

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
 from weftline.errors import InputError, WeftlineError
 from weftline.run.dist.job import Message
 

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
 import msgspec
 import numpy as np
+
 from weftline.errors import InputError, WeftlineError
-from weftline.run.split.manifest import read_manifest
 from weftline.run.devices import OrtDevice
-from weftline.run.session import bind_cores, open_segments
 from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, Started, plain_dtype
-from weftline.run.dist.member import Arrays, Member
-from weftline.run.dist.outputs import compare, gather
+from weftline.run.dist.member import Arrays, Member, compare, gather
 from weftline.run.dist.wires import lost
+from weftline.run.session import bind_cores, open_segments
+from weftline.run.split.manifest import read_manifest
 from weftline.run.train.worker import Task, start
 
 __all__ = ["JOB", "serve", "write_started"]

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice
 from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, make_memory
-from weftline.run.local.job import PARENT, Answer, Job, WireJob
-from weftline.run.local.layout import Layout, stored_type
+from weftline.run.local.layout import PARENT, Answer, Job, Layout, WireJob, stored_type
 from weftline.run.local.process import Worker
 
 __all__ = ["TIMEOUT", "Arrays", "Engine", "Lane", "LanePass", "Seat"]

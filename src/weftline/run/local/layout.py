@@ -1,23 +1,87 @@
-"""Which process makes and reads each tensor, and where its slots lie: a manifest -> the layout of workers and memory.
+"""What workers of the local engine are told and answer, and where every tensor lies: a manifest -> a `Layout`.
 
-In: a `Manifest`. Out: a `Layout`: one worker per device, one block of memory per process. A tensor that waits longer,
-because its reader stands further down the pipeline, has more slots, so that it does not hold its maker up. Simplified:
-every shape is fixed; a segment that makes nothing anyone reads is not run.
+In: a `Manifest`. Out: one worker per device, one block of memory per process; `Job`, `Go` and `Answer` travel as JSON,
+no code. A tensor that waits longer, because its reader stands further down the pipeline, has more slots, so that it
+does not hold its maker up. Simplified: every shape is fixed; a segment that makes nothing anyone reads is not run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from weftline.errors import InputError
-from weftline.run.local.job import PARENT, WireJob
+from weftline.run.devices import OrtDevice
 from weftline.run.split.manifest import INPUT, Manifest, Wire
 
-__all__ = ["ELEMENTS", "Layout", "lay_out", "stored_type"]
+__all__ = ["ELEMENTS", "PARENT", "Answer", "Go", "Job", "Layout", "WireJob", "lay_out", "stored_type"]
+
+PARENT = -1
+"""The number of the process that sends inputs and collects outputs; workers count from 0."""
+
+
+class WireJob(msgspec.Struct, frozen=True):
+    """A tensor and the ring of slots it is made in."""
+
+    number: int
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    maker: int
+    """The process in whose memory it lies."""
+    readers: tuple[int, ...]
+    """Other processes that read it; each says when it has done so."""
+    offset: int
+    """Of the first slot, in bytes."""
+    stride: int
+    """From slot to slot."""
+    slots: int
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Once, at the start."""
+
+    me: int
+    parent: int
+    """Process id; whoever has another parent is an orphan and ends."""
+    runtime: OrtDevice
+    speed: float
+    folder: str
+    manifest: Manifest
+    segments: tuple[int, ...]
+    """Those that run here, ascending."""
+    wires: tuple[WireJob, ...]
+    """Those that are made or read here."""
+    blocks: dict[int, int]
+    """Process -> descriptor of the memory in which its tensors lie."""
+    lines: dict[int, tuple[int, int]]
+    """Process -> descriptors of the tokens from it and to it."""
+
+
+class Go(msgspec.Struct, frozen=True):
+    """Run so many requests, one after another, as their tensors arrive; then answer."""
+
+    requests: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Ready for the first request, done with all of them, or failed."""
+
+    kind: Literal["ready", "done", "input", "run", "peer"]
+    """The last three are failures: of what was asked, of ONNX Runtime, of a peer that has left."""
+    text: str = ""
+    compute_ns: tuple[int, ...] = ()
+    """Of each segment that runs here: mean, at the speed of the device."""
+    busy_ns: int = 0
+    """All computing of all requests, at the speed of the device."""
+    rss: int = 0
+    """Bytes now."""
+    peak_rss: int = 0
+
 
 ALIGNMENT = 128
 AHEAD = 6

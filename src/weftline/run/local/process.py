@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 
 from weftline.run.local.channel import make_memory
-from weftline.run.local.job import Answer, Go, Job
+from weftline.run.local.layout import Answer, Go, Job
 
 __all__ = ["Worker"]
 

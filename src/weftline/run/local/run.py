@@ -1,15 +1,16 @@
 """Run a plan on this machine: split the model, run the workers, measure, compare with the unsplit model.
 
 In: a plan and its ONNX file, perhaps inputs. Out: a `LocalResult`: measured beside predicted time, how far outputs are
-from one session with the whole model, and baselines of the same run: that session with all cores, and a whole-model
-replica on every worker. Simplified: fixed shapes; times of a loaded machine vary.
+from one session with the whole model, and baselines of the same run: that session with all cores of the workers and
+their mean speed, and a whole-model replica on every worker, where requests are shared out by how fast each is.
+Simplified: fixed shapes; times of a loaded machine vary; memory limits of the plan do not keep replicas from running.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,90 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import UsageError
-from weftline.run.local.baselines import Baselines
-from weftline.run.local.engine import TIMEOUT, LanePass, Seat
-from weftline.run.local.layout import Layout
+from weftline.run.devices import OrtDevice
+from weftline.run.local.engine import TIMEOUT, Engine, LanePass, Seat
+from weftline.run.local.layout import Layout, lay_out
 from weftline.run.local.result import DeviceRun, LocalResult, SegmentRun
 from weftline.run.local.start import Asked, Started, start_plan
 from weftline.run.planned_model import check_planned_model
+from weftline.run.split.manifest import INPUT, Manifest, Segment, Wire
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.problem import Problem
 
-__all__ = ["REQUESTS", "check_runtimes", "run_local"]
+__all__ = ["REQUESTS", "Baselines", "check_runtimes", "run_local", "whole_model"]
+
+WARM_UP = 8
+
+
+class Baselines:
+    """Runs them one after another; `found` has those that were measured."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: Path,
+        manifest: Manifest,
+        seats: Mapping[str, Seat],
+        feeds: Sequence[Mapping[str, NDArray[Any]]],
+        timeout: float,
+        requests: int,
+    ) -> None:
+        model = model.parent.resolve() / model.name  # weights lie beside this name, even if it is a link
+        self._model, self._manifest, self._seats, self._feeds = model, manifest, seats, feeds
+        self._pipelined, self._timeout, self._requests = plan.objective == "throughput", timeout, requests
+        self.found: dict[str, int] = {}
+
+    def whole(self, *, measured: bool) -> list[dict[str, NDArray[Any]]]:
+        """The unsplit model in one session with all cores: its outputs for each feed; its time if that is asked."""
+        cores = tuple(sorted({core for seat in self._seats.values() for core in seat.runtime.cores}))
+        speed = mean(seat.speed for seat in self._seats.values())
+        runtime = OrtDevice("ort:CPUExecutionProvider", "CPUExecutionProvider", {}, cores, len(cores), True)
+        count = len(self._feeds)
+        with Engine([(self._lane("one process"), {"one process": Seat(runtime, speed)})], timeout=self._timeout) as one:
+            warm = one.run([max(WARM_UP, count)], self._feeds, keep=[frozenset(range(count))])[0]
+            if measured:
+                timed = one.run([self._requests], self._feeds)[0]
+                self.found[f"one process, {len(cores)} threads"] = round(timed.taken(pipelined=self._pipelined))
+        return [warm.kept[number] for number in range(count)]
+
+    def replicas(self) -> None:
+        """The whole model on every worker."""
+        lanes = [(self._lane(id), {id: seat}) for id, seat in self._seats.items()]
+        with Engine(lanes, timeout=self._timeout) as engine:
+            warm = engine.run([WARM_UP] * len(lanes), self._feeds)
+            rates = [1 / max(found.answers[0].compute_ns[0], 1) for found in warm]
+            counts = [max(3, round(self._requests * rate / sum(rates))) for rate in rates]
+            timed = engine.run(counts, self._feeds)
+        together = sum(1 / max(found.taken(pipelined=True), 1.0) for found in timed)
+        self.found[f"{len(lanes)} whole-model replicas"] = round(1 / together)
+
+    def _lane(self, device: str) -> Layout:
+        manifest = whole_model(self._manifest, self._model.name, device)
+        return lay_out(manifest, str(self._model.parent), pipelined=self._pipelined)
+
+
+def whole_model(split: Manifest, file: str, device: str) -> Manifest:
+    """The manifest of a model in one segment: its own file."""
+    tensors = [
+        Wire(wire.name, wire.dtype, wire.shape, INPUT, (0,), False) for wire in split.tensors if wire.source == INPUT
+    ]
+    made = [wire for wire in split.tensors if wire.output and wire.source != INPUT]
+    tensors += [Wire(wire.name, wire.dtype, wire.shape, 0, (), True) for wire in made]
+    ops = tuple(op for segment in split.segments for op in segment.ops)
+    inputs, outputs = tuple(w.name for w in tensors if w.source == INPUT), tuple(w.name for w in made)
+    return Manifest(
+        format="weftline-stages",
+        version=1,
+        model=split.model,
+        model_sha256=split.model_sha256,
+        inputs=inputs,
+        outputs=outputs,
+        segments=(Segment(0, device, file, ops, inputs, outputs),),
+        tensors=tuple(tensors),
+    )
+
 
 REQUESTS = 100
 

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
 from weftline.errors import ExecutionMismatch, UsageError
-from weftline.run.local.baselines import Baselines
 from weftline.run.local.engine import TIMEOUT, LanePass
 from weftline.run.local.result import TOLERANCE
-from weftline.run.local.run import check_runtimes
+from weftline.run.local.run import Baselines, check_runtimes
 from weftline.run.local.start import Asked, Feeds, Started, start_plan
 from weftline.run.planned_model import check_planned_model
 from weftline.units import format_time

@@ -19,8 +19,7 @@ import msgspec
 
 from weftline.errors import InputError
 from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone
-from weftline.run.local.job import Answer, Go, Job, WireJob
-from weftline.run.local.layout import ELEMENTS
+from weftline.run.local.layout import ELEMENTS, Answer, Go, Job, WireJob
 from weftline.run.session import Pace, bind_cores, open_segment
 
 __all__ = ["Runner", "main"]

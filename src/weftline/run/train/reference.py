@@ -1,21 +1,35 @@
-"""The same training in one process, without any schedule: what a real run is compared with.
+"""The same training in one process, without any schedule, and how far the ranks of a real run are from it.
 
-In: a job and the user's model. Out: gradients, outputs and losses of the whole model, micro-batch by micro-batch.
-Simplified: the whole model must fit in the memory of one process.
+In: a job and the user's model; what each rank holds. Out: gradients, outputs and losses of the whole model, micro-batch
+by micro-batch; on rank 0 the largest absolute difference, for which each rank sends its tensors there, in the order of
+stages. Simplified: the whole model must fit in the memory of one process; a shard of a parameter is an equal slice
+along one dimension.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from weftline.errors import InputError
 from weftline.run.train.job import Job
 from weftline.run.train.model import Shard, StageModel
 
-__all__ = ["Reference", "build_stage", "micro_batches", "update"]
+__all__ = [
+    "Reference",
+    "build_stage",
+    "compare_gradients",
+    "compare_losses",
+    "compare_outputs",
+    "compare_weights",
+    "forward_ranks",
+    "micro_batches",
+    "update",
+]
 
 
 def build_stage(job: Job, model: StageModel, seed: int, stage: int, shard: Shard) -> Any:
@@ -84,3 +98,123 @@ def _forward_order(inputs: Sequence[Sequence[int]]) -> list[int]:
     while len(order) < len(inputs):
         order += [s for s, row in enumerate(inputs) if s not in order and all(k in order for k in row)]
     return order
+
+
+MOST_DIMS = 8
+
+
+def forward_ranks(job: Job, stage: int) -> tuple[int, ...]:
+    """The ranks that hold a stage."""
+    return next(work.ranks for work in job.blocks if work.kind == "F" and work.stage == stage)
+
+
+def compare_weights(job: Job, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None) -> float:
+    """Largest difference of weights; before the first step it must be 0."""
+    return _compare_parameters(job, group, rank, modules, whole, _weight)
+
+
+def compare_gradients(job: Job, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None) -> float:
+    """Largest difference of the gradients of all weights."""
+    return _compare_parameters(job, group, rank, modules, whole, _gradient)
+
+
+def compare_outputs(
+    job: Job, group: Any, rank: int, outputs: dict[int, list[torch.Tensor]], whole: Reference | None
+) -> float:
+    """Largest difference of what the sinks give, by the first rank of each."""
+    worst, count = 0.0, job.layout.micro_batches
+    first = [[s for s in job.layout.sinks if forward_ranks(job, s)[0] == r] for r in range(job.ranks)]
+    mine = [tensor for stage in first[rank] for tensor in outputs[stage]]
+    shown = _gathered(mine, [len(stages) * count for stages in first], rank, group)
+    if whole is None:
+        return worst
+    for stages, tensors in zip(first, shown, strict=True):
+        expected = [(stage, tensor) for stage in stages for tensor in whole.outputs[stage]]
+        for tensor, (stage, other) in zip(tensors, expected, strict=True):
+            worst = max(worst, _distance(tensor, other, f"the output of stage {stage}"))
+    return worst
+
+
+def _compare_parameters(
+    job: Job, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None, look: Any
+) -> float:
+    worst = 0.0
+    held = [[s for s in range(job.layout.stages) if r in forward_ranks(job, s)] for r in range(job.ranks)]
+    mine = [look(p) for stage in held[rank] for p in modules[stage].parameters()]
+    if whole is None:
+        _show(mine, group)
+        return worst
+    full = [[(stage, *pair) for stage in row for pair in whole.modules[stage].named_parameters()] for row in held]
+    shown = _gathered(mine, [len(row) for row in full], rank, group)
+    for owner, (tensors, row) in enumerate(zip(shown, full, strict=True)):
+        for tensor, (stage, name, parameter) in zip(tensors, row, strict=True):
+            title, ranks = f"{name} of stage {stage} on rank {owner}", forward_ranks(job, stage)
+            expected = _slice(look(parameter), tensor.shape, ranks.index(owner), len(ranks), title)
+            worst = max(worst, _distance(tensor, expected, title))
+    return worst
+
+
+def _gathered(mine: list[torch.Tensor], counts: list[int], rank: int, group: Any) -> list[list[torch.Tensor]]:
+    """Rank -> its tensors, on rank 0; nothing elsewhere."""
+    if rank != 0:
+        _show(mine, group)
+        return []
+    return [mine, *(_seen(count, owner, group) for owner, count in enumerate(counts) if owner)]
+
+
+def _weight(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach()
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def _slice(full: torch.Tensor, shape: Sequence[int], position: int, size: int, title: str) -> torch.Tensor:
+    """The part of a whole parameter that a shard of this shape holds."""
+    differing = [d for d, (a, b) in enumerate(zip(full.shape, shape, strict=False)) if a != b]
+    if len(shape) == full.dim() and not differing:
+        return full
+    if len(shape) == full.dim() and len(differing) == 1:
+        return full.tensor_split(size, differing[0])[position]
+    raise InputError(f"{title} has shape {tuple(shape)}, no slice of {tuple(full.shape)}", hint="see Shard.part")
+
+
+def _distance(shown: torch.Tensor, expected: torch.Tensor, title: str) -> float:
+    if shown.shape != expected.shape:
+        raise InputError(f"{title} has shape {tuple(shown.shape)} instead of {tuple(expected.shape)}")
+    if not shown.numel():
+        return 0.0
+    return _or_infinite(float((shown.double() - expected.double()).abs().max()))
+
+
+def _show(tensors: Sequence[torch.Tensor], group: Any) -> None:
+    """Two messages to rank 0: the shapes, then everything in one row."""
+    heads = torch.zeros(max(1, len(tensors)), MOST_DIMS + 1, dtype=torch.int64)
+    for head, tensor in zip(heads, tensors, strict=False):
+        head[0] = tensor.dim()
+        head[1 : 1 + tensor.dim()] = torch.tensor(tensor.shape)
+    dist.send(heads, 0, group=group)
+    dist.send(torch.cat([tensor.detach().double().flatten() for tensor in (*tensors, torch.zeros(1))]), 0, group=group)
+
+
+def _seen(count: int, owner: int, group: Any) -> list[torch.Tensor]:
+    heads = torch.zeros(max(1, count), MOST_DIMS + 1, dtype=torch.int64)
+    dist.recv(heads, owner, group=group)
+    shapes = [head[1 : 1 + int(head[0])].tolist() for head in heads[:count]]
+    sizes = [math.prod(shape) for shape in shapes]
+    row = torch.zeros(sum(sizes) + 1, dtype=torch.float64)
+    dist.recv(row, owner, group=group)
+    return [part.view(shape) for part, shape in zip(row.split([*sizes, 1]), shapes, strict=False)]
+
+
+def compare_losses(group: Any, loss: float | None, expected: float) -> float:
+    """Difference of the whole loss, on every rank; `expected` counts on rank 0 alone."""
+    both = torch.tensor([0.0 if loss is None else loss, expected], dtype=torch.float64)
+    dist.all_reduce(both, group=group)
+    return _or_infinite(abs(float(both[0] - both[1])))
+
+
+def _or_infinite(difference: float) -> float:
+    """NaN is no agreement."""
+    return math.inf if math.isnan(difference) else difference

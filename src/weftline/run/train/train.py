@@ -66,8 +66,7 @@ class _Trace:
         """All steps of one seed, beside the same in one process on rank 0."""
         import torch.distributed as dist
 
-        from weftline.run.train.compare import compare_weights
-        from weftline.run.train.reference import Reference, update
+        from weftline.run.train.reference import Reference, compare_weights, update
 
         job, rank = self.job, self.rank
         engine = self._engine(seed, groups)
@@ -104,7 +103,7 @@ class _Trace:
         return Interpreter(self.job, self.rank, model, seed, groups)
 
     def _check(self, engine: Any, whole: Any, step: int, loss: float | None) -> None:
-        from weftline.run.train.compare import compare_gradients, compare_losses, compare_outputs
+        from weftline.run.train.reference import compare_gradients, compare_losses, compare_outputs
 
         job, group, rank = self.job, self.group, self.rank
         expected = whole.step(step) if whole is not None else 0.0
