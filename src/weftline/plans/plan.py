@@ -5,6 +5,7 @@ Plan <-> file.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -151,7 +152,11 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
         return all(value is None or value >= self.value_ns for value in self.baselines.values())
 
     def load_problem(self) -> Problem:
-        """The embedded problem, ready for the simulator."""
+        """The embedded problem, ready for the simulator; read and checked once."""
+        return self._loaded_problem
+
+    @cached_property
+    def _loaded_problem(self) -> Problem:
         from weftline.problem.json_form import problem_from_file
 
         return problem_from_file(self.problem)

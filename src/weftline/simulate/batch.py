@@ -13,7 +13,7 @@ from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.kernels.latency import INFEASIBLE, Workspace, run_order, workspace
 from weftline.simulate.memory import latency_peaks
 from weftline.simulate.order import default_order
-from weftline.simulate.tables import Tables, reordered, tables
+from weftline.simulate.tables import Tables, once_per_problem, reordered, tables
 from weftline.simulate.throughput import stage_loads, stage_peaks
 
 __all__ = ["INFEASIBLE", "Evaluation", "evaluate"]
@@ -55,14 +55,11 @@ def evaluate(
     return Evaluation(values, peaks)
 
 
+@once_per_problem
 def _in_default_order(problem: Problem) -> tuple[Indices, Tables]:
-    """The default order, and the problem's tables in it (cached on the problem)."""
-    found: tuple[Indices, Tables] | None = problem.__dict__.get("_in_default_order")
-    if found is None:
-        order = default_order(problem)
-        found = order, reordered(tables(problem), order)
-        problem.__dict__["_in_default_order"] = found
-    return found
+    """The default order, and the problem's tables in it."""
+    order = default_order(problem)
+    return order, reordered(tables(problem), order)
 
 
 @kernel

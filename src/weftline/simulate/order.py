@@ -7,24 +7,21 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.simulate.kernels.jit import kernel
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, once_per_problem, tables
 
 __all__ = ["default_order", "upward_rank"]
 
 
+@once_per_problem
 def upward_rank(problem: Problem) -> Ints:
     """(n,): longest path to the end, with mean times over devices and mean transfers over links."""
-    cached: Ints | None = problem.__dict__.get("_upward_rank")
-    if cached is None:
-        time = problem.cost.time
-        mean_time = np.where(time >= 0, time, 0).sum(axis=1) // np.maximum((time >= 0).sum(axis=1), 1)
-        links = problem.cost.transfer.reshape(len(problem.cost.transfer), len(problem.devices) ** 2)
-        between = ~np.eye(len(problem.devices), dtype=np.bool_).ravel()
-        usable = (links >= 0) & between
-        mean_transfer = np.where(usable, links, 0).sum(axis=1) // np.maximum(usable.sum(axis=1), 1)
-        cached = _rank(tables(problem), mean_time, mean_transfer)
-        problem.__dict__["_upward_rank"] = cached
-    return cached
+    time = problem.cost.time
+    mean_time = np.where(time >= 0, time, 0).sum(axis=1) // np.maximum((time >= 0).sum(axis=1), 1)
+    links = problem.cost.transfer.reshape(len(problem.cost.transfer), len(problem.devices) ** 2)
+    between = ~np.eye(len(problem.devices), dtype=np.bool_).ravel()
+    usable = (links >= 0) & between
+    mean_transfer = np.where(usable, links, 0).sum(axis=1) // np.maximum(usable.sum(axis=1), 1)
+    return _rank(tables(problem), mean_time, mean_transfer)
 
 
 def default_order(problem: Problem) -> Indices:

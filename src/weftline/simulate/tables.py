@@ -1,8 +1,15 @@
-"""The flat arrays that kernels read, made once per problem."""
+"""The flat arrays that kernels read, made once per problem.
+
+In: a Problem. Out: `Tables`. What is computed once per problem stands beside its function (`once_per_problem`), not on
+the problem, and goes when the problem goes.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +17,9 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 
-__all__ = ["Tables", "Unsigned", "edge_readers", "part_of", "reordered", "tables"]
+__all__ = ["Tables", "Unsigned", "edge_readers", "once_per_problem", "part_of", "reordered", "tables"]
+
+_Result = TypeVar("_Result")
 
 Unsigned = NDArray[np.uint32]
 """Unsigned indices spare a kernel the test for negative ones: this alone makes it twice as fast."""
@@ -49,16 +58,24 @@ class Tables(NamedTuple):
     stage_limit: int
 
 
+def once_per_problem(function: Callable[[Problem], _Result]) -> Callable[[Problem], _Result]:
+    """Keep what a function says about a problem for as long as the problem lives."""
+    known: WeakKeyDictionary[Problem, _Result] = WeakKeyDictionary()
+
+    @wraps(function)
+    def look_up(problem: Problem) -> _Result:
+        try:
+            return known[problem]
+        except KeyError:
+            found = known[problem] = function(problem)
+            return found
+
+    return look_up
+
+
+@once_per_problem
 def tables(problem: Problem) -> Tables:
-    """The arrays of a problem (cached on it)."""
-    found = problem.__dict__.get("_tables")
-    if found is None:
-        found = _build(problem)
-        problem.__dict__["_tables"] = found
-    return found
-
-
-def _build(problem: Problem) -> Tables:
+    """The arrays of a problem."""
     graph, rules = problem.graph.arrays, problem.rules
     dynamic = rules.memory == "dynamic"
     inner = graph.producer[graph.input_of] >= 0
