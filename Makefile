@@ -6,13 +6,17 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 TESTS ?= tests
 WORKERS ?= 2
+OPTIONS ?=
 INPUTS ?= 200000
 
-.PHONY: help install demo test lint bench fuzz reliability docs package clean compile-pipelines compile-placements
+.PHONY: help install demo test test-slow coverage lint bench fuzz reliability docs package clean compile-pipelines compile-placements
 
 help:
 	@echo "make demo     plan zoo models, compare, verify, run one on this machine; plans and traces go to demo/"
-	@echo "make test     run all tests"
+	@echo "make test     run the tests without child processes, browser, torch or long searches: some minutes"
+	@echo "              (TESTS=tests/cluster: everything in that folder or file; WORKERS=2; OPTIONS for pytest)"
+	@echo "make test-slow  run all other tests: some ten minutes"
+	@echo "make coverage   run both, and print the share of lines that they run"
 	@echo "make lint     ruff and mypy --strict"
 	@echo "make bench    measure, and write docs/benchmarks.md"
 	@echo "make fuzz     damaged files into every reader (INPUTS=200000)"
@@ -48,8 +52,20 @@ $(STAMP): $(BASE)
 demo: $(BASE)
 	$(BIN)/weftline demo --output demo
 
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(OPTIONS) $(TESTS)
+
+# Whoever names a folder or a file wants all of it.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+	$(PYTEST) $(if $(filter tests,$(TESTS)),-m "not slow")
+
+test-slow: $(STAMP)
+	$(PYTEST) -m slow
+
+# Lines that run in this process; those of child processes are not counted.
+coverage: $(STAMP)
+	$(MAKE) --no-print-directory test OPTIONS='--cov=weftline --cov-report='
+	$(MAKE) --no-print-directory test-slow OPTIONS='--cov=weftline --cov-append --cov-report='
+	@echo "lines covered: $$($(BIN)/python -m coverage report --format=total --precision=2) %"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -74,4 +90,4 @@ package: $(STAMP)
 	$(BIN)/python -m pytest -q tests/package
 
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

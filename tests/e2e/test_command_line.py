@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+from tests.data import present
 
 
 def run(*words: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -368,11 +367,10 @@ def test_ctrl_c_leaves_quickly_and_cleanly(work) -> None:
 
 @pytest.mark.parametrize(("name", "seconds"), [("GoogLeNet", 2.336), ("yolov5x", 24.169)])
 def test_published_instances(name: str, seconds: float, tmp_path) -> None:
-    """Tests the best single device of Moirai's samples, where the folder with instances of other people is present."""
-    path = DATA / "moirai" / f"{name}.json"
-    if path.exists():
-        answer = run("plan", str(path), "--objective", "latency", "--solver", "single-device", "--json", cwd=tmp_path)
-        assert json.loads(answer.stdout)["value_ns"] == round(seconds * 1e9)
+    """Tests the best single device of Moirai's samples."""
+    path = present(f"moirai/{name}.json")
+    answer = run("plan", str(path), "--objective", "latency", "--solver", "single-device", "--json", cwd=tmp_path)
+    assert json.loads(answer.stdout)["value_ns"] == round(seconds * 1e9)
 
 
 def test_sweep(work) -> None:

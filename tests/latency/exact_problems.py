@@ -1,14 +1,10 @@
-"""Tiny problems of all kinds for the exact solvers, and the published instances where they are present."""
-
-import os
-from pathlib import Path
+"""Tiny problems of all kinds for the exact solvers."""
 
 from weftline.problem import Problem
 from weftline.testing.generate import KINDS, placement_problems
 
-__all__ = ["DATA", "KINDS", "problems"]
+__all__ = ["KINDS", "problems"]
 
-DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).resolve().parents[2] / "../shared/data")) / "moirai"
 COUNT = 25
 """Problems of each kind: 200 in all."""
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.latency.exact_problems import DATA, KINDS, problems
+from tests.data import present
+from tests.latency.exact_problems import KINDS, problems
 
 from weftline import load_problem
 from weftline.errors import InfeasibleError
@@ -141,12 +142,10 @@ def test_proof_of_infeasibility() -> None:
 
 
 def test_published_instances() -> None:
-    """Tests the known optima of Moirai's samples, where the folder with instances of other people is present."""
+    """Tests the known optima of Moirai's samples."""
     for name, seconds in (("example-1", 30.0), ("yolov5x", 23.745)):
-        path = DATA / f"{name}.json"
-        if path.exists():
-            search = Search(load_problem(path, transfers="per-edge"))
-            SOLVER.solve(search)
-            assert search.best is not None
-            assert search.best.value == round(seconds * 1e9)
-            assert search.stopped_by == "optimal"
+        search = Search(load_problem(present(f"moirai/{name}.json"), transfers="per-edge"))
+        SOLVER.solve(search)
+        assert search.best is not None
+        assert search.best.value == round(seconds * 1e9)
+        assert search.stopped_by == "optimal"

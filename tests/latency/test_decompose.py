@@ -1,13 +1,12 @@
 """Exact search by blocks."""
 
-import os
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.data import present
 
 from weftline.cluster import Cluster
 from weftline.latency.blocks.chain import Chains, reach
@@ -20,8 +19,6 @@ from weftline.simulate.tables import tables
 from weftline.testing.conformance import check_solver, optimum
 from weftline.testing.generate import random_problem
 from weftline.zoo import zoo_graph
-
-DATA = Path(os.environ.get("WEFTLINE_DATA", "../shared/data")) / "moirai"
 
 
 def test_equals_brute_force() -> None:
@@ -38,10 +35,9 @@ def test_equals_brute_force() -> None:
             assert search.bound.value == least, seed
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the published instances are not here")
 def test_closes_a_published_instance() -> None:
     """Tests that the blocks of GoogLeNet hold everything, and that their bounds rise above the path bound."""
-    problem, _ = load_problem(DATA / "GoogLeNet.json")
+    problem, _ = load_problem(present("moirai/GoogLeNet.json"))
     table = tables(problem)
     chain = Chains(table, reach(table)).pick(60)
     assert chain.inside == pytest.approx(1.0)
@@ -62,10 +58,9 @@ def test_a_first_op_that_must_wait_for_its_set() -> None:
     check_solver(SOLVER, random_problem(2050, "latency", max_ops=5, runtime="parallel", transfers="per-edge"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the published instances are not here")
 def test_blocks_are_annealed_as_long_as_cp_sat_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests how often the shortest known way is annealed: once, or until nothing is left if there is time."""
-    problem, _ = load_problem(DATA / "GoogLeNet.json")
+    problem, _ = load_problem(present("moirai/GoogLeNet.json"))
     table = tables(problem)
     chain = Chains(table, reach(table)).pick(60)
     turns: list[bool] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data import present
 
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
 from weftline.importers.registry import DeviceClass, FileCosts, ImportOptions
 from weftline.papers.moirai.json_file import IMPORTERS
 
-DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
-PUBLISHED = sorted((DATA / "moirai").glob("*.json"))
 ZERO = [[0.0, 0.0], [0.0, 0.0]]
 
 # Ops (the virtual source included), tensors, edges, and nanoseconds of the best single device.
@@ -123,10 +121,11 @@ def test_order_follows_the_graph(tmp_path: Path) -> None:
     assert graph.ops[0].name == "op0"
 
 
-def test_known_facts(tmp_path: Path) -> None:
-    """Tests counts and single-device sums of the published files where present, and of our own instance always."""
-    present = {DATA / "moirai" / name: facts for name, facts in FACTS.items() if (DATA / "moirai" / name).exists()}
-    for path, facts in {write(tmp_path, small()): (6, 6, 7, 8_414_010_000), **present}.items():
+@pytest.mark.parametrize("own", [True, False], ids=["own", "published"])
+def test_known_facts(own: bool, tmp_path: Path) -> None:
+    """Tests counts and single-device sums of our own instance and of the published files."""
+    mine = {write(tmp_path, small()): (6, 6, 7, 8_414_010_000)}
+    for path, facts in (mine if own else {present(f"moirai/{name}"): facts for name, facts in FACTS.items()}).items():
         graph, costs = read(path)
         check_graph(graph)
         best = int(costs.time.sum(axis=0).min())

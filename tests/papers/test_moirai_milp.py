@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.latency.exact_problems import DATA, KINDS, problems
+from tests.data import present
+from tests.latency.exact_problems import KINDS, problems
 
 from weftline import load_problem
 from weftline.errors import InfeasibleError
@@ -111,14 +112,12 @@ def test_infeasible_is_not_a_proof() -> None:
 
 
 def test_published_example() -> None:
-    """Tests the known optimum of Moirai's first sample, where the folder with instances of other people is present."""
-    path = DATA / "example-1.json"
-    if path.exists():
-        search = Search(load_problem(path, transfers="per-edge"), time_limit=120)
-        SOLVER.solve(search)
-        assert search.best is not None
-        assert search.best.value == 30_000_000_000
-        assert search.stopped_by == "optimal"
+    """Tests the known optimum of Moirai's first sample."""
+    search = Search(load_problem(present("moirai/example-1.json"), transfers="per-edge"), time_limit=120)
+    SOLVER.solve(search)
+    assert search.best is not None
+    assert search.best.value == 30_000_000_000
+    assert search.stopped_by == "optimal"
 
 
 def test_a_model_on_which_highs_breaks_down() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data import present, published
 
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
 from weftline.importers.registry import FileCosts, ImportOptions
 from weftline.papers.moirai.json_file import IMPORTERS
 
-DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
-PUBLISHED = sorted((DATA / "moirai").glob("*.json"))
+PUBLISHED = published("moirai")
 BOTH_FORMS = [path for path in PUBLISHED if path.with_suffix(".xls").exists()]
 
 Cell = float | str | None
@@ -150,10 +149,10 @@ def test_sheet_equals_json(tmp_path: Path, instance: Path | None) -> None:
         assert_same(read(instance), read(instance.with_suffix(".xls")))
 
 
-@pytest.mark.parametrize("instance", PUBLISHED or [None], ids=lambda p: "own" if p is None else p.stem)
+@pytest.mark.parametrize("instance", [None, *PUBLISHED], ids=lambda p: "own" if p is None else p.stem)
 def test_written_sheet_equals_json(tmp_path: Path, instance: Path | None) -> None:
     """Tests that an instance written as .xls, with every number of its JSON, is read back the same."""
-    raw = json.loads(instance.read_text()) if instance else small()
+    raw = json.loads(present(instance).read_text()) if instance else small()
     raw["edges"] = [e for e in raw["edges"] if e["src"] < 60 and e["dst"] < 60]
     raw["ops"] = [o for o in raw["ops"] if o["id"] < 60]
     raw["name"] = "small"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data import present, published
 
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
 from weftline.importers.registry import DeviceClass, FileCosts, ImportOptions
 from weftline.papers.fiddle.msr_fiddle import IMPORTERS
 
-DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
-PUBLISHED = sorted((DATA / "fiddle").glob("*/*.json"))
+PUBLISHED = published("fiddle", "*/*.json")
 (IMPORTER,) = IMPORTERS
 
 # Ops, tensors, colour classes of two or more, accelerators; counted in the files by hand.
@@ -218,12 +217,10 @@ def test_broken_json(tmp_path: Path, text: str, message: str) -> None:
         read(write(tmp_path, text))
 
 
-@pytest.mark.parametrize(
-    "published", [None, *PUBLISHED], ids=lambda p: "own" if p is None else f"{p.parent.name}/{p.stem}"
-)
-def test_every_file_keeps_its_totals(tmp_path: Path, published: Path | None) -> None:
+@pytest.mark.parametrize("known", [None, *PUBLISHED], ids=lambda p: "own" if p is None else f"{p.parent.name}/{p.stem}")
+def test_every_file_keeps_its_totals(tmp_path: Path, known: Path | None) -> None:
     """Tests, against a plain reading of the JSON, that no time, weight, edge or colour is lost."""
-    path = published or write(tmp_path, small())
+    path = present(known) if known else write(tmp_path, small())
     raw = json.loads(path.read_text())
     graph, costs = read(path)
     check_graph(graph)
@@ -244,10 +241,11 @@ def test_every_file_keeps_its_totals(tmp_path: Path, published: Path | None) -> 
     assert sum(op.backward for op in graph.ops) == sum(bool(n["isBackwardNode"]) for n in nodes)
 
 
-def test_known_facts(tmp_path: Path) -> None:
-    """Tests counts of the published files where they are present, and of our own instance always."""
-    present = {DATA / "fiddle" / name: facts for name, facts in FACTS.items() if (DATA / "fiddle" / name).exists()}
-    for path, facts in {write(tmp_path, small()): (5, 4, 2, 2), **present}.items():
+@pytest.mark.parametrize("own", [True, False], ids=["own", "published"])
+def test_known_facts(own: bool, tmp_path: Path) -> None:
+    """Tests counts of our own instance and of the published files."""
+    mine = {write(tmp_path, small()): (5, 4, 2, 2)}
+    for path, facts in (mine if own else {present(f"fiddle/{name}"): facts for name, facts in FACTS.items()}).items():
         graph, costs = read(path)
         assert (len(graph.ops), len(graph.tensors), len(costs.together), costs.classes[0].count) == facts
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.data import present, published
 
 from weftline.cluster import Cluster
 from weftline.cluster.detect import worker_cluster
@@ -18,8 +19,6 @@ from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.graph import Op, Tensor, assemble, graph_to_json
 from weftline.problem import Problem, Rules, asked_rules, build_problem, load_problem, problem_to_json, read_model
 from weftline.problem.load import DROPPABLE
-
-DATA = Path(os.environ.get("WEFTLINE_DATA", "../shared/data"))
 
 CLUSTER = Cluster.parse(
     """
@@ -277,10 +276,11 @@ def test_infeasible_limits() -> None:
         build_problem(large, Cluster(CLUSTER.name, CLUSTER.devices[:1]))
 
 
-def test_shared_instances(tmp_path: Path) -> None:
-    """Tests that published instances load with their devices; without them, one of our own is used."""
-    files = sorted((DATA / "fiddle").rglob("*.json")) + sorted((DATA / "moirai").glob("*.json"))
-    for path in files or [_write(tmp_path / "own.json", _fiddle())]:
+@pytest.mark.parametrize("own", [True, False], ids=["own", "published"])
+def test_shared_instances(own: bool, tmp_path: Path) -> None:
+    """Tests that an instance of our own and the published ones load with their devices."""
+    mine = _write(tmp_path / "own.json", _fiddle())
+    for path in [mine] if own else map(present, published("fiddle", "*/*.json") + published("moirai")):
         problem, _ = load_problem(path, without=("memory",))
         assert len(problem.devices) > 1
         assert np.all(problem.cost.time.max(axis=1) >= 0)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.data import present, published
 
 from weftline.errors import UsageError
 from weftline.problem import read_blocks
 from weftline.schedule.shapes import SHAPES, chunked, make_shape
 
-DATA = Path(os.environ.get("WEFTLINE_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tessel"
-FILES = sorted(DATA.glob("*.json")) if DATA.is_dir() else []
 
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", published("tessel"), ids=lambda path: path.stem)
 def test_shapes_are_those_that_were_published(path: Path) -> None:
     """Tests that the shapes for 4 devices are, block by block and edge by edge, those of the published files."""
-    published = read_blocks(path)
-    name, devices, mode = published.name.rsplit("-", 2)
+    known = read_blocks(present(path))
+    name, devices, mode = known.name.rsplit("-", 2)
     made = make_shape(name, int(devices), train=mode == "train")
-    assert made.name == published.name
-    rows = [[(b.kind, b.span, b.devices, b.memory) for b in blocks.blocks] for blocks in (made, published)]
+    assert made.name == known.name
+    rows = [[(b.kind, b.span, b.devices, b.memory) for b in blocks.blocks] for blocks in (made, known)]
     assert rows[0] == rows[1]
-    assert made.edges == published.edges
+    assert made.edges == known.edges
 
 
 @pytest.mark.parametrize("name", SHAPES)
