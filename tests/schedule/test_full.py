@@ -6,7 +6,7 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.schedule.bounds.makespan import makespan_bound
-from weftline.schedule.full import MOST, SCHEDULER
+from weftline.schedule.full import PARAMETERS, SCHEDULER
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.shapes import make_shape
 from weftline.testing.schedules import optimum, random_blocks, schedule_search
@@ -57,7 +57,7 @@ def test_proves_what_the_general_bound_cannot(shape: str, devices: int, memory: 
 def test_large_cases_are_left_to_others() -> None:
     """Tests that above the limit there is a list schedule and the general bound, or a sentence that says why not."""
     blocks = make_shape("linear", 4).with_memory(8)
-    count = MOST // blocks.n + 1
+    count = PARAMETERS.most_operations // blocks.n + 1
     search = ScheduleSearch(blocks, count, work_limit=100)
     search.run(SCHEDULER)
     assert search.best is not None

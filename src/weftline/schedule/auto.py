@@ -8,6 +8,7 @@ so that the result does not depend on the machine.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Thread
 from time import sleep
 
@@ -21,14 +22,28 @@ from weftline.schedule.sequence.sequence import SCHEDULER as SEQUENCE
 from weftline.schedule.sequence.sequence import improve
 from weftline.simulate import Orders
 
-__all__ = ["SCHEDULER"]
+__all__ = ["PARAMETERS", "SCHEDULER", "AutoParameters"]
 
-FIRST_SECONDS, FIRST_SHARE = 3.0, 0.3
-"""For the period alone, and then for list rules: seconds at most, and share of the time at most."""
-PERIOD_SHARE = 0.5
-"""Of the time, for the period at most."""
-SLICE, SHARE, LONGER = 1.5, 0.15, 2.0
-"""Seconds of the first improvement, its least part of a given time, and how much longer each next one is."""
+
+@dataclass(frozen=True)
+class AutoParameters:
+    """How the portfolio shares its time."""
+
+    first_seconds: float = 3.0
+    """For the period alone, and then for list rules, at most."""
+    first_share_of_time: float = 0.3
+    """The same, as a share of the time that is left."""
+    period_share_of_time: float = 0.5
+    """Of the time, for the period at most."""
+    first_slice_seconds: float = 1.5
+    """Length of the first improvement of orders."""
+    first_slice_share_of_time: float = 0.15
+    """Its least part of a given time."""
+    slice_growth_factor: float = 2.0
+    """How much longer each next improvement is."""
+
+
+PARAMETERS = AutoParameters()
 
 
 def _solve(search: ScheduleSearch) -> None:
@@ -36,12 +51,12 @@ def _solve(search: ScheduleSearch) -> None:
     in_turn = search.work_limit is not None and search.time_limit is None
     if not in_turn:  # the period alone for a moment, since it is often quick
         with suppress(InfeasibleError):
-            _period(search, _part(search, FIRST_SECONDS), None)
+            _period(search, _part(search, PARAMETERS.first_seconds), None)
     if search.is_over:
         return
     _offer_classics(search)
     with suppress(InfeasibleError):  # others may fit into memory where list scheduling does not
-        search.run(LIST, wants_period=False, seconds=_part(search, FIRST_SECONDS))
+        search.run(LIST, wants_period=False, seconds=_part(search, PARAMETERS.first_seconds))
     if search.is_over:
         return
     if in_turn:
@@ -76,7 +91,12 @@ def _side_by_side(search: ScheduleSearch) -> None:
     def work(member: int) -> None:
         try:
             if member == 1:
-                _period(search, None if search.seconds_left is None else PERIOD_SHARE * search.seconds_left, None, 1)
+                _period(
+                    search,
+                    None if search.seconds_left is None else PARAMETERS.period_share_of_time * search.seconds_left,
+                    None,
+                    1,
+                )
             _orders(search, member)
         except InfeasibleError:
             return
@@ -100,7 +120,7 @@ def _side_by_side(search: ScheduleSearch) -> None:
 
 def _part(search: ScheduleSearch, seconds: float) -> float:
     left = search.seconds_left
-    return seconds if left is None else min(seconds, FIRST_SHARE * left)
+    return seconds if left is None else min(seconds, PARAMETERS.first_share_of_time * left)
 
 
 def _period(search: ScheduleSearch, seconds: float | None, work: int | None, again: int = 0) -> None:
@@ -117,7 +137,11 @@ def _period(search: ScheduleSearch, seconds: float | None, work: int | None, aga
 def _orders(search: ScheduleSearch, member: int) -> None:
     """Improve orders in longer and longer slices: first with starts of its own, then from what anyone found."""
     left = search.seconds_left
-    seconds = SLICE if left is None or search.settle else max(SLICE, SHARE * left)
+    seconds = (
+        PARAMETERS.first_slice_seconds
+        if left is None or search.settle
+        else max(PARAMETERS.first_slice_seconds, PARAMETERS.first_slice_share_of_time * left)
+    )
     turn = 0
     while not search.is_over:
         own = search.fork("sequence", seconds=seconds, seeded=True)
@@ -128,7 +152,7 @@ def _orders(search: ScheduleSearch, member: int) -> None:
         else:
             improve(own, starts[-1] if turn < member else starts[0], seconds)
         _note(search, "sequence", own)
-        seconds, turn = seconds * LONGER, turn + 1
+        seconds, turn = seconds * PARAMETERS.slice_growth_factor, turn + 1
 
 
 def _starts(search: ScheduleSearch) -> list[Orders]:

@@ -1,13 +1,14 @@
 """`full`: the best schedule of all operations at once, by CP-SAT; for small cases.
 
 One interval per operation; devices do one at a time; memory is a reservoir of changes at starts. The best order so far
-stays outside the solver and bounds its horizon. Above MOST operations only list scheduling and the bound answer.
+stays outside the solver and bounds its horizon. Above `most_operations` only list scheduling and the bound answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,20 @@ from weftline.schedule.sequence.sequence import offer_makespan_bound
 from weftline.search.cp_sat import run_model
 from weftline.simulate import Orders
 
-__all__ = ["SCHEDULER"]
+__all__ = ["PARAMETERS", "SCHEDULER", "FullParameters"]
 
-MOST = 400
-"""Operations."""
-WORK = 20.0
-"""Units of deterministic time under a work limit."""
+
+@dataclass(frozen=True)
+class FullParameters:
+    """How far CP-SAT over all operations goes."""
+
+    most_operations: int = 400
+    """Above, only list scheduling and the bound answer."""
+    deterministic_time_units: float = 20.0
+    """Of CP-SAT, under a work limit."""
+
+
+PARAMETERS = FullParameters()
 
 
 def _solve(search: ScheduleSearch) -> None:
@@ -35,9 +44,9 @@ def _solve(search: ScheduleSearch) -> None:
         LIST.solve(search)
     if search.is_over:
         return
-    if search.micro_batches * search.blocks.n > MOST or search.from_arrival:
+    if search.micro_batches * search.blocks.n > PARAMETERS.most_operations or search.from_arrival:
         if search.best is None:
-            raise InfeasibleError(f"time-optimal search is for at most {MOST} operations")
+            raise InfeasibleError(f"time-optimal search is for at most {PARAMETERS.most_operations} operations")
         return
     _prove(search)
     if search.best is None:
@@ -61,7 +70,7 @@ def _prove(search: ScheduleSearch) -> None:
     outcome = run_model(
         model.model,
         seconds=search.seconds_left,
-        work=WORK if deterministic else None,
+        work=PARAMETERS.deterministic_time_units if deterministic else None,
         seed=search.seed,
         on_solution=on_solution,
         on_bound=on_bound,

@@ -12,9 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.schedule.cyclic.moves import Moves, excess_of, make_moves, move, undo_moves
+from weftline.schedule.cyclic.moves import (
+    CRITICAL_SLOTS,
+    LOG_LENGTH,
+    TOUCHED_CRITICAL,
+    Moves,
+    excess_of,
+    make_moves,
+    move,
+    undo_moves,
+)
 from weftline.schedule.cyclic.order import CyclicOrder, Floats, Pattern
 from weftline.schedule.cyclic.ratio import (
+    CYCLE_SLOTS,
     DEADLOCK,
     Potentials,
     make_potentials,
@@ -29,11 +39,13 @@ from weftline.simulate.kernels.random import unit
 
 __all__ = ["SETTINGS", "Annealed", "Setting", "anneal"]
 
-COOL = 64
+HOT, COLD, PRICE, LAST_PRICE = range(4)
+"""Slots of the setting as the kernel gets it."""
+TRIALS_PER_TEMPERATURE = 64
 """Trials between two temperatures."""
-STEP = 0.002
+FIRST_STEP_OF_BOUND = 0.002
 """First step down when a critical cycle was broken, of the bound."""
-MARGIN = 1e-9
+MARGIN_OF_BOUND = 1e-9
 """Starts that move by less (of the bound) do not move."""
 
 
@@ -93,10 +105,10 @@ def anneal(
 @part
 def _note_critical(now: Potentials, moves: Moves) -> None:
     """The cycle that the last trial found becomes the critical one."""
-    for j in range(moves.state[1]):
+    for j in range(moves.state[CRITICAL_SLOTS]):
         moves.is_critical[moves.critical[j]] = 0
-    moves.state[1] = now.state[4]
-    for j in range(now.state[4]):
+    moves.state[CRITICAL_SLOTS] = now.state[CYCLE_SLOTS]
+    for j in range(now.state[CYCLE_SLOTS]):
         moves.critical[j] = now.cycle[j]
         moves.is_critical[now.cycle[j]] = 1
 
@@ -106,8 +118,8 @@ def _measure(pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves
     """The ratio of the whole order; also its critical cycle."""
     start_trial(now)
     push_all(now)
-    now.state[4] = 0
-    ratio = settle(pattern, order, now, least, DEADLOCK / 10, MARGIN * least)
+    now.state[CYCLE_SLOTS] = 0
+    ratio = settle(pattern, order, now, least, DEADLOCK / 10, MARGIN_OF_BOUND * least)
     _note_critical(now, moves)
     return ratio
 
@@ -120,13 +132,13 @@ def _measure_below(
 
     From far below it would meet many cycles on its way up: so in steps down, until one is too far.
     """
-    step = STEP * least
+    step = FIRST_STEP_OF_BOUND * least
     while ratio > least:
         lower = max(least, ratio - step)
         start_trial(now)
         push_all(now)
-        now.state[4] = 0
-        found = settle(pattern, order, now, lower, DEADLOCK / 10, MARGIN * least)
+        now.state[CYCLE_SLOTS] = 0
+        found = settle(pattern, order, now, lower, DEADLOCK / 10, MARGIN_OF_BOUND * least)
         _note_critical(now, moves)
         if found > lower:
             return found
@@ -139,7 +151,7 @@ def _measure_below(
 def _new_excess(pattern: Pattern, order: CyclicOrder, moves: Moves, excess: Floats, mark: Ints, trial: int) -> float:
     """Change of the excess memory by the moves of the log; the devices' own in `excess`, marked by the trial."""
     change = 0.0
-    for j in range(moves.state[0]):
+    for j in range(moves.state[LOG_LENGTH]):
         device = pattern.slot_device[order.slot[moves.log[j]]]
         if mark[device] != trial:
             mark[device] = trial
@@ -151,7 +163,7 @@ def _new_excess(pattern: Pattern, order: CyclicOrder, moves: Moves, excess: Floa
 @part
 def _push_moved(pattern: Pattern, order: CyclicOrder, now: Potentials, moves: Moves) -> None:
     """Queue the items whose order arcs the moves of the log changed."""
-    for j in range(moves.state[0]):
+    for j in range(moves.state[LOG_LENGTH]):
         t = moves.log[j]
         device = pattern.slot_device[order.slot[t]]
         first, last = pattern.device_ptr[device], pattern.device_ptr[device + 1]
@@ -187,8 +199,8 @@ def _anneal(
     best = DEADLOCK
     if ratio >= DEADLOCK:
         return best
-    enough, margin = least * (1 + 1e-8), MARGIN * least
-    hot, price = schedule[0], schedule[2]
+    enough, margin = least * (1 + 1e-8), MARGIN_OF_BOUND * least
+    hot, price = schedule[HOT], schedule[PRICE]
     for trial in range(trials):
         if total < 1e-9 and ratio < best * (1 - 1e-9):
             best = ratio
@@ -196,16 +208,16 @@ def _anneal(
             best_lag[:] = order.lag
             if best <= enough:
                 break
-        if trial % COOL == 0:
+        if trial % TRIALS_PER_TEMPERATURE == 0:
             share = trial / trials
-            hot = schedule[0] * (schedule[1] / schedule[0]) ** share
-            price = schedule[2] * (schedule[3] / schedule[2]) ** share
+            hot = schedule[HOT] * (schedule[COLD] / schedule[HOT]) ** share
+            price = schedule[PRICE] * (schedule[LAST_PRICE] / schedule[PRICE]) ** share
             if stop[0]:
                 break
         move(pattern, order, moves)
         change = _new_excess(pattern, order, moves, excess, mark, trial)
         allowed = hot * -np.log(1.0 - unit(moves.dice)) + ratio / least - price * change
-        if moves.state[0] == 0 or allowed < 1.0:
+        if moves.state[LOG_LENGTH] == 0 or allowed < 1.0:
             undo_moves(pattern, order, moves)
             continue
         start_trial(now)
@@ -218,10 +230,10 @@ def _anneal(
         if found > ratio:
             _note_critical(now, moves)
             ratio = found
-        elif moves.state[2]:
+        elif moves.state[TOUCHED_CRITICAL]:
             ratio = _measure_below(pattern, order, now, moves, least, ratio)
         total += change
-        for j in range(moves.state[0]):
+        for j in range(moves.state[LOG_LENGTH]):
             device = pattern.slot_device[order.slot[moves.log[j]]]
             moves.excess[device] = excess[device]
         if trial % 1024 == 0:

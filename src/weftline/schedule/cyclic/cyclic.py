@@ -12,6 +12,7 @@ only for blocks that take back all memory: nothing else can repeat for ever.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from weftline.errors import InfeasibleError
@@ -22,7 +23,7 @@ from weftline.schedule.cyclic.order import order_of_starts
 from weftline.schedule.cyclic.rounds import PeriodSearch
 from weftline.schedule.search import Scheduler, ScheduleSearch
 
-__all__ = ["SCHEDULER", "least_period", "prove_size"]
+__all__ = ["PARAMETERS", "SCHEDULER", "CyclicParameters", "least_period", "prove_size"]
 
 
 def prove_size(found: PeriodSearch, size: int, seconds: float | None, work: float | None) -> bool:
@@ -61,21 +62,31 @@ def prove_size(found: PeriodSearch, size: int, seconds: float | None, work: floa
     return False
 
 
-SIZES = (1, 2, 3, 4)
-THREADS = 2
-"""Runs side by side when nobody else works."""
-LOOKS = 24
-"""Starts of each size that are taken as they are."""
-MOST_PROVED = 40
-"""Items up to which CP-SAT is asked for a proof."""
-PROOF_WORK, PROOF_SECONDS = 1.0, 5.0
-"""Deterministic time of CP-SAT under a work limit; seconds where no limit is given."""
-PATIENCE = 2
-"""Run lengths that are tried before CP-SAT is asked again."""
-QUIET = 48
-"""Repetends near the least period that may in a row not improve the makespan."""
-ROUNDS = 40
-"""Rounds of annealing where no limit is given."""
+@dataclass(frozen=True)
+class CyclicParameters:
+    """Sizes of repetends, rounds of annealing and proofs."""
+
+    repetend_micro_batches: tuple[int, ...] = (1, 2, 3, 4)
+    """Sizes of repetends that are searched."""
+    threads: int = 2
+    """Runs side by side when nobody else works."""
+    starts_of_one_micro_batch: int = 24
+    """Starts of size 1 that are taken as they are."""
+    most_items_to_prove: int = 40
+    """Items up to which CP-SAT is asked for a proof."""
+    proof_deterministic_time_units: float = 1.0
+    """Of CP-SAT, under a work limit."""
+    proof_seconds: float = 5.0
+    """Of CP-SAT, where no limit is given."""
+    run_lengths_before_proof: int = 2
+    """Run lengths that are tried before CP-SAT is asked again."""
+    repetends_without_improvement: int = 48
+    """Near the least period, in a row, before the search for a better makespan ends."""
+    rounds_without_limit: int = 40
+    """Rounds of annealing where no limit is given."""
+
+
+PARAMETERS = CyclicParameters()
 
 
 def least_period(search: ScheduleSearch, seconds: float | None = None, *, threads: int = 1) -> PeriodSearch:
@@ -87,8 +98,8 @@ def least_period(search: ScheduleSearch, seconds: float | None = None, *, thread
     if not search.blocks.balanced:
         return found
     _linear(found)
-    for size in SIZES:
-        found.try_starts(size, LOOKS if size == 1 else 3)
+    for size in PARAMETERS.repetend_micro_batches:
+        found.try_starts(size, PARAMETERS.starts_of_one_micro_batch if size == 1 else 3)
         if not found.best:
             found.try_serial()
     _prove(found, 1, 0.25)
@@ -112,10 +123,15 @@ def _linear(found: PeriodSearch) -> None:
 def _prove(found: PeriodSearch, size: int, share: float) -> None:
     """Small cases: CP-SAT refutes smaller periods of a size, or finds one."""
     search = found.search
-    if found.at_bound or found.is_over or size in found.proved or search.blocks.n * size > MOST_PROVED:
+    if (
+        found.at_bound
+        or found.is_over
+        or size in found.proved
+        or search.blocks.n * size > PARAMETERS.most_items_to_prove
+    ):
         return
-    seconds = PROOF_SECONDS if found.seconds_left is None else share * found.seconds_left
-    prove_size(found, size, seconds, PROOF_WORK if found.is_timeless else None)
+    seconds = PARAMETERS.proof_seconds if found.seconds_left is None else share * found.seconds_left
+    prove_size(found, size, seconds, PARAMETERS.proof_deterministic_time_units if found.is_timeless else None)
 
 
 def _anneal(found: PeriodSearch) -> None:
@@ -123,21 +139,21 @@ def _anneal(found: PeriodSearch) -> None:
     limited = found.seconds_left is not None or found.search.work_limit is not None
     rounds = 0
     for level in range(64):
-        for size in SIZES:
+        for size in PARAMETERS.repetend_micro_batches:
             for _ in range(3 if size == 1 and not level else 1):
-                if found.is_over or found.at_bound or (not limited and rounds >= ROUNDS):
+                if found.is_over or found.at_bound or (not limited and rounds >= PARAMETERS.rounds_without_limit):
                     return
                 if size not in found.proved:
                     found.round(size, 0 if found.is_timeless else min(level, 6))
                     rounds += 1
-        if level >= PATIENCE and not found.is_timeless:
+        if level >= PARAMETERS.run_lengths_before_proof and not found.is_timeless:
             _prove(found, found.best_size, 0.2)
 
 
 def _solve(search: ScheduleSearch) -> None:
-    found = least_period(search, threads=THREADS)
+    found = least_period(search, threads=PARAMETERS.threads)
     if found.best:
-        found.vary(QUIET)
+        found.vary(PARAMETERS.repetends_without_improvement)
     if search.best is None:
         raise InfeasibleError("no repetend was found that keeps the memory limits")
 

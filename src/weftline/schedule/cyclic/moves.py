@@ -17,7 +17,10 @@ from weftline.simulate.kernels.random import Dice, below, make_dice, unit
 
 __all__ = ["Moves", "excess_of", "exchange", "make_moves", "move", "undo_moves"]
 
-LOG = 4096
+MOST_EXCHANGES_OF_A_MOVE = 4096
+"""Length of the log; exchanges beyond it are not made."""
+LOG_LENGTH, CRITICAL_SLOTS, TOUCHED_CRITICAL = range(3)
+"""Slots of `Moves.state`."""
 
 
 class Moves(NamedTuple):
@@ -39,7 +42,7 @@ def make_moves(pattern: Pattern, seed: int) -> Moves:
     """Nothing done yet."""
     slots = len(pattern.slot_item)
     return Moves(
-        np.zeros(LOG, np.int32),
+        np.zeros(MOST_EXCHANGES_OF_A_MOVE, np.int32),
         np.zeros(len(pattern.limit)),
         np.zeros(slots, np.int32),
         np.zeros(slots, np.int32),
@@ -76,24 +79,24 @@ def _exchange(order: CyclicOrder, t: int, right: int) -> None:
 def exchange(pattern: Pattern, order: CyclicOrder, moves: Moves, t: int) -> None:
     """Let a position and its right neighbour change places, and note it."""
     right = right_of(pattern, order, t)
-    if right == t or moves.state[0] >= len(moves.log):
+    if right == t or moves.state[LOG_LENGTH] >= len(moves.log):
         return
     left = left_of(pattern, order, t)
     for place in (left, t, right):
         if moves.is_critical[order.slot[place]]:
-            moves.state[2] = 1
+            moves.state[TOUCHED_CRITICAL] = 1
     _exchange(order, t, right)
-    moves.log[moves.state[0]] = t
-    moves.state[0] += 1
+    moves.log[moves.state[LOG_LENGTH]] = t
+    moves.state[LOG_LENGTH] += 1
 
 
 @part
 def undo_moves(pattern: Pattern, order: CyclicOrder, moves: Moves) -> None:
     """Take back what the log says."""
-    for j in range(moves.state[0] - 1, -1, -1):
+    for j in range(moves.state[LOG_LENGTH] - 1, -1, -1):
         t = moves.log[j]
         _exchange(order, t, right_of(pattern, order, t))
-    moves.state[0] = 0
+    moves.state[LOG_LENGTH] = 0
 
 
 @part
@@ -177,10 +180,10 @@ def _anywhere(pattern: Pattern, moves: Moves, near: int) -> int:
 @part
 def move(pattern: Pattern, order: CyclicOrder, moves: Moves) -> None:
     """Make one random move."""
-    moves.state[0] = 0
-    moves.state[2] = 0
-    if moves.state[1] > 0 and unit(moves.dice) < 0.5:
-        t = int(order.position[moves.critical[below(moves.dice, moves.state[1])]])
+    moves.state[LOG_LENGTH] = 0
+    moves.state[TOUCHED_CRITICAL] = 0
+    if moves.state[CRITICAL_SLOTS] > 0 and unit(moves.dice) < 0.5:
+        t = int(order.position[moves.critical[below(moves.dice, moves.state[CRITICAL_SLOTS])]])
     else:
         t = below(moves.dice, len(order.slot))
     slot = order.slot[t]

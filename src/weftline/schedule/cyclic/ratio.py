@@ -19,6 +19,9 @@ from weftline.simulate.kernels.jit import part
 __all__ = ["DEADLOCK", "Potentials", "make_potentials", "push", "push_all", "settle", "start_trial", "undo_trial"]
 
 DEADLOCK = 1e300
+"""A ratio above all others."""
+TRIAL_STAMP, CHANGED_ITEMS, QUEUE_HEAD, QUEUE_LENGTH, CYCLE_SLOTS = range(5)
+"""Slots of `Potentials.state`."""
 
 
 class Potentials(NamedTuple):
@@ -69,19 +72,19 @@ def make_potentials(pattern: Pattern) -> Potentials:
 @part
 def start_trial(now: Potentials) -> None:
     """Forget the last trial: what it changed stays."""
-    now.state[0] += 1
-    now.state[1] = 0
-    now.state[2] = 0
-    now.state[3] = 0
+    now.state[TRIAL_STAMP] += 1
+    now.state[CHANGED_ITEMS] = 0
+    now.state[QUEUE_HEAD] = 0
+    now.state[QUEUE_LENGTH] = 0
 
 
 @part
 def undo_trial(now: Potentials) -> None:
     """Take the starts back that the trial changed."""
-    for j in range(now.state[1]):
+    for j in range(now.state[CHANGED_ITEMS]):
         item = now.changed[j]
         now.start[item] = now.old[item]
-    now.state[1] = 0
+    now.state[CHANGED_ITEMS] = 0
 
 
 @part
@@ -90,9 +93,9 @@ def push(now: Potentials, item: int) -> None:
     if not now.queued[item]:
         now.queued[item] = True
         m = len(now.queue)
-        tail = now.state[2] + now.state[3]
+        tail = now.state[QUEUE_HEAD] + now.state[QUEUE_LENGTH]
         now.queue[tail - m if tail >= m else tail] = item
-        now.state[3] += 1
+        now.state[QUEUE_LENGTH] += 1
 
 
 @part
@@ -105,10 +108,10 @@ def push_all(now: Potentials) -> None:
 @part
 def _empty(now: Potentials) -> None:
     m = len(now.queue)
-    for j in range(now.state[3]):
-        now.queued[now.queue[(now.state[2] + j) % m]] = False
-    now.state[2] = 0
-    now.state[3] = 0
+    for j in range(now.state[QUEUE_LENGTH]):
+        now.queued[now.queue[(now.state[QUEUE_HEAD] + j) % m]] = False
+    now.state[QUEUE_HEAD] = 0
+    now.state[QUEUE_LENGTH] = 0
 
 
 @part
@@ -117,12 +120,12 @@ def _relax(
 ) -> None:
     if start <= now.start[item] + margin:
         return
-    if now.seen[item] != now.state[0]:
-        now.seen[item] = now.state[0]
+    if now.seen[item] != now.state[TRIAL_STAMP]:
+        now.seen[item] = now.state[TRIAL_STAMP]
         now.old[item] = now.start[item]
         now.visits[item] = 0
-        now.changed[now.state[1]] = item
-        now.state[1] += 1
+        now.changed[now.state[CHANGED_ITEMS]] = item
+        now.state[CHANGED_ITEMS] += 1
     now.start[item] = start
     now.parent[item] = by
     now.parent_slot[item] = slot
@@ -136,7 +139,7 @@ def _on_cycle(now: Potentials, item: int) -> int:
     """An item of the cycle of parents that the item hangs on, or -1."""
     node = item
     for _ in range(len(now.queue) + 1):
-        if now.seen[node] != now.state[0] or now.parent[node] < 0:
+        if now.seen[node] != now.state[TRIAL_STAMP] or now.parent[node] < 0:
             return -1
         node = now.parent[node]
         if node == item:
@@ -148,13 +151,13 @@ def _on_cycle(now: Potentials, item: int) -> int:
 def _read_cycle(now: Potentials, first: int) -> tuple[int, int]:
     """Time and repetitions of a cycle of parents; its order arcs become the critical cycle."""
     weight, height, node = 0, 0, first
-    now.state[4] = 0
+    now.state[CYCLE_SLOTS] = 0
     while True:
         weight += now.parent_weight[node]
         height += now.parent_height[node]
         if now.parent_slot[node] >= 0:
-            now.cycle[now.state[4]] = now.parent_slot[node]
-            now.state[4] += 1
+            now.cycle[now.state[CYCLE_SLOTS]] = now.parent_slot[node]
+            now.state[CYCLE_SLOTS] += 1
         node = now.parent[node]
         if node == first:
             return weight, height
@@ -167,12 +170,12 @@ def settle(pattern: Pattern, order: CyclicOrder, now: Potentials, ratio: float, 
     Above the cut it ends at once, with starts that mean nothing.
     """
     m = len(now.queue)
-    while now.state[3] > 0:
-        item = now.queue[now.state[2]]
-        now.state[2] = 0 if now.state[2] + 1 == m else now.state[2] + 1
-        now.state[3] -= 1
+    while now.state[QUEUE_LENGTH] > 0:
+        item = now.queue[now.state[QUEUE_HEAD]]
+        now.state[QUEUE_HEAD] = 0 if now.state[QUEUE_HEAD] + 1 == m else now.state[QUEUE_HEAD] + 1
+        now.state[QUEUE_LENGTH] -= 1
         now.queued[item] = False
-        if now.seen[item] == now.state[0] and now.parent[item] >= 0:
+        if now.seen[item] == now.state[TRIAL_STAMP] and now.parent[item] >= 0:
             now.visits[item] += 1
             first = _on_cycle(now, item) if now.visits[item] > 1 else -1
             if first >= 0:
@@ -181,7 +184,7 @@ def settle(pattern: Pattern, order: CyclicOrder, now: Potentials, ratio: float, 
                 if ratio > cut:
                     _empty(now)
                     return ratio
-                for j in range(now.state[1]):
+                for j in range(now.state[CHANGED_ITEMS]):
                     now.parent[now.changed[j]] = -1
                     now.visits[now.changed[j]] = 0
                 push_all(now)

@@ -21,7 +21,21 @@ from weftline.schedule.sequence.line import (
     restore_line,
     restore_starts,
 )
-from weftline.schedule.sequence.state import Flags, SequenceBoard, SequenceState
+from weftline.schedule.sequence.state import (
+    BEST_DEVICE_SPAN,
+    BEST_MAKESPAN,
+    DEVICE_SPAN,
+    IS_JUST_LOADED,
+    MAKESPAN,
+    PATH_LENGTH,
+    SUM_OF_ENDS,
+    TRIAL_STAMP,
+    TRIALS_MADE,
+    TRIALS_TAKEN,
+    Flags,
+    SequenceBoard,
+    SequenceState,
+)
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice, below, unit
 
@@ -54,30 +68,30 @@ def anneal_sequences(
     No state with a makespan above `within` is taken.
     """
     counts, values, dice = state.counts, state.value, state.dice
-    if counts[4] == 1:  # loaded just now: every operation is dirty
+    if counts[IS_JUST_LOADED] == 1:  # loaded just now: every operation is dirty
         propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
         _judge(table, board, state, by_span)
         _note_best(values, state.best, state.of, by_span)
-        counts[4] = 0
+        counts[IS_JUST_LOADED] = 0
     temperature = hot
     factor = (cold / hot) ** (1.0 / max(1, trials // 256))
     for trial in range(trials):
         if trial % 256 == 255:
             temperature *= factor
-            if stop[0] != 0 or values[4 if by_span else 3] <= goal:
+            if stop[0] != 0 or values[BEST_DEVICE_SPAN if by_span else BEST_MAKESPAN] <= goal:
                 return
-        counts[0] += 1
+        counts[TRIALS_MADE] += 1
         if unit(dice) < CRITICAL:
-            if counts[2] < 0:
+            if counts[PATH_LENGTH] < 0:
                 _trace(table, board, state, by_span)
-            op = state.path[below(dice, counts[2])]
+            op = state.path[below(dice, counts[PATH_LENGTH])]
         else:
             op = below(dice, len(board.block))
         if not _shift_all(table, board, state, op):
             continue
         allowed = _cost(values, len(table.limit), by_span) - temperature * np.log(1.0 - unit(dice))
         if _try(table, board, state, op, allowed, within, by_span):
-            counts[1] += 1
+            counts[TRIALS_TAKEN] += 1
             _note_best(values, state.best, state.of, by_span)
 
 
@@ -85,8 +99,8 @@ def anneal_sequences(
 def _cost(values: Ints, devices: int, by_span: bool) -> float:
     """What is annealed: the value, and a little of the mean end (span) of devices, which leads over plateaus."""
     if by_span:
-        return float(values[1] + 0.001 * values[0] + SECOND_SPAN * values[2] / devices)
-    return float(values[0] + 0.001 * values[1] + SECOND * values[2] / devices)
+        return float(values[DEVICE_SPAN] + 0.001 * values[MAKESPAN] + SECOND_SPAN * values[SUM_OF_ENDS] / devices)
+    return float(values[MAKESPAN] + 0.001 * values[DEVICE_SPAN] + SECOND * values[SUM_OF_ENDS] / devices)
 
 
 @part
@@ -105,18 +119,18 @@ def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
         ends += end - starts[of[first]] if by_span else end
         if is_link[device] == 0:
             span = max(span, end - starts[of[first]])
-    values[0] = makespan
-    values[1] = span
-    values[2] = ends
+    values[MAKESPAN] = makespan
+    values[DEVICE_SPAN] = span
+    values[SUM_OF_ENDS] = ends
 
 
 @part
 def _note_best(values: Ints, best: Indices, of: Indices, by_span: bool) -> None:
-    main, other = (1, 0) if by_span else (0, 1)
-    is_less = values[main] < values[3 + main]
-    if is_less or (values[main] == values[3 + main] and values[other] < values[3 + other]):
-        values[3] = values[0]
-        values[4] = values[1]
+    main, other = (DEVICE_SPAN, MAKESPAN) if by_span else (MAKESPAN, DEVICE_SPAN)
+    is_less = values[main] < values[BEST_MAKESPAN + main]
+    if is_less or (values[main] == values[BEST_MAKESPAN + main] and values[other] < values[BEST_MAKESPAN + other]):
+        values[BEST_MAKESPAN] = values[MAKESPAN]
+        values[BEST_DEVICE_SPAN] = values[DEVICE_SPAN]
         best[:] = of
 
 
@@ -155,7 +169,7 @@ def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
                 if starts[previous] + spans[block_of[previous]] == begin and found < 0:
                     found = previous
         op = found
-    counts[2] = size
+    counts[PATH_LENGTH] = size
 
 
 @part
@@ -291,8 +305,8 @@ def _try(
     """Keep the shift if it costs no more than allowed; else undo it."""
     block, entry, devices = board.block[op], board.entry[op], len(table.limit)
     several = table.device_ptr[block + 1] - table.device_ptr[block]
-    state.counts[3] += 1
-    stamp = state.counts[3]
+    state.counts[TRIAL_STAMP] += 1
+    stamp = state.counts[TRIAL_STAMP]
     low, high = state.spot[op], state.spot[op]
     forward = True
     for j in range(several):
@@ -324,7 +338,7 @@ def _try(
                 pending += _touch(state.dirty, state.of, max(old, new) + 1, end)
                 if not forward:
                     pending += _touch(state.dirty, state.of, new + 1, end)
-        kept0, kept1, kept2 = state.value[0], state.value[1], state.value[2]
+        kept0, kept1, kept2 = state.value[MAKESPAN], state.value[DEVICE_SPAN], state.value[SUM_OF_ENDS]
         least = (SECOND_SPAN if by_span else SECOND) * 0.998 * kept2 / devices
         most = min(
             within, int(allowed - least) + 1 + (_last_begin(board.place_ptr, state.of, state.start) if by_span else 0)
@@ -332,14 +346,14 @@ def _try(
         changed = propagate(table, board, state, low, high, pending, most)
         if changed >= 0:
             _judge(table, board, state, by_span)
-            if state.value[0] <= within and _cost(state.value, devices, by_span) <= allowed:
+            if state.value[MAKESPAN] <= within and _cost(state.value, devices, by_span) <= allowed:
                 if changed > 0:
-                    state.counts[2] = -1
+                    state.counts[PATH_LENGTH] = -1
                 _renew_tails(table, board, state, several, high)
                 return True
-            state.value[0] = kept0
-            state.value[1] = kept1
-            state.value[2] = kept2
+            state.value[MAKESPAN] = kept0
+            state.value[DEVICE_SPAN] = kept1
+            state.value[SUM_OF_ENDS] = kept2
         restore_starts(state.start, state.changed, state.changed_start, changed if changed >= 0 else -1 - changed)
     restore_line(state.line, state.old_line, state.spot, low, high)
     for j in range(several):

@@ -8,6 +8,7 @@ answer does not depend on the machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from weftline.errors import InfeasibleError
@@ -22,26 +23,41 @@ from weftline.schedule.sequence.sequences import Sequences
 from weftline.search import alarm
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
-__all__ = ["SCHEDULER", "improve", "offer_makespan_bound", "starting_orders"]
+__all__ = ["PARAMETERS", "SCHEDULER", "SequenceParameters", "improve", "offer_makespan_bound", "starting_orders"]
 
-HEATS = (0.1, 0.3, 0.03)
-"""First temperatures, as parts of the mean span of a block; short runs begin at the last, long ones at the others."""
-COLD = 0.005
-PORTION = 0.05
-"""Seconds between two looks at the clock."""
-TRIALS, PER_OPERATION = 20_000_000, 300
-"""A run without a time limit: so many trials times operations, and trials per operation, at most."""
-LONG_RUNS = 3
-"""Without a time limit."""
-LISTS, SHORT, LONG = 0.12, 0.15, 0.3
-"""Parts of the time: for list rules, for short runs from every start, and for each run from the best of them."""
+
+@dataclass(frozen=True)
+class SequenceParameters:
+    """Temperatures, run lengths and shares of time of the annealing over sequences."""
+
+    first_temperatures_of_mean_span: tuple[float, ...] = (0.1, 0.3, 0.03)
+    """As parts of the mean span of a block; short runs begin at the last, long ones at the others."""
+    last_temperature_of_mean_span: float = 0.005
+    """Where every run ends, as a part of the mean span of a block."""
+    seconds_between_clock_reads: float = 0.05
+    """A kernel call is made to last about so long."""
+    most_trials_times_operations: int = 20_000_000
+    """Length of a run without a time limit."""
+    most_trials_per_operation: int = 300
+    """Length of a run without a time limit."""
+    long_runs_without_time_limit: int = 3
+    """Runs from the best start."""
+    list_rules_share_of_time: float = 0.12
+    """For annealing of list rules."""
+    short_runs_share_of_time: float = 0.15
+    """For short runs from every start, together."""
+    long_run_share_of_time: float = 0.3
+    """For each run from the best start."""
+
+
+PARAMETERS = SequenceParameters()
 
 
 def _solve(search: ScheduleSearch) -> None:
     offer_makespan_bound(search)
     starts = [] if search.best is None else [search.best.orders]
     left = search.seconds_left
-    starts += starting_orders(search, None if left is None else LISTS * left)
+    starts += starting_orders(search, None if left is None else PARAMETERS.list_rules_share_of_time * left)
     if not starts:
         raise InfeasibleError("no start within the memory limits was found", conflicts=search.refused)
     runs = [_Run(search, orders, search.seed + 101 * i) for i, orders in enumerate(starts)]
@@ -49,12 +65,26 @@ def _solve(search: ScheduleSearch) -> None:
     with alarm(search) as stop:
         if len(runs) > 1:
             for run in runs:
-                run.anneal(HEATS[-1], None if seconds is None else SHORT * seconds / len(runs), stop)
+                run.anneal(
+                    PARAMETERS.first_temperatures_of_mean_span[-1],
+                    None if seconds is None else PARAMETERS.short_runs_share_of_time * seconds / len(runs),
+                    stop,
+                )
         turn = 0
-        while not search.is_over and not stop[0] and (seconds is not None or turn < LONG_RUNS):
+        while (
+            not search.is_over
+            and not stop[0]
+            and (seconds is not None or turn < PARAMETERS.long_runs_without_time_limit)
+        ):
             left = search.seconds_left
-            share = None if left is None or seconds is None else max(PORTION, min(left, LONG * seconds))
-            min(runs, key=lambda run: run.sequences.best_rank).anneal(HEATS[turn % 2], share, stop)
+            share = (
+                None
+                if left is None or seconds is None
+                else max(PARAMETERS.seconds_between_clock_reads, min(left, PARAMETERS.long_run_share_of_time * seconds))
+            )
+            min(runs, key=lambda run: run.sequences.best_rank).anneal(
+                PARAMETERS.first_temperatures_of_mean_span[turn % 2], share, stop
+            )
             turn += 1
             if len(runs[0].sequences.blocks.blocks) * search.micro_batches == 1:
                 return
@@ -68,7 +98,11 @@ def improve(search: ScheduleSearch, start: Sequence[Ints], seconds: float | None
     if left is not None:
         seconds = left if seconds is None else min(left, seconds)
     with alarm(search) as stop:
-        _Run(search, start, search.seed).anneal(HEATS[search.seed % len(HEATS)], seconds, stop)
+        _Run(search, start, search.seed).anneal(
+            PARAMETERS.first_temperatures_of_mean_span[search.seed % len(PARAMETERS.first_temperatures_of_mean_span)],
+            seconds,
+            stop,
+        )
 
 
 def starting_orders(search: ScheduleSearch, seconds: float | None) -> list[Orders]:
@@ -119,20 +153,30 @@ class _Run:
         """One run from hot to cold."""
         sequences, search = self.sequences, self.search
         sequences.load(sequences.orders(), is_new=False)
-        begun, done, trials = monotonic(), 0, 2_000 + min(TRIALS // self._operations, PER_OPERATION * self._operations)
+        begun, done, trials = (
+            monotonic(),
+            0,
+            2_000
+            + min(
+                PARAMETERS.most_trials_times_operations // self._operations,
+                PARAMETERS.most_trials_per_operation * self._operations,
+            ),
+        )
         portion = trials // 16 if seconds is None else self._portion
         goal = -1 if search.bound is None else search.bound
         while not search.is_over and not stop[0]:
             part = done / trials if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
             if part >= 1:
                 break
-            temperature = self._span * heat * (COLD / heat) ** part
+            temperature = self._span * heat * (PARAMETERS.last_temperature_of_mean_span / heat) ** part
             began = monotonic()
             sequences.run(portion, temperature, temperature, goal, stop)
             done += portion
             if seconds is not None:
                 took = max(1e-4, monotonic() - began)
-                portion = self._portion = int(min(max(64, portion * min(2.0, PORTION / took)), 200_000))
+                portion = self._portion = int(
+                    min(max(64, portion * min(2.0, PARAMETERS.seconds_between_clock_reads / took)), 200_000)
+                )
             if sequences.best_rank[0] <= goal:
                 break
         self._show()

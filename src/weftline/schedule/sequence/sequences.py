@@ -15,7 +15,15 @@ from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.problem.model import UNLIMITED
 from weftline.schedule.sequence.kernel import NEVER, anneal_sequences
-from weftline.schedule.sequence.state import make_board, make_state
+from weftline.schedule.sequence.state import (
+    BEST_MAKESPAN,
+    DEVICE_SPAN,
+    MAKESPAN,
+    PATH_LENGTH,
+    TRIALS_MADE,
+    make_board,
+    make_state,
+)
 from weftline.simulate import Orders, simulate_schedule
 
 __all__ = ["Sequences", "in_order_of_numbers"]
@@ -40,9 +48,9 @@ class Sequences:
         state.dirty[:] = 1
         state.mark[:] = 0
         state.tail[:] = 0
-        state.counts[2:] = (-1, 0, 1)
+        state.counts[PATH_LENGTH:] = (-1, 0, 1)
         if is_new:
-            state.value[3:] = NEVER
+            state.value[BEST_MAKESPAN:] = NEVER
         self.run(0, 1.0, 1.0, -1, np.zeros(1, np.int64))
 
     def _fill(self) -> None:
@@ -75,18 +83,18 @@ class Sequences:
     @property
     def value(self) -> int:
         """Of the state at hand."""
-        return int(self._state.value[1 if self.by_span else 0])
+        return int(self._state.value[DEVICE_SPAN if self.by_span else MAKESPAN])
 
     @property
     def best_rank(self) -> tuple[int, int]:
         """What is minimised, then the other of makespan and device span, of the best state."""
-        makespan, span = self._state.value[3:].tolist()
+        makespan, span = self._state.value[BEST_MAKESPAN:].tolist()
         return (span, makespan) if self.by_span else (makespan, span)
 
     @property
     def trials(self) -> int:
         """Made so far."""
-        return int(self._state.counts[0])
+        return int(self._state.counts[TRIALS_MADE])
 
     def orders(self) -> Orders:
         """Of the best state."""

@@ -20,6 +20,11 @@ __all__ = ["Flags", "Floats", "SequenceBoard", "SequenceState", "make_board", "m
 Flags = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 
+TRIALS_MADE, TRIALS_TAKEN, PATH_LENGTH, TRIAL_STAMP, IS_JUST_LOADED = range(5)
+"""Slots of `SequenceState.counts`."""
+MAKESPAN, DEVICE_SPAN, SUM_OF_ENDS, BEST_MAKESPAN, BEST_DEVICE_SPAN = range(5)
+"""Slots of `SequenceState.value`; the best has the order of the first two."""
+
 
 class SequenceBoard(NamedTuple):
     """What does not change; an entry is an operation on one of its devices."""
