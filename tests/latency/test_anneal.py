@@ -13,6 +13,7 @@ from weftline.graph.arrays import Ints
 from weftline.latency.anneal.anneal import SOLVER, anneal_starts
 from weftline.latency.anneal.annealer import Annealer
 from weftline.latency.anneal.backfill import backfill
+from weftline.latency.anneal.state import VALUE
 from weftline.latency.list.schedulers import heft
 from weftline.problem import Problem, Rules
 from weftline.problem.load import build_problem
@@ -55,7 +56,7 @@ def test_state_is_the_simulators(seed: int) -> None:
     annealer = _annealer(problem, seed)
     for _ in range(10):
         annealer.run(200, STOP)
-        device, order, value = annealer._state.device, annealer._state.order, int(annealer._state.now[0])
+        device, order, value = annealer._state.device, annealer._state.order, int(annealer._state.now[VALUE])
         try:
             assert simulate_latency(problem, device.copy(), order.copy()).value == value
         except InfeasibleError:

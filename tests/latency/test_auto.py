@@ -52,7 +52,7 @@ def test_cp_sat_is_asked_only_where_it_could_close_half_of_the_gap() -> None:
     problem = build_problem(graph, cluster, rules=asked_rules({"objective": "latency"}))
     table = tables(problem)
     chain = Chains(table, reach(table)).pick(60)
-    assert chain.inside < auto_module.MOSTLY
+    assert chain.inside < auto_module.NEARLY_ALL_SHARE
     work = Decomposition.of(table, problem.group, chain)
     search = Search(problem, work_limit=1_000)
     assert auto_module._worth_it(search, work)  # nobody knows
@@ -84,7 +84,7 @@ def test_the_bounds_of_a_chain_take_as_long_as_they_take(monkeypatch: pytest.Mon
         works.append(work)
         decompose(search, work, until=until, stages=stages)
 
-    monkeypatch.setattr(auto_module, "BLOCKS", 0.0)
+    monkeypatch.setattr(auto_module, "BLOCKS_SHARE", 0.0)
     monkeypatch.setattr(auto_module, "decompose", noted)
     graph, cluster = zoo_graph("mt5"), Cluster.preset("four-unequal")
     search = Search(build_problem(graph, cluster, rules=asked_rules({"objective": "latency"})), time_limit=100.0)

@@ -39,10 +39,10 @@ from weftline.simulate.tables import tables
 
 __all__ = ["SOLVER", "Crew"]
 
-PORTION = 4_000_000
+PORTION_OPS = 4_000_000
 """Ops that an annealer books between two looks at its letters, at most."""
 MOST_STEPS = 20_000
-POLL = 0.03
+POLL_SECONDS = 0.03
 
 
 class Crew:
@@ -96,7 +96,7 @@ class Crew:
     def wait(self, seconds: float | None = None) -> None:
         """Let the annealers work alone."""
         until = None if seconds is None else self._search.seconds + seconds
-        while not self.poll() and not self._ended[-1].wait(POLL):
+        while not self.poll() and not self._ended[-1].wait(POLL_SECONDS):
             if until is not None and self._search.seconds >= until:
                 return
 
@@ -118,7 +118,7 @@ class Crew:
     def _anneal(self, seed: int, starts: list[Start], given: SimpleQueue[tuple[Indices, Indices]]) -> None:
         problem, table = self._search.problem, tables(self._search.problem)
         annealer = Annealer(table, capacity=problem.capacity, group=problem.group, seed=seed, start=starts)
-        steps, shown = max(1, min(MOST_STEPS, PORTION // len(table.time))), 2**62
+        steps, shown = max(1, min(MOST_STEPS, PORTION_OPS // len(table.time))), 2**62
         while not self._stop[0]:
             find = new_find(annealer, table, shown)  # of the starts at first, as `anneal` does
             if find is not None:
@@ -131,16 +131,16 @@ class Crew:
 
 FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split")
 """What is tried at once; then every other baseline that is registered."""
-WARM_UP = 0.02
+WARM_UP_SHARE = 0.02
 """Share of the time in which only annealers work: bounds are better with a good plan to compare with."""
-LEAST_WARM_UP = 0.5
+LEAST_WARM_UP_SECONDS = 0.5
 """Seconds, if that is no more than a quarter of the time."""
-BLOCKS = 0.45
+BLOCKS_SHARE = 0.45
 """Share of the time for plans of the blocks of one chain and what stands beside it, if there are others to try."""
-LONGEST = 60.0
-MOSTLY = 0.93
+LONGEST_SECONDS = 60.0
+NEARLY_ALL_SHARE = 0.93
 """A chain that holds less than this share leaves much out: others search beside it, and hubs say more than blocks."""
-SMALL = 30
+ONE_MODEL_OPS = 30
 """So few ops are one CP-SAT model at once."""
 
 
@@ -167,7 +167,7 @@ def _in_turn(search: Search) -> None:
 
     best_of(search, solvers(), ("cpeft-64", "anneal"))
     if not search.is_over and _exact(search):
-        best_of(search, solvers(), ("cp-sat",) if len(search.problem.graph.ops) <= SMALL else ("decompose",))
+        best_of(search, solvers(), ("cp-sat",) if len(search.problem.graph.ops) <= ONE_MODEL_OPS else ("decompose",))
 
 
 def _exact(search: Search) -> bool:
@@ -180,14 +180,14 @@ def _at_once(search: Search) -> None:
     """Annealing in the background, exact methods beside it, until a stop rule fires."""
     from weftline.latency import solvers
 
-    limit = search.time_limit if search.time_limit is not None else LONGEST
+    limit = search.time_limit if search.time_limit is not None else LONGEST_SECONDS
     begun = search.seconds
-    warm = begun + max(WARM_UP * (limit - begun), min(LEAST_WARM_UP, 0.25 * (limit - begun)))
+    warm = begun + max(WARM_UP_SHARE * (limit - begun), min(LEAST_WARM_UP_SECONDS, 0.25 * (limit - begun)))
     with _crew(search) as crew:
         if search.best is None or not _exact(search):
             crew.wait(warm - search.seconds)
         if _exact(search) and search.best is not None:
-            if len(search.problem.graph.ops) <= SMALL:
+            if len(search.problem.graph.ops) <= ONE_MODEL_OPS:
                 best_of(search, solvers(), ("cp-sat",))
             if not search.is_over:
                 _by_blocks(search, crew, warm, limit)
@@ -206,7 +206,7 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
     found = [] if crew.poll() else chains(table, before)
     if crew.poll():
         return
-    if not any(chain.inside >= MOSTLY or pick_hub(table, before, chain, most) for chain, most in found):
+    if not any(chain.inside >= NEARLY_ALL_SHARE or pick_hub(table, before, chain, most) for chain, most in found):
         _second_annealer(search, crew)
     crew.wait(warm - search.seconds)
     begun: list[Branching] = []
@@ -222,7 +222,7 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
         if not work.complete:  # bounds first, as long as they take: what blocks hold is not all there is
             decompose(search, work, until=over, stages=BOUNDED)
             if turn < len(found) - 1:
-                until = search.seconds + BLOCKS * (limit - search.seconds)
+                until = search.seconds + BLOCKS_SHARE * (limit - search.seconds)
             branching = None if search.is_over else Branching.of(search, before, work, most)
             if branching is not None:
                 branching.until = over
@@ -250,7 +250,7 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
 def _worth_it(search: Search, work: Decomposition) -> bool:
     """Does the chain hold nearly all, or would half of the gap be gone if no block had a shorter plan than it has?"""
     known, best, bound = work.known_way(), search.best, search.bound
-    if work.chain.inside >= MOSTLY or known is None or best is None or bound is None:
+    if work.chain.inside >= NEARLY_ALL_SHARE or known is None or best is None or bound is None:
         return True
     return 2 * known[1] >= bound.value + best.value
 

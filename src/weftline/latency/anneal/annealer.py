@@ -23,7 +23,16 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.anneal.backfill import backfill
 from weftline.latency.anneal.kernel import NEVER, anneal, load, make_order, note_best
-from weftline.latency.anneal.state import make_board, make_state
+from weftline.latency.anneal.state import (
+    ASKED_BELOW,
+    BEST_DEVICE,
+    BEST_ORDER,
+    EXCESS,
+    TIME,
+    VALUE,
+    make_board,
+    make_state,
+)
 from weftline.search import Search
 from weftline.simulate import Timeline
 from weftline.simulate.kernels.latency import run_order, workspace
@@ -129,12 +138,16 @@ class Annealer:
     @property
     def best(self) -> tuple[Indices, Indices, int] | None:
         """Device per op, order and value; None if no state within the limits was found so far."""
-        return None if self.value >= NEVER else (self._state.best[0].copy(), self._state.best[1].copy(), self.value)
+        return None if self.value >= NEVER else (*self._best(), self.value)
 
     @property
     def value(self) -> int:
         """Of the best, 2^62 if there is none."""
         return int(self._state.best_value[0])
+
+    def _best(self) -> tuple[Indices, Indices]:
+        best = self._state.best
+        return best[BEST_DEVICE].copy(), best[BEST_ORDER].copy()
 
     def give(self, placement: Indices, order: Indices | None = None, *, stay: bool = False) -> bool:
         """Another start -> False if a device cannot run its op or a `together` set is torn.
@@ -145,7 +158,7 @@ class Annealer:
         placement = np.ascontiguousarray(placement, np.int32)
         cost, board = self._board.cost, self._board
         leader = placement[board.group_of[board.group_ptr[:-1]]]
-        if np.any(cost[np.arange(len(placement)), placement, 0] < 0) or np.any(leader[board.group] != placement):
+        if np.any(cost[np.arange(len(placement)), placement, TIME] < 0) or np.any(leader[board.group] != placement):
             return False
         orders = [order] if order is not None else [self.order_for(placement, depth=depth) for depth in (False, True)]
         for each in orders:
@@ -181,25 +194,29 @@ class Annealer:
     def _load(self, placement: Indices, order: Indices) -> int:
         """Begin here -> the value, worse than any if memory is broken."""
         value = load(self._board, self._state, placement, order)
-        self._state.now[4] = self.value
+        self._state.now[ASKED_BELOW] = self.value
         self._ask()
-        return value if self._state.now[1] == 0 else NEVER + value
+        return value if self._state.now[EXCESS] == 0 else NEVER + value
 
     def _ask(self) -> None:
         """Is the state a new best, activations included? If not, leave room on the devices that overflow."""
         state = self._state
-        if not state.asks or state.now[1] > 0 or state.now[0] >= min(self.value, state.now[4], self._board.penalty):
+        if (
+            not state.asks
+            or state.now[EXCESS] > 0
+            or state.now[VALUE] >= min(self.value, state.now[ASKED_BELOW], self._board.penalty)
+        ):
             return
         overflow = self._memory.overflow(state.device, state.order)
-        state.now[4] = state.now[0]
+        state.now[ASKED_BELOW] = state.now[VALUE]
         if not overflow.any():
             note_best(state)
             return
         state.room[:] -= self._memory.leave(overflow)
-        state.now[1] = np.maximum(state.held - state.room, 0).sum()
+        state.now[EXCESS] = np.maximum(state.held - state.room, 0).sum()
 
     def _temperature(self, done: int) -> float:
-        value = max(1, min(self.value, int(self._state.now[0])) % self._board.penalty)
+        value = max(1, min(self.value, int(self._state.now[VALUE])) % self._board.penalty)
         hot = self._hot * self._first_temperature * value
         cold = min(hot, self._last_temperature * value)
         return max(0.1, float(hot * (cold / hot) ** (done / self._length)))
@@ -210,15 +227,15 @@ class Annealer:
         turn, number = self._cycles % (len(HEATS) + WINNER), self._cycles // (len(HEATS) + WINNER)
         if self._length and self._heat >= 0:
             self._reached[self._heat] = min(
-                self._reached[self._heat], int(state.now[0]) + (NEVER if state.now[1] else 0)
+                self._reached[self._heat], int(state.now[VALUE]) + (NEVER if state.now[EXCESS] else 0)
             )
         if turn == 0:
             self._reached = [NEVER] * len(HEATS)
         self._heat = turn if turn < len(HEATS) else int(np.argmin(self._reached))
         self._length = min(LONGEST, self._first << min(number, 20))
         self._done, self._cycles, self._hot = 0, self._cycles + 1, HEATS[self._heat]
-        state.room[:] += self._memory.give_back(stuck=bool(state.now[1] > 0))
-        state.now[4] = self.value
+        state.room[:] += self._memory.give_back(stuck=bool(state.now[EXCESS] > 0))
+        state.now[ASKED_BELOW] = self.value
         nowhere = self.value >= NEVER
         if turn == (0 if nowhere else len(HEATS) - 1) and len(self._starts) > 1:
             self._load(*self._starts[number % len(self._starts)][1:])
@@ -229,7 +246,7 @@ class Annealer:
         """Every op (with its set) where the set runs fastest."""
         board = self._board
         total = np.zeros(board.allowed.shape, np.int64)
-        np.add.at(total, board.group, np.maximum(board.cost[:, :, 0], 0))
+        np.add.at(total, board.group, np.maximum(board.cost[:, :, TIME], 0))
         placement: Indices = np.where(board.allowed, total, NEVER).argmin(axis=1)[board.group].astype(np.int32)
         return placement
 

@@ -17,6 +17,11 @@ from weftline.simulate.tables import Tables
 
 __all__ = ["backfill", "gap", "spaces", "take"]
 
+MADE_AT, TENSOR, CAME_FROM = 0, 1, 2
+"""`pending[i]`, a transfer to book: when its tensor is made (ns), the tensor, the device it is on."""
+BEGIN, END = 0, 1
+"""`busy[i]`: an interval, ns."""
+
 
 def backfill(table: Tables, placement: Indices, order: Indices) -> Timeline | None:
     """The timeline (without peaks), None if a device or a link is missing or the runtime is sequential."""
@@ -37,12 +42,12 @@ def gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
     low, high = begin, begin + count
     while low < high:  # first interval that ends after `ready`
         middle = (low + high) // 2
-        if busy[middle, 1] <= ready:
+        if busy[middle, END] <= ready:
             low = middle + 1
         else:
             high = middle
-    while low < begin + count and busy[low, 0] < ready + length:
-        ready = max(ready, busy[low, 1])
+    while low < begin + count and busy[low, BEGIN] < ready + length:
+        ready = max(ready, busy[low, END])
         low += 1
     return ready
 
@@ -51,10 +56,10 @@ def gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
 def take(busy: Ints, begin: int, count: int, start: int, length: int) -> None:
     """Insert an interval that is free."""
     i = begin + count
-    while i > begin and busy[i - 1, 0] > start:
-        busy[i, 0], busy[i, 1] = busy[i - 1, 0], busy[i - 1, 1]
+    while i > begin and busy[i - 1, BEGIN] > start:
+        busy[i, BEGIN], busy[i, END] = busy[i - 1, BEGIN], busy[i - 1, END]
         i -= 1
-    busy[i, 0], busy[i, 1] = start, start + length
+    busy[i, BEGIN], busy[i, END] = start, start + length
 
 
 @part
@@ -81,7 +86,13 @@ def spaces(table: Tables, placement: Indices) -> Ints:
 
 @kernel
 def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: Ints, sent: Ints, pending: Ints) -> int:
-    """Fill `start`, `end` and `sent` -> number of transfers, -1 if something cannot be done."""
+    """Fill `start`, `end` and `sent` -> number of transfers, -1 if something cannot be done.
+
+    Invariant, before position p: rows `begin[r]`..`begin[r] + number[r] - 1` of `busy` are the intervals of device,
+    port or bus r, sorted and disjoint; an op that is not booked has `end` -1, a tensor that never came `arrival` -1.
+
+    `test_backfill_uses_gaps` (tests/latency/test_anneal.py) replays its actions in the simulator; it has no reference.
+    """
     devices, total = table.time.shape[1], 0
     begin = spaces(table, placement)
     number = np.zeros(len(begin), np.int64)
@@ -90,6 +101,7 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
     for p in range(len(order)):
         op = order[p]
         here = placement[op]
+        # 1. Inputs: here already, or pending in the order of their makers' ends.
         ready, count = 0, 0
         for e in range(np.int64(table.edge_ptr[op]), np.int64(table.edge_ptr[op + 1])):
             maker, tensor = np.int64(table.edge_maker[e]), np.int64(table.edge_tensor[e])
@@ -99,15 +111,16 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
             if origin != here:
                 came = -1 if table.per_edge else arrival[tensor * devices + here]
                 if came < 0:
-                    pending[count, 0], pending[count, 1], pending[count, 2] = done, tensor, origin
+                    pending[count, MADE_AT], pending[count, TENSOR], pending[count, CAME_FROM] = done, tensor, origin
                     count += 1
                     continue
                 done = came
             ready = max(ready, done)
         if count > 1:
             sort_rows(pending, count)
+        # 2. Transfers: the first gap that both ports (and the bus) have.
         for i in range(count):
-            at, tensor, origin = pending[i, 0], pending[i, 1], pending[i, 2]
+            at, tensor, origin = pending[i, MADE_AT], pending[i, TENSOR], pending[i, CAME_FROM]
             length = int(table.transfer[table.transfer_row[tensor], origin, here])
             if length < 0:
                 return -1
@@ -135,6 +148,7 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
             if not table.per_edge:
                 arrival[tensor * devices + here] = at + length
             ready = max(ready, at + length)
+        # 3. The op: the first gap of its device.
         duration = int(table.time[op, here])
         if duration < 0:
             return -1

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.anneal.moves import depth_first, list_order
+from weftline.latency.anneal.state import EXCESS, GROUPS, State
 from weftline.latency.anneal.state import AnnealProblem as Board
-from weftline.latency.anneal.state import State
 from weftline.simulate.kernels.jit import part
 from weftline.simulate.kernels.random import below, unit
 
@@ -92,8 +92,8 @@ def move_chosen(board: Board, state: State, count: int, stamp: int) -> int:
     moved = 0
     for i in range(count):
         which = board.group[chosen[i]]
-        if board.allowed[which, target] and state.mark[1, which] != stamp:
-            state.mark[1, which] = stamp
+        if board.allowed[which, target] and state.mark[GROUPS, which] != stamp:
+            state.mark[GROUPS, which] = stamp
             moved = _send_group(board, device, state.changed, state.was, moved, which, target)
     return moved
 
@@ -111,7 +111,7 @@ def swap_devices(board: Board, state: State) -> int:
             continue
         more = _group_bytes(board, first) - _group_bytes(board, other)
         fits = max(0, state.held[there] + more - state.room[there]) + max(0, state.held[here] - more - state.room[here])
-        if fits <= state.now[1]:
+        if fits <= state.now[EXCESS]:
             moved = _send_group(board, device, state.changed, state.was, 0, first, there)
             return _send_group(board, device, state.changed, state.was, moved, other, here)
     return 0

@@ -27,8 +27,8 @@ from weftline.latency.anneal.moves import (
     shift_op,
 )
 from weftline.latency.anneal.schedule import keep_trial, schedule, undo_trial
+from weftline.latency.anneal.state import ASKED_BELOW, BEST_DEVICE, BEST_ORDER, EXCESS, STAMP, STEPS_DONE, VALUE, State
 from weftline.latency.anneal.state import AnnealProblem as Board
-from weftline.latency.anneal.state import State
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import below, unit
 
@@ -99,8 +99,8 @@ def load(board: Board, state: State, device: Indices, order: Indices) -> int:
         board.sequential,
     )
     keep_trial(state.stored, state.fresh, state.arrival, state.log, 0, done, state.stride, logged)
-    now[0], now[1] = value, excess_of(held, state.room)
-    if not state.asks and now[1] == 0 and value < min(board.penalty, state.best_value[0]):
+    now[VALUE], now[EXCESS] = value, excess_of(held, state.room)
+    if not state.asks and now[EXCESS] == 0 and value < min(board.penalty, state.best_value[0]):
         note_best(state)
     return int(value)
 
@@ -108,10 +108,10 @@ def load(board: Board, state: State, device: Indices, order: Indices) -> int:
 @kernel
 def note_best(state: State) -> None:
     """The state becomes the best."""
-    state.best_value[0] = state.now[0]
+    state.best_value[0] = state.now[VALUE]
     for i in range(len(state.order)):
-        state.best[0, i] = state.device[i]
-        state.best[1, i] = state.order[i]
+        state.best[BEST_DEVICE, i] = state.device[i]
+        state.best[BEST_ORDER, i] = state.order[i]
 
 
 @part
@@ -135,7 +135,13 @@ def _adapt(state: State, usual: Ints) -> None:
 def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold: float, stop: Ints) -> int:
     """Cool from `hot` to `cold` (ns) over the steps -> steps done. `usual`: shares of the kinds of moves.
 
+    Invariant, between two trials: `order` is topological and `position` its inverse; `end`, `arrival` and `stored` are
+    what the simulator says about `order` and `device`; `held` and `users` follow from `device`; `now[VALUE]` and
+    `now[EXCESS]` belong to them; BOOKED_FOR of an arrival is never below -1. A trial is kept whole or taken back whole.
     Where the state `asks`, it stops at a state that would be a new best but for its activations.
+
+    `test_state_is_the_simulators` and `test_value_is_the_simulators` (tests/latency/test_anneal.py) compare it with
+    `simulate_latency`, which tests/simulate/test_agreement.py compares with `simulate/reference.py`.
     """
     cost, edge_ptr, edge, transfer, bus = board.cost, board.edge_ptr, board.edge, board.transfer, board.bus
     before_ptr, before_of, after_ptr, after_of = board.before_ptr, board.before_of, board.after_ptr, board.after_of
@@ -177,17 +183,19 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
     temperature, factor = hot, (cold / hot) ** (COOL / max(1.0, float(steps)))
     rebuild = REBUILD * min(1.0, 1000.0 / n)
     for step in range(steps):
+        # 0. Temperature, mix of moves, a fresh stamp.
         if stop[0] != 0:
             return step
         if step % COOL == 0 and step > 0:
             temperature *= factor
-        if now[3] % ADAPT == 0:
+        if now[STEPS_DONE] % ADAPT == 0:
             _adapt(state, usual)
-        now[3] += 1
-        now[2] = now[2] + 1 if now[2] < 2**31 - 2 else 1
-        stamp = now[2]
+        now[STEPS_DONE] += 1
+        now[STAMP] = now[STAMP] + 1 if now[STAMP] < 2**31 - 2 else 1
+        stamp = now[STAMP]
         if stamp == 1:
             mark[:] = 0
+        # 1. Draw a kind of move and make it: positions low..high-1 of the order, `moved` ops on other devices.
         draw, kind = unit(dice), 0
         while kind < SWAP and draw >= weight[kind]:
             draw -= weight[kind]
@@ -237,20 +245,24 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
         effort[kind] += OVERHEAD
         if moved == 0 and low == high:
             continue
+        # 2. What the move may cost: the limit of the temperature, and bytes above the limits of memory.
         first, quiet = (low if low < high else n), (high if moved == 0 else n + 1)
         for i in range(moved):
             first = min(first, position[changed[i]])
-        limit, excess = now[0] - int(temperature * np.log(1.0 - unit(dice))), now[1]
+        limit, excess = now[VALUE] - int(temperature * np.log(1.0 - unit(dice))), now[EXCESS]
         if binds and moved > 0:
             for i in range(moved):
                 op = changed[i]
                 carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, was[i], -1)
                 carry(static_bytes, tied_ptr, tied_of, tied_bytes, held, users, op, device[op], 1)
             excess = excess_of(held, room)
-            if excess < now[1]:
-                limit = NEVER if now[0] >= penalty or unit(dice) < MEND else max(limit, now[0] + now[0] // 32)
+            if excess < now[EXCESS]:
+                limit = (
+                    NEVER if now[VALUE] >= penalty or unit(dice) < MEND else max(limit, now[VALUE] + now[VALUE] // 32)
+                )
+        # 3. Book again from the first change.
         done, logged, value, as_it_was = first - first % stride, 0, NEVER, False
-        if excess <= now[1]:
+        if excess <= now[EXCESS]:
             value, done, logged, as_it_was = schedule(
                 cost,
                 edge_ptr,
@@ -277,20 +289,22 @@ def anneal(board: Board, state: State, usual: Ints, steps: int, hot: float, cold
                 sequential,
             )
             if as_it_was:
-                value = now[0]
+                value = now[VALUE]
         begin_at = first - first % stride
         effort[kind] += done - begin_at
-        if excess <= now[1] and value <= limit:
+        # 4. Keep it,
+        if excess <= now[EXCESS] and value <= limit:
             keep_trial(stored, fresh, arrival, log, begin_at, done, stride, logged)
-            if value < now[0]:
-                credit[kind] += min(1.0, (now[0] - value) / temperature)
-            now[0], now[1] = value, excess
+            if value < now[VALUE]:
+                credit[kind] += min(1.0, (now[VALUE] - value) / temperature)
+            now[VALUE], now[EXCESS] = value, excess
             if value < best_value[0] and excess == 0 and value < penalty:
                 if not asks:
                     note_best(state)
-                elif value < now[4]:
+                elif value < now[ASKED_BELOW]:
                     return step + 1
             continue
+        # 5. or take it back, in the opposite order.
         undo_trial(order, end, kept, arrival, log, begin_at, done, logged)
         for p in range(low, high):
             order[p] = backup[p]

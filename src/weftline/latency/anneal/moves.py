@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
+from weftline.latency.anneal.state import MEMBER, OPS, PLACE, SIZE, TIME
 from weftline.simulate.kernels.jit import part
 from weftline.simulate.kernels.random import Dice, below, log_size, unit
 
@@ -52,7 +53,7 @@ def list_order(
         for e in range(after_ptr[op], after_ptr[op + 1]):
             reader = after_of[e]
             longest = max(longest, level[reader] + transfer[after_row[e], here, device[reader]])
-        level[op] = longest + cost[op, here, 0]
+        level[op] = longest + cost[op, here, TIME]
         order[op] = op
     other = np.empty(n, np.int32)
     run = 1
@@ -178,20 +179,20 @@ def gather(
     high = min(n, low + 1 + log_size(dice, min(n, MOST_IN_GATHER)))
     leader = order[low + below(dice, high - low)]
     by_device, side = unit(dice) < 0.5, below(dice, 2)
-    begin, size = tree[side, 1, leader], tree[side, 2, leader]
+    begin, size = tree[side, PLACE, leader], tree[side, SIZE, leader]
     forward = unit(dice) < 0.5
     taken = 0
     for i in range(low, high):
         op = order[i if forward else high - 1 - (i - low)]
-        wanted = device[op] == device[leader] if by_device else 0 <= tree[side, 1, op] - begin < size
+        wanted = device[op] == device[leader] if by_device else 0 <= tree[side, PLACE, op] - begin < size
         if wanted and forward:
             for e in range(before_ptr[op], before_ptr[op + 1]):
-                wanted = wanted and (position[before_of[e]] < low or mark[0, before_of[e]] == stamp)
+                wanted = wanted and (position[before_of[e]] < low or mark[OPS, before_of[e]] == stamp)
         elif wanted:
             for e in range(after_ptr[op], after_ptr[op + 1]):
-                wanted = wanted and (position[after_of[e]] >= high or mark[0, after_of[e]] == stamp)
+                wanted = wanted and (position[after_of[e]] >= high or mark[OPS, after_of[e]] == stamp)
         if wanted:
-            mark[0, op] = stamp
+            mark[OPS, op] = stamp
             taken += 1
     if taken == 0 or taken == high - low:
         return 0, 0
@@ -200,7 +201,7 @@ def gather(
     for p in range(low, high):
         op = order[p]
         backup[p] = op
-        if mark[0, op] == stamp:
+        if mark[OPS, op] == stamp:
             spare[front] = op
             front += 1
         else:
@@ -231,21 +232,21 @@ def choose_ball(
     op = below(dice, len(device))
     most = log_size(dice, MOST_IN_BALL)
     chosen[0] = op
-    mark[0, op] = stamp
+    mark[OPS, op] = stamp
     count, next_ = 1, 0
     while next_ < count < most:
         here = chosen[next_]
         next_ += 1
         for e in range(after_ptr[here], after_ptr[here + 1]):
             other = after_of[e]
-            if count < most and device[other] == device[op] and mark[0, other] != stamp:
-                mark[0, other] = stamp
+            if count < most and device[other] == device[op] and mark[OPS, other] != stamp:
+                mark[OPS, other] = stamp
                 chosen[count] = other
                 count += 1
         for e in range(before_ptr[here], before_ptr[here + 1]):
             other = before_of[e]
-            if count < most and device[other] == device[op] and mark[0, other] != stamp:
-                mark[0, other] = stamp
+            if count < most and device[other] == device[op] and mark[OPS, other] != stamp:
+                mark[OPS, other] = stamp
                 chosen[count] = other
                 count += 1
     return count
@@ -256,19 +257,19 @@ def choose_subtree(tree: Indices, chosen: Indices, dice: Dice) -> int:
     """An op and all it dominates (or post-dominates), perhaps without a part of that -> how many."""
     n, side = tree.shape[2], below(dice, 2)
     op = below(dice, n)
-    begin, size = tree[side, 1, op], tree[side, 2, op]
+    begin, size = tree[side, PLACE, op], tree[side, SIZE, op]
     hole, length = begin + size, 0
     if size > 1 and unit(dice) < LESS:
         step = log_size(dice, size - 1) if unit(dice) < 0.5 else 1 + below(dice, size - 1)
-        member = tree[side, 0, begin + step]
-        hole, length = tree[side, 1, member], tree[side, 2, member]
+        member = tree[side, MEMBER, begin + step]
+        hole, length = tree[side, PLACE, member], tree[side, SIZE, member]
     count = int(size - length)
     if count > max(1, n // 2):
         return 0
     for i in range(begin, hole):
-        chosen[i - begin] = tree[side, 0, i]
+        chosen[i - begin] = tree[side, MEMBER, i]
     for i in range(hole + length, begin + size):
-        chosen[i - begin - length] = tree[side, 0, i]
+        chosen[i - begin - length] = tree[side, MEMBER, i]
     return count
 
 

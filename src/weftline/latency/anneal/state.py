@@ -29,7 +29,27 @@ from weftline.simulate.kernels.random import Dice, make_dice
 from weftline.simulate.tables import Tables, Unsigned
 
 __all__ = [
-    "KINDS",
+    "ASKED_BELOW",
+    "BEST_DEVICE",
+    "BEST_ORDER",
+    "BOOKED_FOR",
+    "DOMINATORS",
+    "EXCESS",
+    "FOLLOWS",
+    "GROUPS",
+    "MAKER",
+    "MEMBER",
+    "OPS",
+    "PLACE",
+    "POST_DOMINATORS",
+    "READY_AT",
+    "SIZE",
+    "STAMP",
+    "STEPS_DONE",
+    "TENSOR",
+    "TIME",
+    "TRANSFER_ROW",
+    "VALUE",
     "AnnealProblem",
     "State",
     "dominator_ranges",
@@ -38,6 +58,24 @@ __all__ = [
     "make_state",
     "post_dominator_ranges",
 ]
+
+TIME, FOLLOWS = 0, 1
+"""`cost[op, device]`: its time (-1: cannot run there), and a lower bound of what follows its end; ns."""
+MAKER, TRANSFER_ROW, TENSOR = 0, 1, 2
+"""`edge[e]`: the op that makes what is read, the row of its transfer times, its tensor."""
+DOMINATORS, POST_DOMINATORS = 0, 1
+"""`tree`: which tree."""
+MEMBER, PLACE, SIZE = 0, 1, 2
+"""`tree[which]`: the op at a place of the depth-first order, the place of an op, the size of its subtree."""
+READY_AT, BOOKED_FOR = 0, 1
+"""`arrival[slot]`: when a tensor is on a device (ns), and the op it was booked for: -1 none, -2 - op in a trial."""
+OPS, GROUPS = 0, 1
+"""`mark`: stamps of ops and of `together` sets."""
+VALUE, EXCESS, STAMP, STEPS_DONE, ASKED_BELOW = 0, 1, 2, 3, 4
+"""`now`: value (ns), bytes above the limits, stamp of the trial, trials so far, and the value (ns) below which a state
+is worth asking about its activations."""
+BEST_DEVICE, BEST_ORDER = 0, 1
+"""`best`: a device per op, and the order."""
 
 Ranges = tuple[Indices, Indices, Indices]
 """(n,) ops in depth-first order, (n,) place of each op in it, (n,) size of its subtree."""
@@ -120,10 +158,10 @@ class AnnealProblem(NamedTuple):
     """n ops, E edges, m tensors, K devices, G groups, W tied weights."""
 
     cost: Ints
-    """(n, K, 2): time of an op (-1 = cannot run), and a lower bound of what follows its end."""
+    """(n, K, 2): TIME, FOLLOWS."""
     edge_ptr: Unsigned
     edge: Unsigned
-    """(E, 3): maker, row of transfer times, tensor."""
+    """(E, 3): MAKER, TRANSFER_ROW, TENSOR."""
     transfer: Ints
     """(rows, K, K): a missing link takes `penalty`."""
     bus: Indices
@@ -139,7 +177,7 @@ class AnnealProblem(NamedTuple):
     allowed: NDArray[np.bool_]
     """(G, K): every member can run there."""
     tree: Indices
-    """(2, 3, n): dominator and post-dominator subtrees as ranges: ops, place, size."""
+    """(2, 3, n): DOMINATORS, POST_DOMINATORS as ranges: MEMBER, PLACE, SIZE."""
     static_bytes: Ints
     tied_ptr: Indices
     tied_of: Indices
@@ -173,10 +211,10 @@ def make_board(table: Tables, group: Indices) -> AnnealProblem:
     allowed = np.ones((groups, k), np.bool_)
     np.logical_and.at(allowed, group, time >= 0)
     tree = np.empty((2, 3, n), np.int32)
-    tree[0] = dominator_ranges(before_ptr, maker)
-    tree[1] = post_dominator_ranges(after_ptr, after_of)
+    tree[DOMINATORS] = dominator_ranges(before_ptr, maker)
+    tree[POST_DOMINATORS] = post_dominator_ranges(after_ptr, after_of)
     cost = np.zeros((n, k, 2), np.int64)
-    cost[:, :, 0] = time
+    cost[:, :, TIME] = time
     board = AnnealProblem(
         cost=cost,
         edge_ptr=table.edge_ptr,
@@ -209,18 +247,18 @@ def make_board(table: Tables, group: Indices) -> AnnealProblem:
 
 @kernel
 def _bound_what_follows(board: AnnealProblem) -> None:
-    """Fill `cost[:, :, 1]`: the longest path after an op on a device, each later op on its best device at once."""
+    """Fill `cost[:, :, FOLLOWS]`: the longest path after an op on a device, later ops on their best devices at once."""
     cost, transfer, edge_ptr, edge = board.cost, board.transfer, board.edge_ptr, board.edge
     n, devices = cost.shape[0], cost.shape[1]
     for op in range(n - 1, -1, -1):
         for e in range(np.int64(edge_ptr[op]), np.int64(edge_ptr[op + 1])):
-            maker, row = np.int64(edge[e, 0]), np.int64(edge[e, 1])
+            maker, row = np.int64(edge[e, MAKER]), np.int64(edge[e, TRANSFER_ROW])
             for k in range(devices):
                 least = np.int64(2**61)
                 for to in range(devices):
-                    if cost[op, to, 0] >= 0:
-                        least = min(least, transfer[row, k, to] + cost[op, to, 0] + cost[op, to, 1])
-                cost[maker, k, 1] = max(cost[maker, k, 1], min(least, board.penalty))
+                    if cost[op, to, TIME] >= 0:
+                        least = min(least, transfer[row, k, to] + cost[op, to, TIME] + cost[op, to, FOLLOWS])
+                cost[maker, k, FOLLOWS] = max(cost[maker, k, FOLLOWS], min(least, board.penalty))
 
 
 KINDS = 7
@@ -239,7 +277,7 @@ class State(NamedTuple):
     end: Ints
     """(n,): of each op."""
     arrival: Ints
-    """(m K, 2): when a tensor is on a device, and the op it was booked for (-1 = none); empty where sent per edge."""
+    """(m K, 2): READY_AT, BOOKED_FOR of tensor * K + device; empty where sent per edge."""
     stored: Ints
     fresh: Ints
     """(rows, width): free times of devices, send ports, receive ports, buses, clock, latest end; now and in a trial."""
@@ -254,7 +292,7 @@ class State(NamedTuple):
     was: Indices
     """Ops a trial is about, those that change their device, and the device they had."""
     mark: Indices
-    """(2, n): stamps of ops and groups seen in this trial."""
+    """(2, n): stamps of OPS and GROUPS seen in this trial."""
     backup: Indices
     spare: Indices
     """Orders: before a trial, and in the making."""
@@ -266,9 +304,9 @@ class State(NamedTuple):
     users: Indices
     """(W, K): ops on a device that use a tied weight."""
     now: Ints
-    """(5,): value, bytes above the limits, stamp, steps done, and below which value a state is worth asking about."""
+    """(5,): VALUE, EXCESS, STAMP, STEPS_DONE, ASKED_BELOW."""
     best: Indices
-    """(2, n): devices and order of the best."""
+    """(2, n): BEST_DEVICE, BEST_ORDER."""
     best_value: Ints
     weight: NDArray[np.float64]
     credit: NDArray[np.float64]

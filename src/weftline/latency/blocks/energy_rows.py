@@ -20,8 +20,8 @@ from weftline.simulate.tables import Tables, edge_readers
 
 __all__ = ["FIXED", "Columns", "Entries", "Items", "Pairs", "energy_rows", "make_columns", "make_items", "make_pairs"]
 
-NONE, FIXED = -1, -2
-"""Instead of a column: impossible, certain."""
+NONE, FIXED, SEVERAL = -1, -2, -3
+"""Instead of a column: impossible, certain, several columns (until they get one of their own)."""
 
 
 class Pairs(NamedTuple):
@@ -64,7 +64,12 @@ def make_pairs(table: Tables) -> Pairs:
 
 @kernel
 def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, leader: Indices) -> Columns:
-    """Number what is still open. `leader`: the first op of each op's group; ops of a group share their columns."""
+    """Number what is still open. `leader`: the first op of each op's group; ops of a group share their columns.
+
+    Invariant: numbers 1..count-1 are given, each to one choice (or to several that hold together); 0 is not given here.
+    tests/latency/test_energetic.py covers it (no horizon that the optimum meets is refuted). It has no reference.
+    """
+    # 1. x: an op on a device.
     n, devices = found.able.shape
     count = 1
     x = np.full((n, devices), NONE, np.int32)
@@ -87,6 +92,7 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
                 for j in range(devices):
                     old, new = longest[pairs.of_edge[e], k, j], table.transfer[row, k, j]
                     longest[pairs.of_edge[e], k, j] = -1 if old < 0 or new < 0 else max(old, new)
+    # 2. u: maker and reader of a pair on two devices.
     u = np.full((len(pairs.maker), devices, devices), NONE, np.int32)
     for p in range(len(pairs.maker)):
         a, b = pairs.maker[p], pairs.reader[p]
@@ -105,6 +111,7 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
                 else:
                     u[p, k, j] = count
                     count += 1
+    # 3. v: a tensor from a device to another.
     v = np.full((len(table.producer), devices, devices), NONE, np.int32)
     if not table.per_edge:
         readers = np.zeros(len(v), np.int64)
@@ -117,11 +124,11 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
                         if v[tensor, k, j] == NONE or u[p, k, j] == FIXED:
                             v[tensor, k, j] = u[p, k, j]
                         elif v[tensor, k, j] != u[p, k, j]:
-                            v[tensor, k, j] = -3  # several
+                            v[tensor, k, j] = SEVERAL
         for tensor in range(len(v)):
             for k in range(devices):
                 for j in range(devices):
-                    if v[tensor, k, j] == -3:
+                    if v[tensor, k, j] == SEVERAL:
                         v[tensor, k, j] = count
                         count += 1
     return Columns(x, u, v, count)
