@@ -95,10 +95,7 @@ def api_page() -> str:
 
 
 def _function(name: str, value: Any) -> str:
-    import weftline
-
-    function = value if isinstance(value, types.FunctionType) else weftline._VERBS[f"weftline.{name}"]
-    return f"### {name}\n\n```text\n{_signature(f'wl.{name}', function)}\n```\n\n{_doc(function)}\n\n"
+    return f"### {name}\n\n```text\n{_signature(f'wl.{name}', value)}\n```\n\n{_doc(value)}\n\n"
 
 
 def _class(name: str, value: type) -> str:

@@ -11,6 +11,7 @@ import weftline
 
 ROOT = Path(weftline.__file__).parent
 FLOW = [
+    "lazy",
     "errors",
     "interrupts",
     "units",

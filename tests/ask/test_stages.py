@@ -219,9 +219,9 @@ def test_options_that_make_no_sense() -> None:
 
 
 def test_the_facade() -> None:
-    """Tests `weftline.sweep` on a Problem and that its answer is the same."""
+    """Tests `weftline.plan_stages` on a Problem and that its answer is the same."""
     problem = _chain(6, 3)
-    sweep = weftline.sweep(problem, stages="1..3", solver="greedy", work_limit=90)
+    sweep = weftline.plan_stages(problem, stages="1..3", solver="greedy", work_limit=90)
     assert isinstance(sweep, Sweep)
     again = sweep_stages(_problems(problem, "1..3"), solver="greedy", work_limit=90)
     assert msgspec.json.decode(sweep.to_json())["sweep"] == msgspec.json.decode(again.to_json())["sweep"]

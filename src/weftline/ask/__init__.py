@@ -5,8 +5,25 @@ baselines, or a `Sweep` over numbers of stages. Simplified: baselines use the sa
 own.
 """
 
-from weftline.ask.planning import make_plan
-from weftline.ask.stage_counts import StageProblems, stage_problems
-from weftline.ask.stages import Sweep, SweepRow, sweep_stages
+from typing import TYPE_CHECKING
+
+from weftline.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from weftline.ask.planning import make_plan
+    from weftline.ask.stage_counts import StageProblems, stage_problems
+    from weftline.ask.stages import Sweep, SweepRow, sweep_stages
 
 __all__ = ["StageProblems", "Sweep", "SweepRow", "make_plan", "stage_problems", "sweep_stages"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "StageProblems": "weftline.ask.stage_counts",
+        "Sweep": "weftline.ask.stages",
+        "SweepRow": "weftline.ask.stages",
+        "make_plan": "weftline.ask.planning",
+        "stage_problems": "weftline.ask.stage_counts",
+        "sweep_stages": "weftline.ask.stages",
+    },
+)

@@ -5,7 +5,25 @@ process, measured and predicted times. Simplified: plans run on this machine; sc
 processes of this machine, or torchrun's.
 """
 
-from weftline.run.train.model import Layout, Shard, StageModel
-from weftline.run.train.run import RankResult, RunResult, run_schedule, run_schedules
+from typing import TYPE_CHECKING
+
+from weftline.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from weftline.run.train.model import Layout, Shard, StageModel
+    from weftline.run.train.run import RankResult, RunResult, run_schedule, run_schedules
 
 __all__ = ["Layout", "RankResult", "RunResult", "Shard", "StageModel", "run_schedule", "run_schedules"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Layout": "weftline.run.train.model",
+        "RankResult": "weftline.run.train.run",
+        "RunResult": "weftline.run.train.run",
+        "Shard": "weftline.run.train.model",
+        "StageModel": "weftline.run.train.model",
+        "run_schedule": "weftline.run.train.run",
+        "run_schedules": "weftline.run.train.run",
+    },
+)

@@ -5,14 +5,29 @@ device, costed by the simulator, with the best repeating pattern (the repetend) 
 Simplified: spans are fixed numbers; micro-batches are alike and do not depend on each other.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from weftline.plugins import load_plugins
-from weftline.schedule.repetend import Repetend, unroll
-from weftline.schedule.search import Scheduler, ScheduleSearch
+from weftline.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from weftline.schedule.repetend import Repetend, unroll
+    from weftline.schedule.search import Scheduler, ScheduleSearch
 
 __all__ = ["Repetend", "ScheduleSearch", "Scheduler", "schedulers", "unroll"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Repetend": "weftline.schedule.repetend",
+        "ScheduleSearch": "weftline.schedule.search",
+        "Scheduler": "weftline.schedule.search",
+        "unroll": "weftline.schedule.repetend",
+    },
+)
 
 _BUILT_IN = (
     "auto",
@@ -28,6 +43,8 @@ _BUILT_IN = (
 @cache
 def schedulers() -> dict[str, Scheduler]:
     """All schedulers by name: ours, then those other packages offer as entry points `weftline.schedule`."""
+    from weftline.plugins import load_plugins
+
     found: list[Scheduler] = []
     for name in _BUILT_IN:
         module = import_module(f"weftline.schedule.{name}")

@@ -6,14 +6,19 @@ many placements. `Blocks` and an order for every device become a `Timetable` (sc
 numbers; inputs of the model are present on every device at time 0; outputs stay where they are made.
 """
 
-from weftline.simulate.batch import INFEASIBLE, Evaluation, evaluate
-from weftline.simulate.latency import replay, simulate_latency
-from weftline.simulate.limits import violations
-from weftline.simulate.memory import memory_over_time
-from weftline.simulate.order import default_order, upward_rank
-from weftline.simulate.schedule import Orders, Timetable, schedule_violations, simulate_schedule
-from weftline.simulate.throughput import simulate_throughput
-from weftline.simulate.timeline import Loads, Timeline
+from typing import TYPE_CHECKING
+
+from weftline.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from weftline.simulate.batch import INFEASIBLE, Evaluation, evaluate
+    from weftline.simulate.latency import replay, simulate_latency
+    from weftline.simulate.limits import violations
+    from weftline.simulate.memory import memory_over_time
+    from weftline.simulate.order import default_order, upward_rank
+    from weftline.simulate.schedule import Orders, Timetable, schedule_violations, simulate_schedule
+    from weftline.simulate.throughput import simulate_throughput
+    from weftline.simulate.timeline import Loads, Timeline
 
 __all__ = [
     "INFEASIBLE",
@@ -33,3 +38,25 @@ __all__ = [
     "upward_rank",
     "violations",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Evaluation": "weftline.simulate.batch",
+        "INFEASIBLE": "weftline.simulate.batch",
+        "Loads": "weftline.simulate.timeline",
+        "Orders": "weftline.simulate.schedule",
+        "Timeline": "weftline.simulate.timeline",
+        "Timetable": "weftline.simulate.schedule",
+        "default_order": "weftline.simulate.order",
+        "evaluate": "weftline.simulate.batch",
+        "memory_over_time": "weftline.simulate.memory",
+        "replay": "weftline.simulate.latency",
+        "schedule_violations": "weftline.simulate.schedule",
+        "simulate_latency": "weftline.simulate.latency",
+        "simulate_schedule": "weftline.simulate.schedule",
+        "simulate_throughput": "weftline.simulate.throughput",
+        "upward_rank": "weftline.simulate.order",
+        "violations": "weftline.simulate.limits",
+    },
+)

@@ -1,0 +1,394 @@
+"""The verbs that need no machine but this one: read, plan, schedule, simulate, verify, explain, compare, train.
+
+In: models, clusters, options. Out: frozen answers. Everything heavy is imported when a verb is called. Simplified: an
+answer that was interrupted is the best so far, and says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+# Rooms that have a verb's name are loaded here, before the face binds the verbs: to load one later would take its name.
+import weftline.schedule
+import weftline.simulate  # noqa: F401
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from weftline.ask.stages import Sweep
+    from weftline.certify import ScheduleVerdict, Verdict
+    from weftline.cluster import Cluster
+    from weftline.cost import Profile
+    from weftline.graph import Graph
+    from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
+    from weftline.plans.explain.explain import Reason
+    from weftline.plans.schedule import Schedule
+    from weftline.problem import Blocks, Problem
+    from weftline.schedule.noise import Noise
+    from weftline.search import Event
+    from weftline.simulate import Loads, Timeline, Timetable
+
+__all__ = [
+    "Explanation",
+    "detect",
+    "diff",
+    "explain",
+    "from_openvino",
+    "from_torch",
+    "load",
+    "load_problem",
+    "plan",
+    "plan_stages",
+    "schedule",
+    "shape",
+    "simulate",
+    "train",
+    "verify",
+]
+
+
+def load(path: Path | str, *, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Graph | Problem:
+    """Read a model file of any known format: a Graph, or a Problem where the file holds costs too.
+
+    `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}.
+    """
+    from weftline.importers import ImportOptions
+    from weftline.problem import read_model
+
+    return read_model(path, ImportOptions(shapes=shapes))
+
+
+def from_openvino(model: Any, *, name: str = "") -> Graph:
+    """The graph of an `openvino.Model`: the same that its saved IR gives."""
+    from weftline.importers.openvino.live import graph_of_openvino
+
+    return graph_of_openvino(model, name)
+
+
+def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
+    """The graph of a `torch.nn.Module` for example inputs: a tensor, a tuple of them, or keyword arguments as a dict.
+
+    Its plans are by estimated costs, and are exported by module names. To run one, export the module to ONNX first.
+    """
+    from weftline.importers.torch import graph_of_torch
+
+    return graph_of_torch(module, inputs, name)
+
+
+def load_problem(
+    path: Path | str,
+    *,
+    cluster: Cluster | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    without: Collection[str] = (),
+    **rules: object,
+) -> Problem:
+    """Read a model or problem file as the command line does, with everything that may be said about it.
+
+    `rules` are objective, runtime, transfers, communication, memory, stages (for files with accelerators: how many);
+    `without` drops limits: cpus, memory, together.
+    """
+    from weftline.importers import ImportOptions
+    from weftline.problem import load_problem
+
+    options = ImportOptions(shapes=shapes)
+    return load_problem(path, cluster=cluster, rules=rules, without=without, options=options)[0]
+
+
+def plan(
+    model: Graph | Problem,
+    cluster: Cluster | None = None,
+    *,
+    objective: Literal["latency", "throughput"] | None = None,
+    runtime: Literal["parallel", "sequential"] | None = None,
+    transfers: Literal["per-tensor", "per-edge"] | None = None,
+    communication: Literal["added", "overlapped"] | None = None,
+    memory: Literal["dynamic", "static"] | None = None,
+    stages: int | None = None,
+    costs: Profile | Path | str | None = None,
+    coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
+    model_file: Path | str | None = None,
+    reward: Literal["simulated", "measured"] = "simulated",
+    measurements: int | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    solver: str = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    on_event: Callable[[Event], None] | None = None,
+) -> Plan:
+    """Decide where everything runs, and how far that can be from the best possible plan.
+
+    A Graph needs a cluster; a Problem has its own devices. What is not given keeps the problem's rules or the defaults
+    (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds. A throughput search stops within 0.01 %
+    of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
+
+    `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
+    as one are not cut.
+
+    `coarsen` joins ops before a search for latency: gcof and oracle as backends fuse them (no plan cuts a fused
+    kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
+    graph; where it fails, a warning says why, and gcof takes its place. `settings` are the solver's own, as after
+    `--set`: {"preset": "paper"}.
+
+    `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
+    turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
+    """
+    from weftline.ask import make_plan
+    from weftline.reduce import coarsened
+
+    if reward not in ("simulated", "measured"):
+        raise UsageError(f"a reward is simulated or measured, not {reward!r:.40}")
+    if reward == "simulated" and (runtimes or measurements is not None):
+        raise UsageError("measurements and runtimes are for reward='measured'")
+    if reward == "measured" and runtime is None and objective != "throughput":
+        runtime = "sequential"  # what OpenVINO's HETERO does
+
+    rules = {
+        "objective": objective,
+        "runtime": runtime,
+        "transfers": transfers,
+        "communication": communication,
+        "memory": memory,
+        "stages": stages,
+    }
+    grouped = coarsened(_problem(model, cluster, rules, costs), coarsen, model=model_file)
+    if grouped.note:
+        warnings.warn(grouped.note, stacklevel=2)
+    smaller: dict[str, Any] = {} if grouped.group is None else {"coarsen": grouped.group}
+    asked: dict[str, Any] = {
+        "solver": solver,
+        "gap": gap,
+        "time_limit": time_limit,
+        "work_limit": work_limit,
+        "seed": seed,
+        "settings": settings,
+        "on_event": on_event,
+        **smaller,
+    }
+    if reward != "measured":
+        return make_plan(grouped.problem, **asked)
+    if model_file is None:
+        raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
+    import_module("weftline.run.planned_model").check_same_model(grouped.problem.graph, model_file)
+    with import_module("weftline.run.openvino.reward").openvino_backend(
+        grouped.problem, model_file, runtimes=runtimes, measurements=measurements, seed=seed
+    ) as backend:
+        return make_plan(grouped.problem, backend=backend, **asked)
+
+
+def plan_stages(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | None = None,
+    *,
+    stages: str | Sequence[int] = "auto",
+    communication: Literal["added", "overlapped"] | None = None,
+    memory: Literal["dynamic", "static"] | None = None,
+    solver: str = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    on_event: Callable[[Event], None] | None = None,
+) -> Sweep:
+    """Plan the pipeline for several numbers of stages: which is best, and what would one more device bring?
+
+    `stages` is "auto", "1..8", "1,2,4,8" or the numbers. A path is read as by the command line: in a problem file with
+    accelerators, the number of stages replaces their number. The limits are for the whole sweep.
+    """
+    from weftline.ask import stage_problems, sweep_stages
+
+    def load(number: int | None) -> Problem:
+        rules: dict[str, object] = {"objective": "throughput", "communication": communication, "memory": memory}
+        if isinstance(model, Path | str):
+            from weftline.problem import load_problem
+
+            return load_problem(model, cluster=cluster, rules={**rules, "stages": number})[0]
+        return _problem(model, cluster, {**rules, "stages": number})
+
+    return sweep_stages(
+        stage_problems(load, stages),
+        solver=solver,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        on_event=on_event,
+    )
+
+
+def _problem(
+    model: Graph | Problem,
+    cluster: Cluster | None,
+    rules: Mapping[str, object],
+    costs: Profile | Path | str | None = None,
+) -> Problem:
+    """A Graph on a cluster, or a Problem, under the rules that are asked."""
+    from weftline.cluster import Cluster
+    from weftline.cost import load_profile
+    from weftline.graph import Graph
+    from weftline.problem import Problem, asked_rules, build_problem
+
+    if not isinstance(model, Graph | Problem) or not isinstance(cluster, Cluster | None):
+        raise UsageError("plan takes a Graph or Problem (wl.load) and a Cluster (wl.Cluster.load or .preset)")
+    if isinstance(model, Problem):
+        if cluster is not None:
+            raise UsageError("a Problem has its own devices; leave the cluster out")
+        if costs is not None:
+            raise UsageError("a Problem has its own costs; leave those that were profiled out")
+        return model.with_rules(asked_rules(rules, model.rules))
+    if cluster is None:
+        raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
+    if isinstance(costs, Path | str):
+        costs = load_profile(costs)
+    return build_problem(model, cluster, rules=asked_rules(rules), costs=costs)
+
+
+def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
+    """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
+    from weftline.schedule.shapes import make_shape
+
+    return make_shape(name, devices, train=train)
+
+
+def schedule(
+    question: Blocks | Plan | Path | str,
+    *,
+    micro_batches: int,
+    memory: int | Sequence[int] | None = None,
+    train: bool = True,
+    split_backward: bool = False,
+    recompute: bool = False,
+    objective: Literal["makespan", "device-span"] = "makespan",
+    arrivals: int | None = None,
+    solver: str = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    robust: Noise | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Schedule:
+    """Decide the order of many micro-batches on the devices of their blocks.
+
+    The question is Blocks (`wl.shape`), a throughput Plan, or a blocks.json file. `train`, `split_backward` and
+    `recompute` say how the stages of a plan become blocks. `memory` limits every device. Without limits of time or work
+    the search ends when nothing becomes better, after 60 s at the latest.
+    """
+    from weftline.ask.scheduling import make_schedule
+    from weftline.plans import Plan, plan_result
+    from weftline.problem import read_blocks
+    from weftline.schedule.pipeline_blocks import pipeline_blocks
+    from weftline.simulate import Loads
+
+    if isinstance(question, Plan):
+        problem, loads = plan_result(question)
+        if not isinstance(loads, Loads):
+            raise UsageError("a schedule needs a throughput plan")
+        question = pipeline_blocks(problem, loads, train=train, split=split_backward, recompute=recompute)
+    elif isinstance(question, Path | str):
+        question = read_blocks(question)
+    return make_schedule(
+        question if memory is None else question.with_memory(memory),
+        micro_batches,
+        solver=solver,
+        device_span=objective == "device-span",
+        arrivals=arrivals,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        robust=robust,
+        on_event=on_event,
+    )
+
+
+def simulate(plan: Plan | Schedule) -> Timeline | Loads | Timetable:
+    """Run the decisions of a plan or schedule through the simulator again."""
+    from weftline.plans import Plan, plan_result
+
+    return plan_result(plan)[1] if isinstance(plan, Plan) else plan.timetable()
+
+
+def verify(plan: Plan | Schedule | Path | str) -> Verdict | ScheduleVerdict:
+    """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
+    from weftline.certify import verify_file
+    from weftline.certify.run import verify_bytes
+    from weftline.plans import Plan
+    from weftline.plans.plan import plan_to_json
+    from weftline.plans.schedule import Schedule, schedule_to_json
+
+    if isinstance(plan, Schedule):
+        return verify_bytes(schedule_to_json(plan))
+    return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(plan)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What decides the value of a plan."""
+
+    chain: tuple[Reason, ...]
+    """Ops and transfers that end last, in order of time."""
+    slowest_stage: SlowestStage | None
+    """Throughput: the stage that takes longest."""
+    binding: tuple[Binding, ...]
+    """Limits that bind."""
+
+
+def explain(plan: Plan | Path | str, op: str | None = None) -> Explanation | OpStory:
+    """What decides the value of a plan; or why one op stands where it does, and what each other device would cost."""
+    from weftline.plans import Plan, binding_limits, explain_op, explain_plan, explain_stage, load_plan
+
+    answer = plan if isinstance(plan, Plan) else load_plan(plan)
+    if op is not None:
+        return explain_op(answer, op)
+    return Explanation(tuple(explain_plan(answer)), explain_stage(answer), tuple(binding_limits(answer)))
+
+
+def detect(
+    devices: int | None = None,
+    *,
+    quick: bool = False,
+    time_limit: float = 60.0,
+    on_event: Callable[[str], None] | None = None,
+) -> Cluster:
+    """Measure this machine: compute and memory rates of its cores, transfer rates between them.
+
+    `devices` splits the cores evenly into that many devices (default: one for each physical core); `quick` measures
+    tiny sizes; after `time_limit` seconds it raises `LimitReached`.
+    """
+    from weftline.cluster import detect as measure
+
+    return measure(devices, quick=quick, time_limit=time_limit, on_event=on_event)
+
+
+def train(
+    output: Path | str,
+    *,
+    time_limit: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> Path:
+    """Train the network of solver `policy`, for seconds or steps -> the file of weights.
+
+    Use it by `wl.plan(..., solver="policy", settings={"weights": file})`. `resume` goes on from its checkpoint.
+    """
+    from weftline.latency.policy.train.train import train_policy
+
+    return train_policy(output, seconds=time_limit, steps=steps, seed=seed, resume=resume, on_event=on_event)
+
+
+def diff(a: Plan, b: Plan) -> Difference:
+    """What differs between two plans."""
+    from weftline.plans import diff_plans
+
+    return diff_plans(a, b)

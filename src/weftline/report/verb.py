@@ -1,0 +1,49 @@
+"""The verb `report`: a plan or schedule as one HTML page.
+
+In: an answer or its file, and what was measured. Out: the bytes of the page. Simplified: one page for each answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
+    from weftline.run.local.result import LocalResult
+
+__all__ = ["report"]
+
+
+def report(
+    answer: Plan | Schedule | Path | str,
+    output: Path | str | None = None,
+    *,
+    run: LocalResult | Mapping[str, Any] | Path | str | None = None,
+    sensitivity: float | None = None,
+    on_event: Callable[[str], None] | None = None,
+) -> bytes:
+    """A plan or schedule as one HTML page that needs no network; written to `output` if that is given.
+
+    `run` is what `wl.run` returned or `weftline run --json` printed: measured stands beside predicted then.
+    `sensitivity` is a number of seconds: with them the plan is solved again with one thing better at a time.
+    """
+    from weftline.files import write_atomically
+    from weftline.plans import Plan
+    from weftline.report.html.html import load_answer, report_html
+    from weftline.report.html.run import find_run
+    from weftline.report.html.sensitivity import ask
+
+    found = load_answer(answer) if isinstance(answer, Path | str) else answer
+    measured = None if run is None else find_run(run)
+    if sensitivity is not None and (not isinstance(found, Plan) or not sensitivity > 0):
+        raise UsageError("sensitivity is a number of seconds above 0, for plans")
+    helps = ask(found, sensitivity, on_event) if isinstance(found, Plan) and sensitivity else []
+    page = report_html(found, run=measured, helps=helps)
+    if output is not None:
+        write_atomically(output, page)
+    return page

@@ -1,0 +1,103 @@
+"""The verb `run`: a plan or schedule for real, by the engine that suits it.
+
+In: an answer or its file, and its model. Out: measured beside predicted times, and how far results are from those of
+one process. Simplified: one engine runs the whole of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
+    from weftline.run.dist.run import PlanTorchResult
+    from weftline.run.local.result import LocalResult
+    from weftline.run.local.watch import WatchResult
+    from weftline.run.openvino.run import OpenvinoResult
+    from weftline.run.train.run import RunResult
+
+__all__ = ["choose_engine", "run"]
+
+Engine = Literal["local", "openvino", "torch", "weftline"]
+
+
+def run(
+    answer: Plan | Schedule | Path | str,
+    *,
+    model: Path | str | Callable[..., Any],
+    engine: Engine | None = None,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    requests: int = 100,
+    rounds: int = 20,
+    steps: int = 3,
+    seed: int = 0,
+    seeds: int = 1,
+    timeout: float = 60.0,
+    baselines: bool = True,
+    check: bool = True,
+    watch: bool = False,
+    on_event: Callable[[str], None] | None = None,
+) -> LocalResult | OpenvinoResult | PlanTorchResult | WatchResult | RunResult | None:
+    """Run a plan or schedule for real; the result's `check` insists on what one process gives.
+
+    Plans: `model` is the file it was made for. Engine local (ONNX files) is a process of ONNX Runtime for each device;
+    torch the same over torch.distributed (None in ranks of torchrun other than 0); openvino its HETERO (`rounds` timed
+    runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. `watch` plans again
+    while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a `StageModel`; engine weftline
+    or torch, `steps` for each of `seeds` models. `check=False` saves the comparison (torch, schedules).
+    """
+    from weftline.certify.run import is_schedule
+    from weftline.plans.plan import load_plan
+    from weftline.plans.schedule import Schedule, load_schedule
+
+    if isinstance(answer, Path | str):
+        answer = load_schedule(answer) if is_schedule(Path(answer)) else load_plan(answer)
+    if isinstance(answer, Schedule):
+        if engine in ("local", "openvino"):
+            raise UsageError("a schedule runs by engine torch or weftline")
+        from weftline.run.train.run import run_schedule
+
+        named = str(model) if isinstance(model, Path) else model
+        by = engine or "weftline"
+        return run_schedule(answer, model=named, engine=by, steps=steps, seed=seed, seeds=seeds, check=check)
+    if not isinstance(model, Path | str):
+        raise UsageError("the model of a plan is a file")
+    given: dict[str, Any] = {"model": model, "inputs": inputs, "runtimes": runtimes, "seed": seed}
+    chosen = choose_engine(answer, model, runtimes, engine)
+    if watch and chosen != "local":
+        raise UsageError("watch is for engine local")
+    if chosen == "torch":
+        from weftline.run.dist.run import run_plan_torch
+
+        return run_plan_torch(answer, requests=requests, check=check, timeout=timeout, **given)
+    if chosen == "openvino":
+        from weftline.run.openvino.run import run_openvino
+
+        return run_openvino(answer, rounds=rounds, **given)
+    if watch:
+        from weftline.run.local.watch import run_watched
+
+        return run_watched(answer, requests=requests, timeout=timeout, on_event=on_event, **given)
+    from weftline.run.local.run import run_local
+
+    return run_local(answer, requests=requests, timeout=timeout, baselines=baselines, on_event=on_event, **given)
+
+
+def choose_engine(plan: Plan, model: Path | str, runtimes: Mapping[str, str], engine: Engine | None = None) -> str:
+    """The engine of a plan: OpenVINO where a device is said to be one of its own, or the model is not ONNX."""
+    if engine == "weftline":
+        raise UsageError("a plan runs by engine local, torch or openvino")
+    if engine is not None:
+        return engine
+    said = [runtimes.get(device.id, device.runtime) for device in plan.problem.devices]
+    theirs = any(runtime.startswith("openvino:") for runtime in said)
+    return "openvino" if theirs or Path(model).suffix.lower() == ".xml" else "local"
