@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -156,7 +155,7 @@ def run(
     else:
         result = _local(plan, model, given, runtimes, (requests, seed, timeout, baselines))
     if json:
-        print_json(asdict(result))
+        print_json(result.to_json())
     else:
         show(result.summary())
     if check:
@@ -182,7 +181,7 @@ def _schedule(
     if under_torchrun() and os.environ["RANK"] != "0":
         return
     if json:
-        print_json(asdict(result))
+        print_json(result.to_json())
     else:
         show(f"{loaded.name}: {result.summary()}")
     if tolerance is not None:

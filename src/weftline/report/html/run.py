@@ -17,6 +17,7 @@ from weftline.errors import InputError, UsageError
 from weftline.files import other_kind, read_limited
 from weftline.plans import Plan
 from weftline.report.html.pack import short_name
+from weftline.run.result import Result, in_ns
 
 __all__ = ["RunRow", "RunTable", "check_run", "find_run", "read_run", "run_table"]
 
@@ -54,15 +55,19 @@ class RunTable:
 
 
 Ns = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class _Device(msgspec.Struct, frozen=True):
     device: str
     compute_ns: Ns | None = None
     predicted_compute_ns: Ns | None = None
-    utilisation: Seconds | None = None
-    busy_seconds: Seconds | None = None
+    utilisation: Share | None = None
+
+
+class _Rank(msgspec.Struct, frozen=True):
+    device: str
+    busy_ns: Ns | None = None
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -75,17 +80,14 @@ class _Run(msgspec.Struct, frozen=True):
     steps: Ns | None = None
     measured_ns: Ns | None = None
     predicted_ns: Ns | None = None
-    measured_seconds: Seconds | None = None
-    predicted_seconds: Seconds | None = None
-    simulated_seconds: Seconds | None = None
     latency_ns: Ns | None = None
     latency_p95_ns: Ns | None = None
     devices: list[_Device] | dict[str, str] = msgspec.field(default_factory=list)
-    ranks: list[_Device] = msgspec.field(default_factory=list)
+    ranks: list[_Rank] = msgspec.field(default_factory=list)
     baselines: dict[str, Ns] = msgspec.field(default_factory=dict)
     reference: str = ""
-    reference_measured_seconds: Seconds | None = None
-    reference_predicted_seconds: Seconds | None = None
+    reference_measured_ns: Ns | None = None
+    reference_predicted_ns: Ns | None = None
     max_output_difference: float | None = None
     max_gradient_difference: float | None = None
     notes: list[str] = msgspec.field(default_factory=list)
@@ -108,6 +110,8 @@ def find_run(run: Any) -> RunTable:
         return read_run(run)
     if isinstance(run, Mapping):
         return run_table(dict(run))
+    if isinstance(run, Result):
+        return run_table(msgspec.to_builtins(run.to_json()))
     if is_dataclass(run) and not isinstance(run, type):
         return run_table(msgspec.to_builtins(asdict(run)))
     raise UsageError("a run is a file, a mapping, or what wl.run returned")
@@ -116,23 +120,20 @@ def find_run(run: Any) -> RunTable:
 def run_table(found: dict[str, Any]) -> RunTable:
     """The same from the decoded object."""
     try:
-        run = msgspec.convert(found, _Run)
+        run = msgspec.convert(in_ns(found), _Run)
     except msgspec.ValidationError as error:
         raise InputError(f"not {RUN}: {error}") from error
     what = {"throughput": "period", "latency": "latency"}.get(run.objective, "one step" if run.steps else "latency")
-    measured = run.measured_ns if run.measured_ns is not None else _ns(run.measured_seconds)
-    if measured is None or measured < 0:
+    if run.measured_ns is None:
         raise InputError(f"not {RUN}: no measured time")
-    predicted = run.predicted_ns if run.predicted_ns is not None else _ns(run.predicted_seconds)
-    predicted = _ns(run.simulated_seconds) if predicted is None else predicted
     rows = [*(run.devices if isinstance(run.devices, list) else ()), *run.ranks][:MOST_ROWS]
     baselines = [RunRow(short_name(name, 60), value) for name, value in list(run.baselines.items())[:MOST_ROWS]]
-    if run.reference and (alone := _ns(run.reference_measured_seconds)) is not None:
-        expected = _ns(run.reference_predicted_seconds)
-        baselines.append(RunRow(f"all on {short_name(run.reference, 60)}", alone, expected))
+    if run.reference and run.reference_measured_ns is not None:
+        name = f"all on {short_name(run.reference, 60)}"
+        baselines.append(RunRow(name, run.reference_measured_ns, run.reference_predicted_ns))
     return RunTable(
         engine=short_name(run.engine, 40),
-        whole=RunRow(what, measured, predicted),
+        whole=RunRow(what, run.measured_ns, run.predicted_ns),
         devices=tuple(filter(None, map(_device, rows))),
         baselines=tuple(baselines),
         words=tuple(_words(run)),
@@ -155,12 +156,13 @@ def check_run(run: RunTable, plan: Plan) -> None:
         raise InputError(f"not a run of this plan: {why}", hint="run the plan again with --json")
 
 
-def _device(row: _Device) -> RunRow | None:
-    measured = row.compute_ns if row.compute_ns is not None else _ns(row.busy_seconds)
-    if measured is None:
+def _device(row: _Device | _Rank) -> RunRow | None:
+    if isinstance(row, _Rank):
+        return None if row.busy_ns is None else RunRow(short_name(row.device, 64), row.busy_ns)
+    if row.compute_ns is None:
         return None
     note = "" if row.utilisation is None else f"busy {row.utilisation:.0%}"
-    return RunRow(short_name(row.device, 64), measured, row.predicted_compute_ns, note)
+    return RunRow(short_name(row.device, 64), row.compute_ns, row.predicted_compute_ns, note)
 
 
 def _words(run: _Run) -> list[str]:
@@ -173,7 +175,3 @@ def _words(run: _Run) -> list[str]:
     if run.max_gradient_difference is not None:
         words.append(f"Gradients differ from one process by at most {run.max_gradient_difference:.2e}.")
     return words + [short_name(note, 300) for note in run.notes[:10]]
-
-
-def _ns(seconds: float | None) -> int | None:
-    return None if seconds is None or not 0 <= seconds < 1e9 else round(seconds * 1e9)

@@ -17,19 +17,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import ExecutionMismatch, InputError, MissingExtra, UsageError, WeftlineError
+from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.importers.registry import file_sha256
 from weftline.run.devices import ort_devices
 from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
 from weftline.run.inputs import make_feeds
 from weftline.run.local.start import run_folder
 from weftline.run.planned_model import check_planned_model
+from weftline.run.result import Result
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanRank", "PlanTorchResult", "run_plan_torch"]
 
-TOLERANCE = 1e-3
 TIMEOUT = 120.0
 
 
@@ -54,16 +54,18 @@ class PlanRank:
     device: str
     segments: int
     ops: int
-    compute_seconds: float
+    compute_ns: int
     """Of one request: median."""
-    planned_compute_seconds: float
+    planned_compute_ns: int
     share_busy: float
     """Of the measured time."""
 
 
 @dataclass(frozen=True)
-class PlanTorchResult:
+class PlanTorchResult(Result):
     """What a real run did."""
+
+    in_seconds: ClassVar[bool] = True
 
     engine: str
     backend: str
@@ -74,19 +76,13 @@ class PlanTorchResult:
     """Requests whose outputs were compared, the last ones."""
     max_output_difference: float | None
     """Relative, to the unsplit model; None if it was not checked."""
-    measured_seconds: float
+    measured_ns: int
     """Throughput: period, the mean of the counted requests. Latency: median."""
-    predicted_seconds: float
+    predicted_ns: int
     """The plan's value."""
-    overlapped_seconds: float | None
+    overlapped_ns: int | None
     """Throughput: what is predicted if transfers hide behind compute, as they do here."""
     ranks: tuple[PlanRank, ...]
-
-    def check(self, tolerance: float = TOLERANCE) -> None:
-        """Raise `ExecutionMismatch` if outputs differ more from those of the unsplit model."""
-        found = self.max_output_difference
-        if found is not None and not found <= tolerance:
-            raise ExecutionMismatch(f"outputs differ from the unsplit model by {found:.2e}, more than {tolerance:.0e}")
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -95,8 +91,8 @@ class PlanTorchResult:
         if self.max_output_difference is not None:
             checked = f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)"
         hidden = ""
-        if self.overlapped_seconds is not None and self.overlapped_seconds != self.predicted_seconds:
-            hidden = f", {self.overlapped_seconds * 1e3:.2f} ms with transfers behind compute"
+        if self.overlapped_ns is not None and self.overlapped_ns != self.predicted_ns:
+            hidden = f", {self.overlapped_ns / 1e6:.2f} ms with transfers behind compute"
         return "\n".join(
             (
                 f"{len(self.ranks)} processes over {self.backend}, {self.requests} requests",
@@ -105,7 +101,7 @@ class PlanTorchResult:
                 f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
                 *(
                     f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
-                    f"compute {rank.compute_seconds * 1e3:.2f} ms, planned {rank.planned_compute_seconds * 1e3:.2f} ms"
+                    f"compute {rank.compute_ns / 1e6:.2f} ms, planned {rank.planned_compute_ns / 1e6:.2f} ms"
                     for rank in self.ranks
                 ),
             )
@@ -247,7 +243,7 @@ def _digest(plan: Plan, model: str, inputs: Mapping[str, NDArray[Any]] | None, o
 
 
 def _result(plan: Plan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> PlanTorchResult:
-    seconds = _measured(job, answer.reports) / 1e9
+    taken = _measured(job, answer.reports)
     overlapped = [max(stage.compute_ns, stage.in_ns, stage.out_ns) for stage in plan.stages]
     return PlanTorchResult(
         engine="torch",
@@ -256,21 +252,21 @@ def _result(plan: Plan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> P
         requests=job.requests,
         compared=answer.compared,
         max_output_difference=answer.difference if job.check else None,
-        measured_seconds=seconds,
-        predicted_seconds=plan.value_ns / 1e9,
-        overlapped_seconds=max(overlapped) / 1e9 if overlapped else None,
-        ranks=tuple(_rank(plan, problem, job, rank, report, seconds) for rank, report in enumerate(answer.reports)),
+        measured_ns=round(taken),
+        predicted_ns=plan.value_ns,
+        overlapped_ns=max(overlapped) if overlapped else None,
+        ranks=tuple(_rank(plan, problem, job, rank, report, taken) for rank, report in enumerate(answer.reports)),
     )
 
 
-def _rank(plan: Plan, problem: Problem, job: PlanJob, rank: int, report: PlanReport, seconds: float) -> PlanRank:
+def _rank(plan: Plan, problem: Problem, job: PlanJob, rank: int, report: PlanReport, taken: float) -> PlanRank:
     id = job.devices[rank].id
     column = problem.device_index[id]
     planned = sum(
         int(problem.cost.time[n, column]) for n, op in enumerate(problem.graph.ops) if plan.placement[op.name] == id
     )
-    compute = median(report.compute_ns) / 1e9
-    return PlanRank(rank, id, report.segments, report.ops, compute, planned / 1e9, compute / seconds)
+    compute = median(report.compute_ns)
+    return PlanRank(rank, id, report.segments, report.ops, round(compute), planned, compute / taken)
 
 
 def _measured(job: PlanJob, reports: Sequence[PlanReport]) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weftline.errors import ExecutionMismatch
+from weftline.run.result import TOLERANCE, Result
 from weftline.units import format_time
 
 __all__ = ["TOLERANCE", "DeviceRun", "LocalResult", "SegmentRun"]
-
-TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class DeviceRun:
 
 
 @dataclass(frozen=True)
-class LocalResult:
+class LocalResult(Result):
     """One run."""
 
     engine: str
@@ -74,10 +73,7 @@ class LocalResult:
 
     def check(self, tolerance: float = TOLERANCE) -> None:
         """Raise `ExecutionMismatch` if outputs differ from the unsplit model's, or something ran elsewhere."""
-        if not self.max_output_difference <= tolerance:
-            raise ExecutionMismatch(
-                f"outputs differ from the unsplit model by {self.max_output_difference:.2e}, more than {tolerance:.0e}"
-            )
+        super().check(tolerance)
         if self.misplaced:
             raise ExecutionMismatch(f"what ran is not the plan: {'; '.join(self.misplaced[:3])}")
 

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import ExecutionMismatch, InputError, UsageError, WeftlineError
+from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.run.openvino.devices import openvino_devices
-from weftline.run.openvino.meter import ROUNDS, SECONDS, TOLERANCE, Meter
+from weftline.run.openvino.meter import ROUNDS, SECONDS, Meter
 from weftline.run.planned_model import check_planned_model
+from weftline.run.result import Result, whole_ns
 
 if TYPE_CHECKING:
     from weftline.graph.arrays import Indices
@@ -31,8 +32,10 @@ __all__ = ["OpenvinoResult", "run_openvino"]
 
 
 @dataclass(frozen=True)
-class OpenvinoResult:
+class OpenvinoResult(Result):
     """What a real run did."""
+
+    in_seconds: ClassVar[bool] = True
 
     engine: str
     devices: dict[str, str]
@@ -42,14 +45,14 @@ class OpenvinoResult:
     rounds: int
     max_output_difference: float
     """Relative, to the unsplit model."""
-    measured_seconds: float
+    measured_ns: int
     """Of one inference: median."""
-    predicted_seconds: float
+    predicted_ns: int
     """By the simulator, sequential runtime."""
     reference: str
     """The device that ran the whole model."""
-    reference_measured_seconds: float
-    reference_predicted_seconds: float | None
+    reference_measured_ns: int
+    reference_predicted_ns: int | None
     """None if that device cannot run every op, by the problem's limits."""
     measured_ratio: float
     """Placement to reference: median over rounds."""
@@ -61,12 +64,10 @@ class OpenvinoResult:
     """Do the rounds agree? If not, the measured ratio tells of a busy machine, not of the plan."""
     predicted_ratio: float | None
 
-    def check(self, tolerance: float = TOLERANCE) -> None:
-        """Raise `ExecutionMismatch` if outputs differ more from those of the unsplit model."""
-        if not self.max_output_difference <= tolerance:
-            raise ExecutionMismatch(
-                f"outputs differ from the unsplit model by {self.max_output_difference:.2e}, more than {tolerance:.0e}"
-            )
+    @property
+    def reference_predicted_seconds(self) -> float | None:
+        """The same as `reference_predicted_ns`."""
+        return None if self.reference_predicted_ns is None else self.reference_predicted_ns / 1e9
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -79,7 +80,7 @@ class OpenvinoResult:
                 f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)",
                 f"latency: measured {self.measured_seconds * 1e3:.2f} ms, "
                 f"predicted {self.predicted_seconds * 1e3:.2f} ms (median of {self.rounds})",
-                f"to {self.reference} alone ({self.reference_measured_seconds * 1e3:.2f} ms): "
+                f"to {self.reference} alone ({self.reference_measured_ns / 1e6:.2f} ms): "
                 f"measured {self.measured_ratio:.3f} (quickest runs {self.quickest_ratio:.3f}){predicted}",
             )
         )
@@ -129,11 +130,11 @@ def run_openvino(
         ops={device.id: int((placement == problem.device_index[device.id]).sum()) for device in used},
         rounds=found.rounds,
         max_output_difference=found.difference,
-        measured_seconds=found.seconds,
-        predicted_seconds=predicted / 1e9,
+        measured_ns=whole_ns(found.seconds),
+        predicted_ns=predicted,
         reference=meter.reference,
-        reference_measured_seconds=found.reference_seconds,
-        reference_predicted_seconds=None if alone is None else alone / 1e9,
+        reference_measured_ns=whole_ns(found.reference_seconds),
+        reference_predicted_ns=alone,
         measured_ratio=found.ratio,
         quickest_ratio=found.quickest_ratio,
         spread=found.spread,

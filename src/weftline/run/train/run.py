@@ -6,13 +6,15 @@ the measured time of every block and the measured time of a small message. Simpl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weftline.errors import ExecutionMismatch, MissingExtra, UsageError
+from weftline.run.result import Result, whole_ns
 from weftline.run.train.job import Job, Report
 from weftline.run.train.launch import launch
 from weftline.run.train.model import model_reference
@@ -31,15 +33,23 @@ class RankResult:
 
     rank: int
     device: str
-    busy_seconds: float
+    busy_ns: int
     """Per step, by the mean time of every block."""
-    step_seconds: float
+    step_ns: int
     """Median."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """The same as `busy_ns`."""
+        return self.busy_ns / 1e9
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Result):
     """What a real run did."""
+
+    in_seconds: ClassVar[bool] = True
+    json_names: ClassVar[Mapping[str, str]] = MappingProxyType({"predicted_ns": "simulated_ns"})
 
     engine: str
     micro_batches: int
@@ -52,13 +62,18 @@ class RunResult:
     max_loss_difference: float | None
     losses: tuple[float, ...]
     """Seed by seed, step by step."""
-    measured_seconds: float
+    measured_ns: int
     """Of a step: the median without first steps."""
-    simulated_seconds: float
+    predicted_ns: int
     """Of a step: the simulator with measured times of blocks and of a message."""
     planned_makespan: int
     """What the schedule says, in its own unit."""
     ranks: tuple[RankResult, ...]
+
+    @property
+    def simulated_seconds(self) -> float:
+        """The same as `predicted_ns`."""
+        return self.predicted_ns / 1e9
 
     def check(self, tolerance: float = 1e-6) -> None:
         """Raise `ExecutionMismatch` if gradients (of inference: outputs) differ more from those of one process."""
@@ -170,15 +185,15 @@ def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> RunRes
         max_output_difference=reports[0].output_difference if job.check and job.engine == "weftline" else None,
         max_loss_difference=reports[0].loss_difference if job.check else None,
         losses=tuple(losses),
-        measured_seconds=max(_later(report.step_seconds, job.steps) for report in reports),
-        simulated_seconds=_simulated(timetable, reports),
+        measured_ns=whole_ns(max(_later(report.step_seconds, job.steps) for report in reports)),
+        predicted_ns=_simulated(timetable, reports),
         planned_makespan=timetable.makespan,
         ranks=tuple(
             RankResult(
                 rank,
                 lane.id,
-                job.layout.micro_batches * sum(report.block_seconds.values()),
-                _later(report.step_seconds, job.steps),
+                whole_ns(job.layout.micro_batches * sum(report.block_seconds.values())),
+                whole_ns(_later(report.step_seconds, job.steps)),
             )
             for rank, (lane, report) in enumerate(zip(lanes, reports, strict=True))
         ),
@@ -190,7 +205,7 @@ def _later(seconds: Sequence[float], steps: int) -> float:
     return median([s for k, s in enumerate(seconds) if k % steps] or list(seconds))
 
 
-def _simulated(timetable: Timetable, reports: Sequence[Report]) -> float:
+def _simulated(timetable: Timetable, reports: Sequence[Report]) -> int:
     """What the simulator says with measured times; devices of one block wait for each other, so the quickest counts."""
     import numpy as np
 
@@ -217,7 +232,7 @@ def _simulated(timetable: Timetable, reports: Sequence[Report]) -> float:
         span=np.tile(np.array(spans, np.int64), count),
         lag=np.tile(np.array(lags, np.int64), count),
     )
-    return found.makespan / 1e9
+    return int(found.makespan)
 
 
 def _lag(source: Block, target: Block, links: set[int], message: int) -> int:

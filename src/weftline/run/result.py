@@ -1,0 +1,103 @@
+"""What a run of any engine found: whole nanoseconds inside, today's names and units in its JSON.
+
+In: what an engine measured, as a dataclass of its own fields. Out: `check`, and `to_json`: what `weftline run --json`
+prints. `in_ns` reads that back, whichever engine wrote it. Simplified: engines that print seconds print all of them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from weftline.errors import ExecutionMismatch
+
+__all__ = ["TOLERANCE", "Result", "in_ns", "whole_ns"]
+
+TOLERANCE = 1e-3
+MOST_SECONDS = 1e9
+OTHER_NAMES = MappingProxyType({"simulated_ns": "predicted_ns"})
+"""Name in the JSON of an engine -> ours."""
+
+
+class Result:
+    """One run; engines add what only they know."""
+
+    in_seconds: ClassVar[bool] = False
+    """The JSON has seconds, with names that say so."""
+    json_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Our name -> that of the JSON, where they differ in more than the unit."""
+
+    engine: str
+    measured_ns: int
+    """Latency of a request, period of a pipeline, or time of a training step."""
+    predicted_ns: int
+    max_output_difference: float | None
+    """None if it was not checked."""
+
+    @property
+    def measured_seconds(self) -> float:
+        """The same as `measured_ns`."""
+        return self.measured_ns / 1e9
+
+    @property
+    def predicted_seconds(self) -> float:
+        """The same as `predicted_ns`."""
+        return self.predicted_ns / 1e9
+
+    def check(self, tolerance: float = TOLERANCE) -> None:
+        """Raise `ExecutionMismatch` if outputs differ more from those of the unsplit model."""
+        found = self.max_output_difference
+        if found is not None and not found <= tolerance:
+            raise ExecutionMismatch(f"outputs differ from the unsplit model by {found:.2e}, more than {tolerance:.0e}")
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """What `weftline run --json` prints."""
+        found = asdict(self)  # type: ignore[call-overload]
+        renamed = {self.json_names.get(name, name): value for name, value in found.items()}
+        return dict(_in_seconds(renamed)) if self.in_seconds else renamed
+
+
+def _in_seconds(found: Any) -> Any:
+    if isinstance(found, list | tuple):
+        return type(found)(_in_seconds(part) for part in found)
+    if not isinstance(found, dict):
+        return found
+    timed = {name for name in found if name.endswith("_ns")}
+    return {
+        f"{name.removesuffix('_ns')}_seconds" if name in timed else name: _seconds(value)
+        if name in timed
+        else _in_seconds(value)
+        for name, value in found.items()
+    }
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
+
+
+def whole_ns(seconds: float) -> int:
+    """Seconds that were measured -> ns."""
+    return round(seconds * 1e9)
+
+
+def in_ns(found: Any) -> Any:
+    """The JSON of a run with every time in ns, under our names; what is no time of ours stays as it is."""
+    if isinstance(found, list):
+        return [in_ns(part) for part in found]
+    if not isinstance(found, dict):
+        return found
+    made: dict[str, Any] = {}
+    for name, value in found.items():
+        ours, kept = name, in_ns(value)
+        if isinstance(name, str) and name.endswith("_seconds"):
+            ours = f"{name.removesuffix('_seconds')}_ns"
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                kept = whole_ns(value) if 0 <= value < MOST_SECONDS else -1
+        made.setdefault(OTHER_NAMES.get(ours, ours), kept)
+    return made
