@@ -32,7 +32,7 @@ def overflow_of(problem: Problem, placement: Indices) -> Ints:
     """(K,): bytes above what each device holds; zeros where the placement is no pipeline."""
     try:
         overflow: Ints = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
-    except InfeasibleError:
+    except InfeasibleError:  # no pipeline at all, which more room does not mend
         return np.zeros(len(problem.devices), np.int64)
     return overflow
 
@@ -114,7 +114,7 @@ def _bisect(search: Search, pieces: Pieces, devices: Sequence[int], room: Ints) 
         if search.offer(placement) is not None:
             overflow = None
         elif overflow is not None:
-            overflow = _overflow(problem, placement)
+            overflow = overflow_of(problem, placement)
         load = np.zeros(len(problem.devices), np.int64)
         np.add.at(load, placement, problem.cost.time[np.arange(len(placement)), placement])
         low, high = (low, target) if load.max() <= target else (target, high)
@@ -135,14 +135,6 @@ def _fuller_than(target: int, pieces: Pieces, devices: Sequence[int]) -> Callabl
         return False
 
     return full
-
-
-def _overflow(problem: Problem, placement: Indices) -> Ints:
-    try:
-        overflow: Ints = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
-    except InfeasibleError:  # no pipeline at all, which more room does not mend
-        return np.zeros(len(problem.devices), np.int64)
-    return overflow
 
 
 SOLVER_GREEDY = Solver(
