@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weftline.pipeline.anneal.anneal import SOLVER, Annealer
+from weftline.pipeline.anneal.anneal import SOLVER, PipelineAnnealer
 from weftline.pipeline.pieces import make_pieces, reduce_exactly
 from weftline.pipeline.slice.slice import slice_order
 from weftline.problem import Problem
@@ -34,7 +34,7 @@ def test_value_is_the_simulators(communication: str) -> None:
             seed, "throughput", max_ops=14, max_devices=5, memory="static", communication=communication
         )
         pieces = reduce_exactly(make_pieces(problem))
-        found = Annealer(pieces, seed=seed).run(3000)
+        found = PipelineAnnealer(pieces, seed=seed).run(3000)
         if found is not None:
             answered += 1
             result = simulate_throughput(problem, pieces.lift(found[0]))
@@ -51,7 +51,7 @@ def test_reaches_most_optima() -> None:
         least = brute_force_throughput(problem)
         if least is not None:
             feasible += 1
-            found = Annealer(make_pieces(problem), seed=1).run(20_000)
+            found = PipelineAnnealer(make_pieces(problem), seed=1).run(20_000)
             reached += found is not None and found[1] == least
     assert reached >= 0.93 * feasible
 
@@ -62,7 +62,7 @@ def test_same_seed_and_steps_give_the_same() -> None:
     pieces = reduce_exactly(make_pieces(problem))
     answers = []
     for _ in range(2):
-        annealer = Annealer(pieces, seed=5)
+        annealer = PipelineAnnealer(pieces, seed=5)
         for _ in range(4):
             found = annealer.run(20_000)
         assert found is not None
@@ -75,7 +75,7 @@ def test_same_seed_and_steps_give_the_same() -> None:
 
 def test_stops_when_the_flag_is_up() -> None:
     """Tests that a raised flag ends a run that would take hours."""
-    annealer = Annealer(reduce_exactly(make_pieces(_wide(30, 3, 2))), seed=0)
+    annealer = PipelineAnnealer(reduce_exactly(make_pieces(_wide(30, 3, 2))), seed=0)
     found = annealer.run(10**12, np.ones(1, np.int64))
     assert found is not None
 
@@ -83,7 +83,7 @@ def test_stops_when_the_flag_is_up() -> None:
 def test_begins_where_it_is_told() -> None:
     """Tests that a start is kept until something better is found, and that no pipeline is taken for one."""
     pieces = make_pieces(problem_of([[1, 1]] * 3, [Wire(0, (1,), 9), Wire(1, (2,), 9)], objective="throughput"))
-    annealer = Annealer(pieces, seed=0, start=np.array([0, 1, 1], np.int32), coarser=False)
+    annealer = PipelineAnnealer(pieces, seed=0, start=np.array([0, 1, 1], np.int32), coarser=False)
     best = annealer.best
     assert best is not None
     assert best[0].tolist() == [0, 1, 1]
@@ -99,7 +99,7 @@ def test_a_host_relieves_the_stages() -> None:
     """Tests that cheap ops move to a host, though a stage could run them."""
     time = [[10, 1], [10, 1], [10, 90], [10, 90]]
     problem = problem_of(time, [Wire(0, (2,), 1), Wire(1, (3,), 1)], hosts=[1], objective="throughput")
-    found = Annealer(make_pieces(problem), seed=0).run(5000)
+    found = PipelineAnnealer(make_pieces(problem), seed=0).run(5000)
     assert found is not None
     assert found[1] == 22
 
@@ -107,7 +107,7 @@ def test_a_host_relieves_the_stages() -> None:
 def test_room_shrinks_where_activations_overflow() -> None:
     """Tests that less room leads to another answer within it."""
     problem = problem_of([[1, 9]] * 4, weights=[5] * 4, capacity=[20, 20], objective="throughput", memory="static")
-    annealer = Annealer(make_pieces(problem), seed=0)
+    annealer = PipelineAnnealer(make_pieces(problem), seed=0)
     found = annealer.run(5000)
     assert found is not None
     assert found[1] == 4

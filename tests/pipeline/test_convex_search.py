@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from weftline.cost import CostTable
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.graph import Bits, Graph, make_graph, pack
+from weftline.pipeline.convex.graph import Bits, ConvexGraph, make_graph, pack
 from weftline.pipeline.convex.pool import draw_sets
 from weftline.pipeline.convex.search import _candidates, find_conflicts, search
 from weftline.pipeline.convex.state import IN, OUT, make_state
@@ -124,7 +124,14 @@ def test_conflicts_are_true(start: int) -> None:
 
 @numba.njit
 def candidates(
-    graph: Graph, pi: Ints, box: Ints, decided: Bits, block: Bits, gap: Bits, chosen: Ints, gain: NDArray[np.float64]
+    graph: ConvexGraph,
+    pi: Ints,
+    box: Ints,
+    decided: Bits,
+    block: Bits,
+    gap: Bits,
+    chosen: Ints,
+    gain: NDArray[np.float64],
 ) -> int:
     """A function that Python can call."""
     return _candidates(graph, pi, box, decided, block, gap, chosen, gain)

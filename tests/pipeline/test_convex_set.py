@@ -10,7 +10,7 @@ from tests.pipeline.test_convex_search import convex_sets, costs, equal_problem
 
 from weftline.pipeline.convex import tree as convex_tree
 from weftline.pipeline.convex.convex_set import convex_set_bound
-from weftline.pipeline.convex.prove import Budget, Prover
+from weftline.pipeline.convex.prove import ProofBudget, ProofOutcome, Prover
 from weftline.pipeline.pieces import make_pieces, reduce_exactly
 from weftline.pipeline.pieces.pieces import Pieces
 from weftline.testing import brute_force_throughput
@@ -70,7 +70,7 @@ def least_cost_of_a_share(pieces: Pieces, stages: int, upper: int) -> tuple[int,
     """Bisect with the prover: the least cost of a stage with 1/stages of the work, and the number of proofs."""
     told: list[int] = []
     stop = np.zeros(1, np.int64)
-    budget = Budget(10**6, None, stop)
+    budget = ProofBudget(10**6, None, stop)
     prover = Prover(pieces, stages, lambda: upper, stop, budget, lambda value, _: told.append(value))
     weights = prover.graph.work.copy()
     least = -(-int(weights.sum()) // stages)
@@ -79,9 +79,9 @@ def least_cost_of_a_share(pieces: Pieces, stages: int, upper: int) -> tuple[int,
         target = (low + high + 1) // 2
         prover.aim(target)
         outcome, found = prover.prove(weights, least, target, budget.nodes_of(0.25))
-        assert outcome in ("proved", "found")
-        low = target if outcome == "proved" else low
-        high = min(prover.cost(members) for members in found) if outcome == "found" else high
+        assert outcome in (ProofOutcome.PROVED, ProofOutcome.FOUND)
+        low = target if outcome == ProofOutcome.PROVED else low
+        high = min(prover.cost(members) for members in found) if outcome == ProofOutcome.FOUND else high
     return max([-(-int(pieces.time[:, 0].sum()) // stages), *told]), len(told)
 
 

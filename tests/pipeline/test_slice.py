@@ -7,7 +7,7 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.pipeline.pieces import Pieces, make_pieces, reduce_exactly
-from weftline.pipeline.pieces.arrays import make_board, merge_freely
+from weftline.pipeline.pieces.arrays import make_piece_arrays, merge_freely
 from weftline.pipeline.slice.kernel import NEVER
 from weftline.pipeline.slice.orders import following_order, keyed_order, several_orders
 from weftline.pipeline.slice.slice import SOLVER, slice_again, slice_order
@@ -71,7 +71,7 @@ def test_slice_is_the_best_cut_of_its_order(kind: str) -> None:
     for seed in range(40):
         problem = _equal_problem(seed, **options)
         pieces = make_pieces(problem)
-        order = keyed_order(make_board(pieces), np.random.default_rng(seed).random(len(pieces.time)))
+        order = keyed_order(make_piece_arrays(pieces), np.random.default_rng(seed).random(len(pieces.time)))
         least = _best_cut(problem, pieces, order)
         device = slice_order(pieces, order)
         assert (None if device is None else _value(problem, pieces, device)) == least
@@ -138,7 +138,7 @@ def test_few_places_still_give_a_cut() -> None:
 def test_orders_are_topological_and_different() -> None:
     """Tests that every forward edge goes up in every order."""
     for seed in range(20):
-        board = make_board(make_pieces(random_problem(seed, "throughput", max_ops=12)))
+        board = make_piece_arrays(make_pieces(random_problem(seed, "throughput", max_ops=12)))
         orders = several_orders(board, seed, 4)
         assert len({order.tobytes() for order in orders}) == len(orders)
         for order in orders:
@@ -151,12 +151,12 @@ def test_orders_are_topological_and_different() -> None:
 def test_order_follows_the_stages() -> None:
     """Tests that the stages of a partition are contiguous in an order made from it, and that a cycle has none."""
     problem = problem_of([[1, 1]] * 4, [Wire(0, (1,)), Wire(2, (3,))], objective="throughput")
-    board = make_board(make_pieces(problem))
+    board = make_piece_arrays(make_pieces(problem))
     order = following_order(board, np.array([1, 0, 1, 0], np.int32), 5)
     assert order is not None
     assert sorted(order[:2].tolist()) == [0, 2]
     chain = problem_of([[1, 1]] * 3, [Wire(0, (1,)), Wire(1, (2,))], objective="throughput")
-    assert following_order(make_board(make_pieces(chain)), np.array([0, 1, 0], np.int32), 0) is None
+    assert following_order(make_piece_arrays(make_pieces(chain)), np.array([0, 1, 0], np.int32), 0) is None
 
 
 def test_slicing_again_does_not_make_it_worse() -> None:

@@ -22,24 +22,24 @@ from numpy.typing import NDArray
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.anneal.anneal import Annealer
+from weftline.pipeline.anneal.anneal import PipelineAnnealer
 from weftline.pipeline.convex.convex_set import convex_set_bound
 from weftline.pipeline.convex.graph import MOST_PIECES
 from weftline.pipeline.convex.node_cover import node_cover_bound
 from weftline.pipeline.exact.exact import fits_model, prove
 from weftline.pipeline.exact.superblocks import bottleneck, guess
-from weftline.pipeline.ideals import TOO_LONG, Chain, over_ideals, take
+from weftline.pipeline.ideals import TOO_LONG, IdealChain, over_ideals, take
 from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, reduce_exactly
 from weftline.pipeline.simple import overflow_of
 from weftline.search import Search, Solver, best_of
 
-__all__ = ["SOLVER", "Crew"]
+__all__ = ["SOLVER", "PipelineCrew"]
 
 PORTION = 200_000
 POLL = 0.03
 
 
-class Crew:
+class PipelineCrew:
     """An annealer from the best known plan, and one task at a time beside it."""
 
     def __init__(self, search: Search, pieces: Pieces) -> None:
@@ -112,7 +112,7 @@ class Crew:
             ended.set()
 
     def _anneal(self) -> None:
-        annealer = Annealer(self.pieces, seed=self.search.seed, start=self._start, stop=self._stop)
+        annealer = PipelineAnnealer(self.pieces, seed=self.search.seed, start=self._start, stop=self._stop)
         shown = None if self._start is None or annealer.best is None else annealer.best[1]
         while not self._stop[0]:
             best = annealer.best
@@ -214,11 +214,11 @@ def _at_once(search: Search, pieces: Pieces) -> None:
             crew.wait(lambda: search.seconds >= limit)
 
 
-def _ideals(search: Search, pieces: Pieces, crew: Crew, seconds: float) -> bool:
+def _ideals(search: Search, pieces: Pieces, crew: PipelineCrew, seconds: float) -> bool:
     """Offer what the program over ideals finds -> True if it could not end in time."""
     if search.is_over:
         return False
-    found: list[Chain | str] = []
+    found: list[IdealChain | str] = []
     crew.attend(lambda stop, _: found.append(over_ideals(pieces, search.best, stop)), seconds)
     for chain in found:
         if not isinstance(chain, str) and not search.is_over:
@@ -227,8 +227,8 @@ def _ideals(search: Search, pieces: Pieces, crew: Crew, seconds: float) -> bool:
 
 
 @contextmanager
-def _crew(search: Search, pieces: Pieces) -> Iterator[Crew]:
-    crew = Crew(search, pieces)
+def _crew(search: Search, pieces: Pieces) -> Iterator[PipelineCrew]:
+    crew = PipelineCrew(search, pieces)
     try:
         yield crew
     finally:

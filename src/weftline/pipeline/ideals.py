@@ -21,7 +21,7 @@ from weftline.search import Search, Solver, best_of
 from weftline.simulate import Loads, Timeline
 from weftline.simulate.kernels.jit import kernel, part
 
-__all__ = ["SOLVER", "TOO_LONG", "Chain", "over_ideals", "take"]
+__all__ = ["SOLVER", "TOO_LONG", "IdealChain", "over_ideals", "take"]
 
 MOST_IDEALS = 200_000
 MOST_PIECES = 2500
@@ -45,14 +45,14 @@ def _solve(search: Search) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class IdealChain:
     """What the program found: a pipeline, if one is better, and a lower bound."""
 
     placement: Indices | None
     bound: int
 
 
-def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> Chain | str:
+def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> IdealChain | str:
     """The best pipeline below the best known one and a bound; or why this method does not apply."""
     problem = pieces.problem
     if not pieces.equal or problem.host.any() or not pieces.exact:
@@ -69,10 +69,10 @@ def over_ideals(pieces: Pieces, best: Timeline | Loads | None, stop: Ints) -> Ch
     if value < 0:
         return TOO_LONG
     placement = contracted.lift(device) if value < NEVER else None
-    return Chain(placement, contracted.lift_bound(min(value, best.value)))
+    return IdealChain(placement, contracted.lift_bound(min(value, best.value)))
 
 
-def take(search: Search, chain: Chain) -> None:
+def take(search: Search, chain: IdealChain) -> None:
     """Offer what was found."""
     if chain.placement is not None:
         search.offer(chain.placement)

@@ -20,17 +20,17 @@ from weftline.simulate import simulate_throughput
 
 __all__ = ["SOLVER"]
 
-MAX_CHOICES = 100_000
-ATTEMPTS = 8
+MOST_PIECE_DEVICE_PAIRS = 100_000
+ATTEMPTS_WITH_LESS_ROOM = 8
 
 
 def _solve(search: Search) -> None:
     problem = search.problem
     pieces = make_pieces(problem)
-    if (pieces.time >= 0).sum() > MAX_CHOICES:
+    if (pieces.time >= 0).sum() > MOST_PIECE_DEVICE_PAIRS:
         raise InfeasibleError(f"packing {len(pieces.size)} pieces exactly is too large")
     room, begun = problem.capacity.copy(), search.seconds
-    for attempt in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS_WITH_LESS_ROOM):
         placement = _pack(search, pieces, room, begun, proof=attempt == 0)
         if placement is None or search.offer(placement) is not None or search.stopped_by:
             return

@@ -32,7 +32,7 @@ def overflow_of(problem: Problem, placement: Indices) -> Ints:
     """(K,): bytes above what each device holds; zeros where the placement is no pipeline."""
     try:
         overflow: Ints = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
-    except InfeasibleError:
+    except InfeasibleError:  # no pipeline at all, which more room does not mend
         return np.zeros(len(problem.devices), np.int64)
     return overflow
 
@@ -83,8 +83,8 @@ def _solve(search: Search) -> None:
 SOLVER_EVEN_SPLIT = Solver("even-split", "stages of equal op count along the graph's order", _solve, baseline=True)
 
 
-STEPS = 24
-ATTEMPTS = 6
+BISECTION_STEPS = 24
+ATTEMPTS_WITH_LESS_ROOM = 6
 
 
 def _greedy_solve(search: Search) -> None:
@@ -92,7 +92,7 @@ def _greedy_solve(search: Search) -> None:
     problem = search.problem
     pieces, devices = make_pieces(problem), stage_devices(problem)
     room = problem.capacity.copy()
-    for _ in range(ATTEMPTS):
+    for _ in range(ATTEMPTS_WITH_LESS_ROOM):
         overflow = _bisect(search, pieces, devices, room)
         if overflow is None or not overflow.any() or search.stopped_by:
             return
@@ -104,7 +104,7 @@ def _bisect(search: Search, pieces: Pieces, devices: Sequence[int], room: Ints) 
     problem = search.problem
     low, high = 0, int(pieces.time.max(axis=1, initial=0).sum())
     overflow: Ints | None = np.zeros(len(room), np.int64)
-    for _ in range(STEPS):
+    for _ in range(BISECTION_STEPS):
         target = (low + high) // 2
         try:
             placement = fill_stages(problem, pieces, devices, room, _fuller_than(target, pieces, devices))
@@ -114,7 +114,7 @@ def _bisect(search: Search, pieces: Pieces, devices: Sequence[int], room: Ints) 
         if search.offer(placement) is not None:
             overflow = None
         elif overflow is not None:
-            overflow = _overflow(problem, placement)
+            overflow = overflow_of(problem, placement)
         load = np.zeros(len(problem.devices), np.int64)
         np.add.at(load, placement, problem.cost.time[np.arange(len(placement)), placement])
         low, high = (low, target) if load.max() <= target else (target, high)
@@ -135,14 +135,6 @@ def _fuller_than(target: int, pieces: Pieces, devices: Sequence[int]) -> Callabl
         return False
 
     return full
-
-
-def _overflow(problem: Problem, placement: Indices) -> Ints:
-    try:
-        overflow: Ints = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
-    except InfeasibleError:  # no pipeline at all, which more room does not mend
-        return np.zeros(len(problem.devices), np.int64)
-    return overflow
 
 
 SOLVER_GREEDY = Solver(

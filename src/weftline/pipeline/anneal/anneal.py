@@ -1,4 +1,4 @@
-"""Annealer: the annealing kernel in portions, with starts, restarts and polish.
+"""The annealer: the annealing kernel in portions, with starts, restarts and polish.
 
 In: Pieces, a seed, perhaps a device per piece to start from. Out: the best device per piece so far and its value, which
 is the simulator's (activation memory aside, which only the simulator knows; `shrink` leaves room for it). Every cycle
@@ -18,7 +18,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.kernel import anneal
 from weftline.pipeline.anneal.state import load_state, make_state, state_value
 from weftline.pipeline.pieces import Pieces, make_pieces, reduce_exactly
-from weftline.pipeline.pieces.arrays import make_board, merge_freely
+from weftline.pipeline.pieces.arrays import make_piece_arrays, merge_freely
 from weftline.pipeline.simple import overflow_of
 from weftline.pipeline.slice.kernel import NEVER
 from weftline.pipeline.slice.slice import slice_again, slice_starts
@@ -26,7 +26,7 @@ from weftline.pipeline.slice.slicer import RUNNING, Slicer
 from weftline.search import Search, Solver, alarm
 from weftline.simulate.kernels.random import make_dice
 
-__all__ = ["SOLVER", "Annealer"]
+__all__ = ["SOLVER", "PipelineAnnealer"]
 
 HEATS = (100.0, 1.0, 1000.0, 6.0)
 """Cycles begin at these temperatures in turn. Random graphs need little heat; where tensors are dear, as in networks,
@@ -42,7 +42,7 @@ BIG = 2000
 """Above so many pieces all cycles begin warm: heat would undo what they cannot find again."""
 
 
-class Annealer:
+class PipelineAnnealer:
     """One search; `run` may be called in a thread of its own."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Annealer:
         stop: Ints = RUNNING,
         coarser: bool = True,
     ) -> None:
-        self.pieces, self.board, self.floor = pieces, make_board(pieces), floor
+        self.pieces, self.board, self.floor = pieces, make_piece_arrays(pieces), floor
         self._seed, self._cycles, self._done, self._length, self._hot = seed, 0, 0, 0, WARM
         self._stages = np.array(pieces.stage_devices, np.int32)
         room = pieces.problem.capacity if room is None else room
@@ -68,9 +68,9 @@ class Annealer:
         self._loaded = False
         self._starts: list[Indices] = []
         coarse = merge_freely(pieces) if coarser else None
-        self._coarse: Annealer | None = None
+        self._coarse: PipelineAnnealer | None = None
         if coarse is not None:
-            self._coarse = Annealer(coarse, seed=seed, room=room, floor=floor, stop=stop, coarser=False)
+            self._coarse = PipelineAnnealer(coarse, seed=seed, room=room, floor=floor, stop=stop, coarser=False)
             if self._coarse.best is not None:
                 self.give(self._lower(self._coarse.best[0]))
         if start is not None:
@@ -200,7 +200,7 @@ def _solve(search: Search) -> None:
     pieces = reduce_exactly(make_pieces(search.problem))
     floor = 0 if search.bound is None else search.bound.value
     with alarm(search) as stop:
-        annealer = Annealer(pieces, seed=search.seed, floor=floor, stop=stop)
+        annealer = PipelineAnnealer(pieces, seed=search.seed, floor=floor, stop=stop)
         left = min(MOST, PER_PAIR * len(pieces.time) ** 2 + 20_000)
         portion = PORTION if search.time_limit is not None else min(PORTION, left // PORTIONS)
         shown = _show(search, annealer, None)
@@ -214,7 +214,7 @@ def _solve(search: Search) -> None:
                 return
 
 
-def _show(search: Search, annealer: Annealer, shown: int | None) -> int | None:
+def _show(search: Search, annealer: PipelineAnnealer, shown: int | None) -> int | None:
     """Offer the annealer's best if it is new -> its value; where activations overflow, the annealer leaves room."""
     best = annealer.best
     if best is None or (shown is not None and best[1] >= shown) or search.is_over:

@@ -39,13 +39,13 @@ from weftline.pipeline.anneal.state import (
     NUMBER,
     SIZE,
     USED,
-    State,
+    PartitionState,
     block_cost,
     count_transfers,
     largest,
     renumber,
 )
-from weftline.pipeline.pieces.arrays import PieceArrays as Board
+from weftline.pipeline.pieces.arrays import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import below, unit
 
@@ -62,8 +62,8 @@ SWAP = 128
 
 @kernel
 def anneal(
-    board: Board,
-    state: State,
+    board: PieceArrays,
+    state: PartitionState,
     stage_devices: Indices,
     best: Indices,
     best_value: Ints,
@@ -226,7 +226,7 @@ def _change_elsewhere(
 
 
 @part
-def _refresh(board: Board, state: State, target: float) -> float:
+def _refresh(board: PieceArrays, state: PartitionState, target: float) -> float:
     """Energies of all blocks from the start -> their sum."""
     block = state.block
     total = float(LINK * state.counts[LINKS])
@@ -239,7 +239,7 @@ def _refresh(board: Board, state: State, target: float) -> float:
 
 
 @part
-def _loosen_all(state: State) -> None:
+def _loosen_all(state: PartitionState) -> None:
     """Every piece counts as loose until it is found not to be."""
     for p in range(len(state.who)):
         state.loose[p] = p
@@ -248,7 +248,7 @@ def _loosen_all(state: State) -> None:
 
 
 @part
-def _settle(board: Board, state: State, p: int, a: int, b: int, target: float) -> None:
+def _settle(board: PieceArrays, state: PartitionState, p: int, a: int, b: int, target: float) -> None:
     """What few problems have, after a move was made: tied weights, links that differ, times on other devices."""
     block = state.block
     for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
@@ -267,7 +267,7 @@ def _settle(board: Board, state: State, p: int, a: int, b: int, target: float) -
 
 
 @part
-def _count_times(state: State, p: int, c: int, sign: int) -> None:
+def _count_times(state: PartitionState, p: int, c: int, sign: int) -> None:
     if c < len(state.block_time):
         for d in range(state.cost.shape[1] - 1):
             if state.cost[p, d] < 0:
@@ -277,7 +277,7 @@ def _count_times(state: State, p: int, c: int, sign: int) -> None:
 
 
 @part
-def _tied_bytes(board: Board, state: State, p: int, c: int, users: int) -> int:
+def _tied_bytes(board: PieceArrays, state: PartitionState, p: int, c: int, users: int) -> int:
     """Bytes of tied weights that a piece brings to a column (users = 0), or takes away with it (users = 1)."""
     size = 0
     for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
@@ -287,7 +287,9 @@ def _tied_bytes(board: Board, state: State, p: int, c: int, users: int) -> int:
 
 
 @part
-def _swap_devices(board: Board, state: State, stage_devices: Indices, target: float, temperature: float) -> bool:
+def _swap_devices(
+    board: PieceArrays, state: PartitionState, stage_devices: Indices, target: float, temperature: float
+) -> bool:
     """Let a stage have another device, and the stage on that one, if any, its own -> True if it was taken."""
     block, dice = state.block, state.dice
     if state.stages == 0 or len(stage_devices) < 2:
@@ -310,7 +312,7 @@ def _swap_devices(board: Board, state: State, stage_devices: Indices, target: fl
 
 
 @part
-def _exchange(board: Board, state: State, b: int, c: int, d: int, own: int) -> None:
+def _exchange(board: PieceArrays, state: PartitionState, b: int, c: int, d: int, own: int) -> None:
     """Column b gets device d, column c (if any) gets b's own."""
     state.block[b, DEVICE] = d
     state.column_of[d] = b

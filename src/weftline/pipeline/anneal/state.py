@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.arrays import PieceArrays as Board
+from weftline.pipeline.pieces.arrays import PieceArrays
 from weftline.pipeline.slice.orders import arrange
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice
 
-__all__ = ["State", "block_cost", "count_transfers", "largest", "load_state", "make_state", "state_value"]
+__all__ = ["PartitionState", "block_cost", "count_transfers", "largest", "load_state", "make_state", "state_value"]
 
 COLUMN, LEVEL, SPOT, LOOSE = 0, 1, 2, 3
 """`who`: block and level of a piece, its places in `member` and in `loose`."""
@@ -30,7 +30,7 @@ BEFORE, NEXT, MAKES, READS = 0, 2, 4, 6
 """`span`: begin and end of four lists of a piece in `near`."""
 
 
-class State(NamedTuple):
+class PartitionState(NamedTuple):
     """P pieces, M tensors, S stages, C columns (stages and hosts), K devices."""
 
     span: Indices
@@ -72,7 +72,7 @@ class State(NamedTuple):
     stages: int
 
 
-def make_state(board: Board, stage_devices: Indices, dice: Dice, room: Ints, *, unequal: bool) -> State:
+def make_state(board: PieceArrays, stage_devices: Indices, dice: Dice, room: Ints, *, unequal: bool) -> PartitionState:
     """An empty state; `load_state` fills it."""
     count, k = board.time.shape
     m, hosts = len(board.maker), np.flatnonzero(board.host)
@@ -84,7 +84,7 @@ def make_state(board: Board, stage_devices: Indices, dice: Dice, room: Ints, *, 
     block = np.zeros((columns, 9), np.int64)
     block[stages:, DEVICE] = hosts
     rows = stages if unequal else 0
-    return State(
+    return PartitionState(
         span=span,
         near=near,
         cost=np.ascontiguousarray(np.concatenate([board.time, board.weight[:, None]], axis=1)),
@@ -108,7 +108,7 @@ def make_state(board: Board, stage_devices: Indices, dice: Dice, room: Ints, *, 
     )
 
 
-def _neighbours(board: Board) -> tuple[Indices, Indices]:
+def _neighbours(board: PieceArrays) -> tuple[Indices, Indices]:
     lists = (
         (board.before_ptr, board.before_of),
         (board.next_ptr, board.next_of),
@@ -125,7 +125,7 @@ def _neighbours(board: Board) -> tuple[Indices, Indices]:
 
 
 @kernel
-def load_state(board: Board, state: State, placed: Indices, stage_devices: Indices) -> bool:
+def load_state(board: PieceArrays, state: PartitionState, placed: Indices, stage_devices: Indices) -> bool:
     """Take over a device per piece -> False if it uses too many devices, one that cannot run a piece, or a cycle."""
     columns, count = len(state.block), len(placed)
     used = np.zeros(len(board.host), np.bool_)
@@ -160,7 +160,7 @@ def load_state(board: Board, state: State, placed: Indices, stage_devices: Indic
 
 
 @part
-def renumber(board: Board, state: State) -> bool:
+def renumber(board: PieceArrays, state: PartitionState) -> bool:
     """Another topological order of the stages; False if there is none."""
     at = np.zeros(max(1, state.stages), np.int32)
     level = np.zeros(len(state.who), np.int32)
@@ -175,7 +175,7 @@ def renumber(board: Board, state: State) -> bool:
 
 
 @part
-def _count_blocks(board: Board, state: State) -> None:
+def _count_blocks(board: PieceArrays, state: PartitionState) -> None:
     """Compute, bytes, members and readers of all columns from the start."""
     block, columns = state.block, len(state.block)
     for field in (COMPUTE, HELD, SIZE):
@@ -212,7 +212,7 @@ def _count_blocks(board: Board, state: State) -> None:
 
 
 @part
-def count_transfers(board: Board, state: State) -> None:
+def count_transfers(board: PieceArrays, state: PartitionState) -> None:
     """All that enters and leaves, from the start."""
     block = state.block
     block[:, ENTER] = 0
@@ -260,6 +260,6 @@ def largest(block: Ints, room: Ints, counts: Ints, stages: int, overlapped: bool
 
 
 @kernel
-def state_value(board: Board, state: State) -> int:
+def state_value(board: PieceArrays, state: PartitionState) -> int:
     """What the state costs, -1 if a limit forbids it."""
     return largest(state.block, state.room, state.counts, state.stages, board.overlapped)

@@ -17,7 +17,7 @@ from weftline.graph.arrays import Ints
 from weftline.pipeline.convex.graph import MOST_PIECES, pack
 from weftline.pipeline.convex.master import Master, whole
 from weftline.pipeline.convex.pool import draw_sets
-from weftline.pipeline.convex.prove import Budget, Members, OnBound, Prover
+from weftline.pipeline.convex.prove import Members, OnBound, ProofBudget, ProofOutcome, Prover
 from weftline.pipeline.convex.rise import rise
 from weftline.pipeline.pieces.pieces import Pieces
 
@@ -64,7 +64,7 @@ def convex_set_bound(
     """Prove better and better bounds until time, work (nodes of branch and bound) or `stop` ends it."""
     if len(pieces.time) > MOST_PIECES or stages < 1 or upper() <= 0:
         return
-    prover = Prover(pieces, stages, upper, stop, Budget(work, seconds, stop), on_bound)
+    prover = Prover(pieces, stages, upper, stop, ProofBudget(work, seconds, stop), on_bound)
     if prover.tree is not None:
         rise(prover, start_blocks, seed)
     else:
@@ -98,19 +98,19 @@ class _Driver:
                 return
             target = max(min(target, goal), low + 1)
             outcome = self._try(target)
-            if outcome == "too high":
+            if outcome == ProofOutcome.TOO_HIGH:
                 high = min(high, target)
             # What was too hard gets more the next time, and no time goes into steps that are not worth it.
-            self.share = min(1.0, 1.5 * self.share) if outcome == "too hard" else SHARE
+            self.share = min(1.0, 1.5 * self.share) if outcome == ProofOutcome.TOO_HARD else SHARE
             low = max(low, self.prover.proved)
-            top = min(high, target) if outcome == "too hard" else high
-            target = low + int({"too high": 0.6, "too hard": 0.4}.get(outcome, 0.5) * (top - low))
+            top = min(high, target) if outcome == ProofOutcome.TOO_HARD else high
+            target = low + int({ProofOutcome.TOO_HIGH: 0.6, ProofOutcome.TOO_HARD: 0.4}.get(outcome, 0.5) * (top - low))
             target = max(target, min(int(low * (1 + WORTH)), (low + high) // 2))
 
     def _add(self, members: Members) -> bool:
         return self.master.add(members, self.prover.cost(members))
 
-    def _try(self, target: int) -> str:
+    def _try(self, target: int) -> ProofOutcome:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
         self.budget.nodes += ROUND
         self.prover.aim(target)
@@ -119,20 +119,20 @@ class _Driver:
         begun = self.budget.spent
         while self.budget.spent < 1.0:
             if self.budget.spent > begun + self.share:
-                return "too hard"
+                return ProofOutcome.TOO_HARD
             solved = self.master.solve()
             if solved is None:
-                return "too hard"
+                return ProofOutcome.TOO_HARD
             count, weights, used = solved
             if count <= self.stages + 1e-6:
-                return "too high"
+                return ProofOutcome.TOO_HIGH
             self.budget.nodes += ROUND
             outcome = self._price(weights, used, target)
-            if outcome != "found":
+            if outcome != ProofOutcome.FOUND:
                 return outcome
-        return "stopped"
+        return ProofOutcome.STOPPED
 
-    def _price(self, weights: NDArray[np.float64], used: list[int], target: int) -> str:
+    def _price(self, weights: NDArray[np.float64], used: list[int], target: int) -> ProofOutcome:
         """Sets that the master lacks: by annealing, then by a short search, then by the search that proves."""
         trial = weights if self.centre is None else (1 - STAY) * weights + STAY * self.centre
         total = float(trial.sum()) / self.stages
@@ -149,17 +149,17 @@ class _Driver:
             self.length = max(2.0, 0.85 * self.length)
         self.quiet = 0 if heaviest >= least else self.quiet + 1
         if fresh and self.quiet < PATIENCE:
-            return "found"
+            return ProofOutcome.FOUND
         self.quiet = 0
         outcome, found = self.prover.prove(pi, least, target, SHORT)
-        if outcome == "too hard":
+        if outcome == ProofOutcome.TOO_HARD:
             if fresh:
-                return "found"
+                return ProofOutcome.FOUND
             outcome, found = self.prover.prove(pi, least, target, self.budget.nodes_of(0.8 * self.share))
-        if outcome != "found":
+        if outcome != ProofOutcome.FOUND:
             return outcome
         self.length = min(200.0, 1.5 * self.length)  # annealing should have found it
-        return "found" if sum([self._add(members) for members in found]) + fresh else "too hard"
+        return ProofOutcome.FOUND if sum([self._add(members) for members in found]) + fresh else ProofOutcome.TOO_HARD
 
     def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> tuple[int, int]:
         """Anneal from sets in use -> number of new sets, largest weight among all that were met."""

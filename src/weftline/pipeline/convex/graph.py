@@ -1,8 +1,8 @@
 """The flat arrays of the convex-set bounds: scaled costs, order as bit rows, and the network of the minimum cut.
 
-In: Pieces of equal devices. Out: `Graph`, what every kernel here reads. A block S costs f(S) = work + `enter` of each
-tensor made outside and read inside + `leave` of each made inside and read outside. Simplified: costs are divided by
-`divisor` and rounded down, so a bound in these units times the divisor holds for the true costs.
+In: Pieces of equal devices. Out: `ConvexGraph`, what every kernel here reads. A block S costs f(S) = work + `enter` of
+each tensor made outside and read inside + `leave` of each made inside and read outside. Simplified: costs are divided
+by `divisor` and rounded down, so a bound in these units times the divisor holds for the true costs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.pieces.pieces import Pieces
 from weftline.simulate.kernels.jit import part
 
-__all__ = ["FINE", "INFINITE", "MOST_PIECES", "Bits", "Graph", "cost_of", "has", "lowest", "make_graph", "pack"]
+__all__ = ["FINE", "INFINITE", "MOST_PIECES", "Bits", "ConvexGraph", "cost_of", "has", "lowest", "make_graph", "pack"]
 
 Bits = NDArray[np.uint64]
 """A set of pieces, 64 to a word, in the last axis."""
@@ -31,7 +31,7 @@ PRECISION = 2**23
 """A block's cost is about this many units after division."""
 
 
-class Graph(NamedTuple):
+class ConvexGraph(NamedTuple):
     """n pieces, m tensors. The network has n nodes for pieces and two for each tensor of more than two readers."""
 
     work: Ints
@@ -63,7 +63,7 @@ class Graph(NamedTuple):
     """Piece -> arcs from its direct predecessors to it."""
 
 
-def make_graph(pieces: Pieces, divisor: int) -> Graph:
+def make_graph(pieces: Pieces, divisor: int) -> ConvexGraph:
     """Arrays of the pieces on one of their (equal) devices."""
     n, device = len(pieces.time), pieces.stage_devices[0]
     work = np.minimum(pieces.time[:, device] // divisor, MOST_COST)
@@ -76,7 +76,9 @@ def make_graph(pieces: Pieces, divisor: int) -> Graph:
     near_ptr, near_of = _rows(pairs // n, pairs % n, n)
     before, after = _order(pieces)
     arcs = _arcs(pieces, cost, tensor)
-    return Graph(work, cost, cost, maker, ptr, readers, touch_ptr, touch_of, near_ptr, near_of, before, after, *arcs)
+    return ConvexGraph(
+        work, cost, cost, maker, ptr, readers, touch_ptr, touch_of, near_ptr, near_of, before, after, *arcs
+    )
 
 
 def _order(pieces: Pieces) -> tuple[Bits, Bits]:
@@ -179,7 +181,7 @@ def lowest(word: np.uint64) -> int:
 
 
 @part
-def cost_of(graph: Graph, block: Bits) -> int:
+def cost_of(graph: ConvexGraph, block: Bits) -> int:
     """f of a set."""
     work, maker, reader_ptr, reader_of = graph.work, graph.maker, graph.reader_ptr, graph.reader_of
     total = 0

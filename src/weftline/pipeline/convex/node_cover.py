@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.pipeline.convex.graph import MOST_PIECES
-from weftline.pipeline.convex.prove import Budget, Members, OnBound, Prover
+from weftline.pipeline.convex.prove import Members, OnBound, ProofBudget, ProofOutcome, Prover
 from weftline.pipeline.pieces.pieces import Pieces
 
 __all__ = ["node_cover_bound"]
@@ -32,7 +32,7 @@ def node_cover_bound(
     n = len(pieces.time)
     if n > MOST_PIECES or stages < 1 or upper() <= 0:
         return []
-    prover = Prover(pieces, stages, upper, stop, Budget(work, seconds, stop), on_bound)
+    prover = Prover(pieces, stages, upper, stop, ProofBudget(work, seconds, stop), on_bound)
     covered = np.zeros(n, np.bool_)
     met = []
     for piece in np.argsort(-_alone(prover), kind="stable").tolist():
@@ -42,9 +42,9 @@ def node_cover_bound(
             continue  # a set with it is not dearer than what is proved
         limit = prover.budget.nodes_of(0.1)
         outcome, _, found = prover.cheapest_with(piece, prover.proved + 1, limit, exact=False)
-        if not found and outcome == "proved":
+        if not found and outcome == ProofOutcome.PROVED:
             outcome, cost, found = prover.cheapest_with(piece, prover.upper() + 1, limit, exact=True)
-            if outcome == "proved":
+            if outcome == ProofOutcome.PROVED:
                 prover.tell((np.arange(n) == piece).astype(np.int64), cost)
         for members in found:
             met.append(members)

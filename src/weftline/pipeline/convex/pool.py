@@ -1,6 +1,6 @@
 """Heuristic pricing: annealing over convex sets for sets of much weight that cost less than the target.
 
-In: `Graph`, weights, target, sets to start from. Out: distinct sets with f < target and pi >= wanted.
+In: `ConvexGraph`, weights, target, sets to start from. Out: distinct sets with f < target and pi >= wanted.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.convex.graph import Bits, Graph, has, lowest
+from weftline.pipeline.convex.graph import Bits, ConvexGraph, has, lowest
 from weftline.simulate.kernels.jit import kernel, part
 
 __all__ = ["draw_sets"]
@@ -115,7 +115,7 @@ def _proposal(near_ptr: Indices, near_of: Indices, block: Bits) -> int:
 
 @kernel
 def draw_sets(
-    graph: Graph,
+    graph: ConvexGraph,
     pi: Ints,
     target: int,
     wanted: int,

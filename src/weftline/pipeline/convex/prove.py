@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import cached_property
 from time import monotonic
 
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
 from weftline.pipeline.convex.fronts import Fronts, last_front, make_fronts
-from weftline.pipeline.convex.graph import PRECISION, Bits, Graph, make_graph
+from weftline.pipeline.convex.graph import PRECISION, Bits, ConvexGraph, make_graph
 from weftline.pipeline.convex.search import find_conflicts, search
-from weftline.pipeline.convex.state import State, make_state
+from weftline.pipeline.convex.state import ConvexState, make_state
 from weftline.pipeline.convex.tree import HALVES, Tree, make_tree
 from weftline.pipeline.pieces.pieces import Pieces
 
-__all__ = ["Budget", "Members", "OnBound", "Prover"]
+__all__ = ["Members", "OnBound", "ProofBudget", "ProofOutcome", "Prover"]
 
 OnBound = Callable[[int, dict[str, object]], None]
 """(bound in ns, witness): called for each better proved bound."""
@@ -34,8 +35,23 @@ DEEPEST = 200
 """Rows of the search: pieces decided to be in, one after another."""
 
 
+class ProofOutcome(Enum):
+    """How the search for a proof of one target ended."""
+
+    PROVED = auto()
+    """No set contradicts the target: it is a bound."""
+    FOUND = auto()
+    """Sets contradict the weights; others may still prove the target."""
+    TOO_HIGH = auto()
+    """The covering program has enough sets: no weights prove the target."""
+    TOO_HARD = auto()
+    """The nodes allowed were spent."""
+    STOPPED = auto()
+    """The whole budget was spent."""
+
+
 @dataclass
-class Budget:
+class ProofBudget:
     """Time, or nodes of branch and bound; whichever is given."""
 
     work: int | None
@@ -81,16 +97,16 @@ class Prover:
         stages: int,
         upper: Callable[[], int],
         stop: NDArray[np.int64],
-        budget: Budget,
+        budget: ProofBudget,
         on_bound: OnBound,
     ) -> None:
         self.stages, self.stop, self.budget, self.on_bound = stages, stop, budget, on_bound
         self.divisor = max(1, upper() // PRECISION)
         self._upper = upper
-        self.graph: Graph = make_graph(pieces, self.divisor)
+        self.graph: ConvexGraph = make_graph(pieces, self.divisor)
         self.n = len(self.graph.work)
         self.words = self.graph.before.shape[1]
-        self.state: State = make_state(self.graph, min(self.n, DEEPEST) + 2)
+        self.state: ConvexState = make_state(self.graph, min(self.n, DEEPEST) + 2)
         self.gain = np.full(self.n, 0.3)
         self.conflict: Bits = np.zeros((self.n, self.words), np.uint64)
         self.target = -1
@@ -134,22 +150,22 @@ class Prover:
             return
         find_conflicts(self.graph, target, self.state, self.conflict, self.stop)
 
-    def prove(self, weights: Ints, least: int, target: int, limit: int) -> tuple[str, list[Members]]:
+    def prove(self, weights: Ints, least: int, target: int, limit: int) -> tuple[ProofOutcome, list[Members]]:
         """Search -> proved, found (and what), or too hard. `aim` was called with a target at least as high."""
         if self.tree is not None:
             outcome, _, found = self.heaviest(weights, least, target, limit)
-            return outcome if found or outcome != "found" else "too hard", found
+            return outcome if found or outcome != ProofOutcome.FOUND else ProofOutcome.TOO_HARD, found
         box = np.array([target, least, 0, 0, limit, 0, 3000, self.multiplier], np.int64)
         status, found = self._search(weights, np.zeros(self.words, np.uint64), box, 30)
         self.multiplier = max(1, int(box[7]))
         if found:
-            return "found", found
+            return ProofOutcome.FOUND, found
         if status != 0:
-            return "too hard", []
+            return ProofOutcome.TOO_HARD, []
         self.tell(weights, target)
-        return "proved", []
+        return ProofOutcome.PROVED, []
 
-    def heaviest(self, weights: Ints, least: int, target: int, limit: int) -> tuple[str, int, list[Members]]:
+    def heaviest(self, weights: Ints, least: int, target: int, limit: int) -> tuple[ProofOutcome, int, list[Members]]:
         """Along the tree: proved, found or too hard; the largest weight below the target; sets, the heaviest first.
 
         The cheapest set that is heavy enough gives a bound, if not the target.
@@ -164,22 +180,24 @@ class Prover:
         self.budget.count(self.effort // PAIRS, monotonic() - begun)
         self.multiplier = max(1, int(box[4]))
         if count < 0:
-            return "too hard", 0, []
+            return ProofOutcome.TOO_HARD, 0, []
         heavy = np.flatnonzero(fronts.weight[:count] >= least)
         if not len(heavy):
             self.tell(weights, target)
-            return "proved", 0, []
+            return ProofOutcome.PROVED, 0, []
         self.tell(weights, -(-int(fronts.cost[heavy[0]]) // HALVES))
         found = [m for m in self.members(fronts.members[heavy[::-1]]) if self.cost(m) < target]
-        return "found", int(fronts.weight[heavy[-1]]), found
+        return ProofOutcome.FOUND, int(fronts.weight[heavy[-1]]), found
 
-    def cheapest_with(self, piece: int, target: int, limit: int, *, exact: bool) -> tuple[str, int, list[Members]]:
+    def cheapest_with(
+        self, piece: int, target: int, limit: int, *, exact: bool
+    ) -> tuple[ProofOutcome, int, list[Members]]:
         """The cheapest convex set with a piece, if below the target -> (proved or not, its cost or the target, it)."""
         forced = np.zeros(self.words, np.uint64)
         forced[piece >> 6] = np.uint64(1) << np.uint64(piece & 63)
         box = np.array([target, 0, 0, 0, limit, int(exact), 0, 0], np.int64)
         status, found = self._search(np.zeros(self.n, np.int64), forced, box, 1)
-        return ("proved" if status == 0 else "too hard"), int(box[0]), found
+        return (ProofOutcome.PROVED if status == 0 else ProofOutcome.TOO_HARD), int(box[0]), found
 
     def tell(self, weights: Ints, target: int) -> None:
         """A proved bound, if it is the best so far."""

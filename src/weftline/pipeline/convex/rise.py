@@ -16,7 +16,7 @@ from weftline.graph.arrays import Ints
 from weftline.pipeline.convex.graph import pack
 from weftline.pipeline.convex.master import Master, whole
 from weftline.pipeline.convex.pool import draw_sets
-from weftline.pipeline.convex.prove import Members, Prover
+from weftline.pipeline.convex.prove import Members, ProofOutcome, Prover
 
 __all__ = ["rise"]
 
@@ -81,16 +81,18 @@ class _Rise:
                 part = 1.0
             target = min(max(low + int(part * (high - low)), low + int(CLOSE * high / 2) + 1), high - 1)
             outcome = self._try(target)
-            if outcome == "too high":
+            if outcome == ProofOutcome.TOO_HIGH:
                 high = target
-            part = NEXT if outcome == "proved" else LOWER if outcome == "too high" else LOWER * part
-            if outcome == "too hard" and target - low <= CLOSE * high:
+            part = (
+                NEXT if outcome == ProofOutcome.PROVED else LOWER if outcome == ProofOutcome.TOO_HIGH else LOWER * part
+            )
+            if outcome == ProofOutcome.TOO_HARD and target - low <= CLOSE * high:
                 return
 
     def _add(self, members: Members) -> bool:
         return self.master.add(members, self.prover.cost(members))
 
-    def _try(self, target: int) -> str:
+    def _try(self, target: int) -> ProofOutcome:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
         self.prover.aim(target)
         self._renew([])
@@ -98,15 +100,15 @@ class _Rise:
         self.cover = 0.0
         begun, useless, turn = self.budget.spent, 0, 0
         outcome, _ = self._price(self.centre, [], target)
-        if outcome != "found":
+        if outcome != ProofOutcome.FOUND:
             return outcome
         while self.budget.spent < 1.0:
             solved = self.master.solve()
             if solved is None or self.budget.spent > begun + SHARE:
-                return "too hard"
+                return ProofOutcome.TOO_HARD
             count, weights, used = solved
             if count <= self.stages + 1e-6:
-                return "too high"
+                return ProofOutcome.TOO_HIGH
             self.budget.nodes += ROUND
             used = self._renew(used)
             stay, turn = STAY[turn % len(STAY)], turn + 1
@@ -114,12 +116,12 @@ class _Rise:
             if trial.sum() <= self.stages * (1 + 1e-9):
                 trial = weights
             outcome, fresh = self._price(trial, used, target)
-            if outcome != "found":
+            if outcome != ProofOutcome.FOUND:
                 return outcome
             useless = 0 if fresh else useless + 1
             if useless > len(STAY):
-                return "too hard"
-        return "stopped"
+                return ProofOutcome.TOO_HARD
+        return ProofOutcome.STOPPED
 
     def _renew(self, used: list[int]) -> list[int]:
         """A master with few sets is quick: when it has many, leave out those that the best weights find light.
@@ -139,7 +141,7 @@ class _Rise:
             self._add(np.arange(self.n) == piece)
         return list(range(len(used)))
 
-    def _price(self, trial: NDArray[np.float64], used: list[int], target: int) -> tuple[str, int]:
+    def _price(self, trial: NDArray[np.float64], used: list[int], target: int) -> tuple[ProofOutcome, int]:
         """Sets that the master lacks -> found (or how the search ended), and how many are new."""
         share = float(trial.sum()) / self.stages
         pi = whole(trial / share, WEIGHT)
@@ -147,13 +149,13 @@ class _Rise:
         wanted = min(least, max(1, int(WEIGHT * (1 + LIGHT * (share - 1)) / share)))
         fresh, heavy = self._draw(pi, target, wanted, used)
         if heavy >= least and self.prover.effort > DEAR:
-            return "found", fresh
+            return ProofOutcome.FOUND, fresh
         outcome, heaviest, found = self.prover.heaviest(pi, least, target, self.budget.nodes_of(SHARE))
-        if outcome == "proved":
+        if outcome == ProofOutcome.PROVED:
             self.centre = trial
-        if outcome == "too hard":
-            return ("found" if fresh else outcome), fresh
-        if outcome == "found" and int(pi.sum()) > self.cover * heaviest:
+        if outcome == ProofOutcome.TOO_HARD:
+            return (ProofOutcome.FOUND if fresh else outcome), fresh
+        if outcome == ProofOutcome.FOUND and int(pi.sum()) > self.cover * heaviest:
             self.cover = int(pi.sum()) / heaviest
             self.centre = trial / share * (WEIGHT / heaviest)
         return outcome, fresh + sum([self._add(members) for members in found[:SETS]])

@@ -2,7 +2,7 @@
 
 Relaxation: the least of f(S) - mu * (pi(S) - least) is a minimum cut for every mu >= 0, given what is in and out.
 Convexity is exact there for everything before or after a piece that is in, and propagated for the rest. Children
-continue the flow of their parent. In: `Graph`, weights, target. Out: sets found, or that there is none.
+continue the flow of their parent. In: `ConvexGraph`, weights, target. Out: sets found, or that there is none.
 """
 
 from __future__ import annotations
@@ -11,8 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.graph import FINE, Bits, Graph, cost_of, has
-from weftline.pipeline.convex.state import IN, OUT, State, copy_row, fresh, is_convex, propagate, put, reached, shift
+from weftline.pipeline.convex.graph import FINE, Bits, ConvexGraph, cost_of, has
+from weftline.pipeline.convex.state import (
+    IN,
+    OUT,
+    ConvexState,
+    copy_row,
+    fresh,
+    is_convex,
+    propagate,
+    put,
+    reached,
+    shift,
+)
 from weftline.simulate.kernels.jit import kernel, part
 
 __all__ = ["NODES", "OPEN", "TARGET", "find_conflicts", "search"]
@@ -29,7 +40,15 @@ RETUNE = 3
 
 @part
 def _tune(
-    graph: Graph, pi: Ints, state: State, row: int, spare: int, steps: int, box: Ints, found: Bits, block: Bits
+    graph: ConvexGraph,
+    pi: Ints,
+    state: ConvexState,
+    row: int,
+    spare: int,
+    steps: int,
+    box: Ints,
+    found: Bits,
+    block: Bits,
 ) -> bool:
     """Better multipliers: the bound is concave in them, each cut gives one line of it. False = pruned."""
     gap = np.zeros(len(block), np.uint64)
@@ -73,7 +92,7 @@ def _tune(
 
 
 @part
-def _record(graph: Graph, block: Bits, gap: Bits, box: Ints, found: Bits) -> bool:
+def _record(graph: ConvexGraph, block: Bits, gap: Bits, box: Ints, found: Bits) -> bool:
     """Keep a set of enough weight if it is convex and cheap enough."""
     if not is_convex(graph.before, graph.after, block, gap):
         return False
@@ -99,7 +118,14 @@ def _keep(found: Bits, place: int, block: Bits) -> None:
 
 @part
 def _candidates(
-    graph: Graph, pi: Ints, box: Ints, decided: Bits, block: Bits, gap: Bits, chosen: Ints, gain: NDArray[np.float64]
+    graph: ConvexGraph,
+    pi: Ints,
+    box: Ints,
+    decided: Bits,
+    block: Bits,
+    gap: Bits,
+    chosen: Ints,
+    gain: NDArray[np.float64],
 ) -> int:
     """The most promising pieces to decide -> how many."""
     count, n = 0, len(pi)
@@ -132,10 +158,10 @@ def _candidates(
 
 @part
 def _examine(
-    graph: Graph,
+    graph: ConvexGraph,
     pi: Ints,
     conflict: Bits,
-    state: State,
+    state: ConvexState,
     row: int,
     since: Ints,
     box: Ints,
@@ -205,11 +231,11 @@ def _examine(
 
 @kernel
 def search(
-    graph: Graph,
+    graph: ConvexGraph,
     pi: Ints,
     conflict: Bits,
     forced: Bits,
-    state: State,
+    state: ConvexState,
     box: Ints,
     found: Bits,
     gain: NDArray[np.float64],
@@ -266,10 +292,10 @@ def search(
 
 @part
 def _other(
-    graph: Graph,
+    graph: ConvexGraph,
     pi: Ints,
     conflict: Bits,
-    state: State,
+    state: ConvexState,
     row: int,
     piece: int,
     since: Ints,
@@ -286,7 +312,7 @@ def _other(
 
 
 @kernel
-def find_conflicts(graph: Graph, target: int, state: State, conflict: Bits, stop: Ints) -> bool:
+def find_conflicts(graph: ConvexGraph, target: int, state: ConvexState, conflict: Bits, stop: Ints) -> bool:
     """Mark pairs that no convex set cheaper than the target holds; a piece with itself if it is in none.
 
     False = stopped; what has been marked holds all the same.

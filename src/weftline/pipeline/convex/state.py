@@ -13,10 +13,22 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
 from weftline.pipeline.convex.flow import more_flow
-from weftline.pipeline.convex.graph import FINE, INFINITE, Bits, Graph, lowest
+from weftline.pipeline.convex.graph import FINE, INFINITE, Bits, ConvexGraph, lowest
 from weftline.simulate.kernels.jit import part
 
-__all__ = ["IN", "OUT", "State", "copy_row", "fresh", "is_convex", "make_state", "propagate", "put", "reached", "shift"]
+__all__ = [
+    "IN",
+    "OUT",
+    "ConvexState",
+    "copy_row",
+    "fresh",
+    "is_convex",
+    "make_state",
+    "propagate",
+    "put",
+    "reached",
+    "shift",
+]
 
 IN, OUT, BELOW, ABOVE, DONE_BELOW, DONE_ABOVE = 0, 1, 2, 3, 4, 5
 """Planes of `bits`: decided; after or before a piece that is in; pieces out whose order has been followed."""
@@ -26,7 +38,7 @@ PLANES = 10
 ALL = np.array([-1])
 
 
-class State(NamedTuple):
+class ConvexState(NamedTuple):
     """Rows of decisions and flows, and scratch for one flow."""
 
     bits: Bits
@@ -45,11 +57,11 @@ class State(NamedTuple):
     path: Ints
 
 
-def make_state(graph: Graph, rows: int) -> State:
+def make_state(graph: ConvexGraph, rows: int) -> ConvexState:
     """Empty rows."""
     words, nodes, arcs = graph.before.shape[1], len(graph.arc_ptr) - 1, len(graph.arc_to)
     scratch = [np.zeros(nodes + 1, np.int64) for _ in range(4)]
-    return State(
+    return ConvexState(
         np.zeros((rows, PLANES, words), np.uint64),
         np.zeros((rows, arcs), np.int64),
         np.zeros((rows, nodes), np.int64),
@@ -62,7 +74,7 @@ def make_state(graph: Graph, rows: int) -> State:
 
 
 @part
-def copy_row(state: State, source: int, target: int) -> None:
+def copy_row(state: ConvexState, source: int, target: int) -> None:
     """All that one row knows, into another."""
     bits, left, more = state.bits, state.left, state.source
     sink, near = state.sink, state.near
@@ -123,7 +135,7 @@ def propagate(before: Bits, after: Bits, conflict: Bits, bits: Bits) -> bool:
 
 
 @part
-def _tell(graph: Graph, state: State, row: int) -> int:
+def _tell(graph: ConvexGraph, state: ConvexState, row: int) -> int:
     """Raise the capacities that new decisions stand for -> number of new starts (in `queue`), -1 = all sources.
 
     A piece x after a piece of the block: whoever follows x and is in the block needs x in it too. Likewise before.
@@ -160,7 +172,7 @@ def _tell(graph: Graph, state: State, row: int) -> int:
 
 
 @part
-def _go_on(graph: Graph, state: State, row: int, starts: int, limit: int) -> bool:
+def _go_on(graph: ConvexGraph, state: ConvexState, row: int, starts: int, limit: int) -> bool:
     """Let the flow of a row go on -> False if its value has come above the limit."""
     need = limit + 1 - state.value[row]
     if need <= 0:
@@ -187,7 +199,7 @@ def _go_on(graph: Graph, state: State, row: int, starts: int, limit: int) -> boo
 
 
 @part
-def put(graph: Graph, conflict: Bits, state: State, row: int, piece: int, plane: int, limit: int) -> bool:
+def put(graph: ConvexGraph, conflict: Bits, state: ConvexState, row: int, piece: int, plane: int, limit: int) -> bool:
     """Decide a piece (IN or OUT) -> False if nothing with a value up to the limit is left."""
     state.bits[row, plane, piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
     if not propagate(graph.before, graph.after, conflict, state.bits[row]):
@@ -196,7 +208,7 @@ def put(graph: Graph, conflict: Bits, state: State, row: int, piece: int, plane:
 
 
 @part
-def fresh(graph: Graph, pi: Ints, state: State, row: int, multiplier: int) -> bool:
+def fresh(graph: ConvexGraph, pi: Ints, state: ConvexState, row: int, multiplier: int) -> bool:
     """The flow of a row from nothing, for a multiplier -> False if its decisions contradict each other."""
     left, source, sink, bits = state.left[row], state.source[row], state.sink[row], state.bits[row]
     capacity, work = graph.capacity, graph.work
@@ -223,7 +235,7 @@ def fresh(graph: Graph, pi: Ints, state: State, row: int, multiplier: int) -> bo
 
 
 @part
-def shift(graph: Graph, pi: Ints, state: State, row: int, multiplier: int) -> bool:
+def shift(graph: ConvexGraph, pi: Ints, state: ConvexState, row: int, multiplier: int) -> bool:
     """The flow of a row for another multiplier, from where it is.
 
     A price that falls below what already flows from the piece to the sink becomes a new source; one that rises uses up
@@ -250,7 +262,7 @@ def shift(graph: Graph, pi: Ints, state: State, row: int, multiplier: int) -> bo
 
 
 @part
-def reached(state: State, row: int, block: Bits, pi: Ints) -> int:
+def reached(state: ConvexState, row: int, block: Bits, pi: Ints) -> int:
     """The best block of a row whose flow went to its end -> its weight."""
     near, weight = state.near[row], 0
     for i in range(len(block)):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.convex.graph import Graph
+from weftline.pipeline.convex.graph import ConvexGraph
 from weftline.pipeline.pieces.pieces import Pieces
 
 __all__ = ["HALVES", "MOST_ROWS", "VALUES", "Tree", "make_tree"]
@@ -85,7 +85,7 @@ _READ = np.where((np.arange(6)[:, None] % 2 == 1) | ((np.arange(6)[:, None] // 2
 _LATER = np.where(np.arange(6)[:, None] // 2 <= _PLACES, 0, -1)
 
 
-def _relations(pieces: Pieces, graph: Graph) -> tuple[_Relations, list[int]]:
+def _relations(pieces: Pieces, graph: ConvexGraph) -> tuple[_Relations, list[int]]:
     """All relations, and for each variable beyond the pieces the cost of paying for its tensor."""
     n = len(graph.work)
     relations = _Relations([3] * n, {})
@@ -144,7 +144,7 @@ def _order(relations: _Relations, seed: int) -> list[tuple[int, tuple[int, ...]]
     return steps
 
 
-def make_tree(pieces: Pieces, graph: Graph) -> Tree | None:
+def make_tree(pieces: Pieces, graph: ConvexGraph) -> Tree | None:
     """The best of a few orders of elimination; None where even it has too many rows."""
     relations, paid = _relations(pieces, graph)
     orders = [_order(relations, seed) for seed in range(TRIES)]
@@ -178,7 +178,7 @@ def make_tree(pieces: Pieces, graph: Graph) -> Tree | None:
 class _Rows:
     """Collects the rows of one step after another."""
 
-    def __init__(self, relations: _Relations, graph: Graph, paid: list[int]) -> None:
+    def __init__(self, relations: _Relations, graph: ConvexGraph, paid: list[int]) -> None:
         self.relations, self.graph, self.paid = relations, graph, paid
         self.keys: dict[int, tuple[tuple[int, ...], Values, int]] = {}
         """Step -> the variables of its states, their values as sorted integers, number of its first state."""

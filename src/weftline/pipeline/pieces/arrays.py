@@ -20,7 +20,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.pieces import Pieces, make_pieces, merge, reduce_exactly
 from weftline.pipeline.pieces.reduce import memory_may_bind
 
-__all__ = ["PieceArrays", "make_board", "merge_freely"]
+__all__ = ["PieceArrays", "make_piece_arrays", "merge_freely"]
 
 
 class PieceArrays(NamedTuple):
@@ -54,7 +54,7 @@ class PieceArrays(NamedTuple):
     stage_limit: int
 
 
-def make_board(pieces: Pieces) -> PieceArrays:
+def make_piece_arrays(pieces: Pieces) -> PieceArrays:
     """The arrays of some pieces (cached on them)."""
     found = pieces.__dict__.get("_board")
     if found is None:

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.arrays import PieceArrays as Board
+from weftline.pipeline.pieces.arrays import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
 
-__all__ = ["NEVER", "Layout", "cut_by_classes", "cut_equal", "good_cuts", "lay_out"]
+__all__ = ["NEVER", "OrderLayout", "cut_by_classes", "cut_equal", "good_cuts", "lay_out"]
 
 NEVER = 2**62
 FAR = 2**30
 SKIP = -2
 
 
-class Layout(NamedTuple):
+class OrderLayout(NamedTuple):
     """What each position of an order reads and makes, as positions. Pieces fixed on a host are always outside."""
 
     piece: Indices
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
 
 @kernel
-def lay_out(board: Board, order: Indices, on_host: NDArray[np.bool_]) -> Layout:
+def lay_out(board: PieceArrays, order: Indices, on_host: NDArray[np.bool_]) -> OrderLayout:
     """Positions of an order."""
     count, m = len(order), len(board.maker)
     place = np.empty(count, np.int32)
@@ -113,7 +113,7 @@ def lay_out(board: Board, order: Indices, on_host: NDArray[np.bool_]) -> Layout:
             for e in range(board.next_ptr[order[i]], board.next_ptr[order[i] + 1]):
                 j = place[board.next_of[e]]
                 ahead[i] = min(ahead[i], ahead[j] if fixed[j] else j)
-    return Layout(
+    return OrderLayout(
         order,
         read_ptr,
         read_tensor,
@@ -134,7 +134,7 @@ def lay_out(board: Board, order: Indices, on_host: NDArray[np.bool_]) -> Layout:
 
 
 @kernel
-def good_cuts(lay: Layout, work: Ints, wire: Ints, windows: int) -> NDArray[np.bool_]:
+def good_cuts(lay: OrderLayout, work: Ints, wire: Ints, windows: int) -> NDArray[np.bool_]:
     """(P + 1,): in each window of equal work the place where the least is alive; both ends, and around hosts."""
     count = len(work)
     chosen = np.zeros(count + 1, np.bool_)
@@ -169,8 +169,8 @@ def good_cuts(lay: Layout, work: Ints, wire: Ints, windows: int) -> NDArray[np.b
 
 @kernel
 def cut_equal(
-    board: Board,
-    lay: Layout,
+    board: PieceArrays,
+    lay: OrderLayout,
     work: Ints,
     stages: int,
     room: int,
@@ -272,8 +272,8 @@ def _add(total: Ints, change: Ints, sign: int) -> None:
 
 @kernel
 def cut_by_classes(
-    board: Board,
-    lay: Layout,
+    board: PieceArrays,
+    lay: OrderLayout,
     work: Ints,
     into: Ints,
     out_of: Ints,

@@ -1,6 +1,6 @@
 """Topological orders of pieces: the lines along which a pipeline is sliced.
 
-In: a Board, keys or a seed. Out: a permutation of the pieces in which every forward edge goes up.
+In: a PieceArrays, keys or a seed. Out: a permutation of the pieces in which every forward edge goes up.
 
 The order of stages: from a device per piece to levels that never go down along a forward edge, if there are any.
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.arrays import PieceArrays as Board
+from weftline.pipeline.pieces.arrays import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice, below, make_dice
 
@@ -26,7 +26,7 @@ WINDOW = 256
 Keys = NDArray[np.float64]
 
 
-def several_orders(board: Board, seed: int, random: int) -> list[Indices]:
+def several_orders(board: PieceArrays, seed: int, random: int) -> list[Indices]:
     """Different ones first: as given, depth first and breadth first from both ends, by paths, by live tensors."""
     count = len(board.time)
     none = np.zeros(count)
@@ -53,7 +53,7 @@ def several_orders(board: Board, seed: int, random: int) -> list[Indices]:
     return list(seen.values())
 
 
-def keyed_order(board: Board, keys: Keys) -> Indices:
+def keyed_order(board: PieceArrays, keys: Keys) -> Indices:
     """Of all ready pieces the one with the smallest key comes next."""
     return sort_by_keys(board.next_ptr, board.next_of, board.before_ptr, board.before_of, keys, BY_KEY)
 
@@ -139,7 +139,7 @@ def _longest(pointer: Indices, row_of: Indices, time: Ints, order: Ints) -> Ints
 
 
 @kernel
-def least_live(board: Board) -> Indices:
+def least_live(board: PieceArrays) -> Indices:
     """Next is the ready piece that adds least to the tensors still to be read; of equals the one ready last."""
     count, m = len(board.weight), len(board.maker)
     dear = np.empty(m, np.int64)
@@ -186,7 +186,7 @@ def least_live(board: Board) -> Indices:
 
 
 @kernel
-def arrange(board: Board, column: Indices, stages: int, dice: Dice, at: Indices, level: Indices) -> bool:
+def arrange(board: PieceArrays, column: Indices, stages: int, dice: Dice, at: Indices, level: Indices) -> bool:
     """Fill `at` (block at each place of the pipeline) and the level of each piece -> False if there is a cycle.
 
     Blocks 0..stages-1 are stages (empty ones stand anywhere), all above are hosts, whose pieces stand alone.
@@ -236,7 +236,7 @@ def arrange(board: Board, column: Indices, stages: int, dice: Dice, at: Indices,
     return bool(done == count)
 
 
-def following_order(board: Board, device: Indices, seed: int) -> Indices | None:
+def following_order(board: PieceArrays, device: Indices, seed: int) -> Indices | None:
     """A topological order in which every stage is contiguous, random inside the stages; None if there is a cycle."""
     hosts = board.host[device]
     column = np.where(hosts, len(board.host), device).astype(np.int32)

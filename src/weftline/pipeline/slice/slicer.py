@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.pieces import Pieces
-from weftline.pipeline.pieces.arrays import make_board
-from weftline.pipeline.slice.kernel import NEVER, Layout, cut_by_classes, cut_equal, good_cuts, lay_out
+from weftline.pipeline.pieces.arrays import make_piece_arrays
+from weftline.pipeline.slice.kernel import NEVER, OrderLayout, cut_by_classes, cut_equal, good_cuts, lay_out
 
 __all__ = ["RUNNING", "Slicer"]
 
@@ -35,7 +35,7 @@ class Slicer:
 
     def __init__(self, pieces: Pieces, room: Ints | None = None) -> None:
         problem = pieces.problem
-        self.pieces, self.board = pieces, make_board(pieces)
+        self.pieces, self.board = pieces, make_piece_arrays(pieces)
         self.room = problem.capacity if room is None else room
         self.hosts = np.flatnonzero(problem.host).tolist()
         self.stages = list(pieces.stage_devices)
@@ -74,7 +74,7 @@ class Slicer:
         return self._cut_classes(lay, order, upper, may_cut, sequence, stop)
 
     def _cut_equal(
-        self, lay: Layout, order: Indices, upper: int, may_cut: NDArray[np.bool_], stop: Ints
+        self, lay: OrderLayout, order: Indices, upper: int, may_cut: NDArray[np.bool_], stop: Ints
     ) -> tuple[Indices, int] | None:
         work, room = self._work(order, self.stages[0]), int(self.room[self.stages[0]])
         value, stage = cut_equal(self.board, lay, work, self.limit, room, upper, may_cut, stop)
@@ -84,7 +84,7 @@ class Slicer:
 
     def _cut_classes(
         self,
-        lay: Layout,
+        lay: OrderLayout,
         order: Indices,
         upper: int,
         may_cut: NDArray[np.bool_],
