@@ -79,7 +79,8 @@ def ask_helpers(search: Search) -> None:
     for name in HELPERS:
         if search.best is None and not search.is_over and name not in search.reached:
             try:
-                search.run(solvers()[name])
+                if name in solvers():  # papers may be absent
+                    search.run(solvers()[name])
             except InfeasibleError as error:
                 if error.proved:
                     raise
