@@ -53,8 +53,7 @@ def run(
     torch the same over torch.distributed (None in ranks of torchrun other than 0); openvino its HETERO (`rounds` timed
     runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. `watch` plans again
     while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a `StageModel`; engine weftline
-    or torch, `steps` for each of `seeds` models. `check=False` saves the comparison (torch, schedules).
-    """
+    or torch, `steps` for each of `seeds` models. `check=False` saves the comparison (torch, schedules)."""
     from weftline.certify.run import is_schedule
     from weftline.plans.plan import load_plan
     from weftline.plans.schedule import Schedule, load_schedule

@@ -236,9 +236,12 @@ def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:
 
 
 def best_of(search: Search, solvers: dict[str, Solver], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Run solvers in turn until a stop rule fires -> why those that found nothing did not."""
+    """Run solvers in turn until a stop rule fires -> why those that found nothing did not.
+
+    Names that nobody has registered are passed over: some belong to rooms that may be left out.
+    """
     reasons = []
-    for name in names:
+    for name in (name for name in names if name in solvers):
         if search.stopped_by and search.best is not None:
             break
         try:

@@ -71,4 +71,17 @@ def _stamped(dispatcher: Any, source: Path) -> Any:
     file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp") and source.is_relative_to(_SRC):
         file._source_stamp = _stamp(source)
+        file._load_index = _or_nothing(file._load_index)
     return dispatcher
+
+
+def _or_nothing(load: Callable[[], dict[Any, Any]]) -> Callable[[], dict[Any, Any]]:
+    """numba reads an index before it compares the stamp; one that names a class that has moved is as good as none."""
+
+    def known() -> dict[Any, Any]:
+        try:
+            return load()
+        except (AttributeError, ImportError):
+            return {}
+
+    return known
