@@ -85,10 +85,10 @@ def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | No
     if any(h > lane.memory for h, lane in zip(held, blocks.devices, strict=True) if not lane.link):
         return None
     phase = Phase(search, list(enumerate(index)), held)
-    period = phase.z3.Int("period")
+    period = phase.integer("period")
     for device in range(len(blocks.devices)):
         mine = [i for i, block in enumerate(blocks.blocks) if device in block.devices]
-        first = phase.z3.Int(f"first{device}")
+        first = phase.integer(f"first{device}")
         phase.solver.add([phase.start[i, index[i]] >= first for i in mine])
         phase.solver.add([phase.end((i, index[i])) - first <= period for i in mine])
     for source, target, lag in blocks.edges:

@@ -69,9 +69,10 @@ class Phase:
     def __post_init__(self) -> None:
         self.z3 = load_z3()
         self.blocks: Blocks = self.search.blocks
-        self.solver = self.z3.Solver()
+        self.context = self.z3.Context()  # of its own: in a shared one the answer depends on what was asked before
+        self.solver = self.z3.Solver(ctx=self.context)
         self.solver.set("random_seed", self.search.seed)
-        self.start = {op: self.z3.Int(f"s{op[0]}_{op[1]}") for op in self.operations}
+        self.start = {op: self.integer(f"s{op[0]}_{op[1]}") for op in self.operations}
         self.solver.add([start >= 0 for start in self.start.values()])
         self._add_edges()
         for device in range(len(self.blocks.devices)):
@@ -85,6 +86,10 @@ class Phase:
         """No time is left, or without a time limit the model would be too large: no check is made any more."""
         left = self.search.seconds_left
         return len(self.operations) > MOST_OPERATIONS if left is None else left <= 0
+
+    def integer(self, name: str) -> Any:
+        """A variable of this model."""
+        return self.z3.Int(name, self.context)
 
     def end(self, op: Operation) -> Any:
         """End of an operation, as an expression."""
@@ -111,7 +116,7 @@ class Phase:
         best = self.check()
         if best is None:
             return None
-        makespan = self.z3.Int("makespan")
+        makespan = self.integer("makespan")
         self.solver.add([self.end(op) <= makespan for op in self.operations])
         low, high = self._load(), self._makespan(best)
         while low < high and high > good and not self.search.is_over:
