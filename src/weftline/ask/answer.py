@@ -23,7 +23,7 @@ from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
 from weftline.errors import InputError, UsageError, near
 
 if TYPE_CHECKING:
-    from weftline.ask.schedule_sweep import MemorySweep
+    from weftline.ask.scheduling import MemorySweep
     from weftline.ask.stages import Sweep
     from weftline.cluster import Cluster
     from weftline.cost import Profile
@@ -340,7 +340,7 @@ def answer_memory(
     asked: ScheduleRequest | ResolvedBlocks, limits: str, *, on_event: Callable[[Event], None] | None = None
 ) -> MemorySweep:
     """Schedules of a request for several limits of memory, `2..8` or `2,4,8`; its time is for all of them together."""
-    from weftline.ask.schedule_sweep import sweep_memory
+    from weftline.ask.scheduling import sweep_memory
 
     found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
     options = found.request.options

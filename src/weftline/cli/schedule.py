@@ -15,7 +15,7 @@ from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from weftline.ask.schedule_sweep import MemorySweep
+    from weftline.ask.scheduling import MemorySweep
     from weftline.plans.schedule import Schedule
 
 __all__ = ["schedule"]
