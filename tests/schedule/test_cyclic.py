@@ -10,9 +10,9 @@ from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.cyclic.cyclic import SCHEDULER, prove_size
 from weftline.schedule.cyclic.rounds import PeriodSearch
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.schedule.repetend import repetend_peaks
 from weftline.schedule.search import ScheduleSearch
-from weftline.schedule.shapes import chunked, make_shape
 from weftline.testing.schedules import random_blocks
 
 SHAPES = [

@@ -8,11 +8,11 @@ from itertools import product
 import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.cyclic.cp_sat import cyclic_starts, most_repetitions
+from weftline.schedule.cyclic.cyclic import cyclic_starts, most_repetitions
 from weftline.schedule.cyclic.exact import exact_period
 from weftline.schedule.cyclic.order import make_pattern, order_of_starts
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks
-from weftline.schedule.shapes import make_shape
 from weftline.testing.schedules import random_blocks
 
 

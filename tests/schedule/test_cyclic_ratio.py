@@ -11,17 +11,17 @@ import pytest
 from weftline.problem.blocks import Blocks
 from weftline.schedule.cyclic.anneal import SETTINGS, anneal
 from weftline.schedule.cyclic.exact import exact_period
-from weftline.schedule.cyclic.order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
+from weftline.schedule.cyclic.order import CyclicOrder, CyclicPattern, make_pattern, order_of_starts, repeated
 from weftline.schedule.cyclic.starts import compaction, modulo_placement
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
-from weftline.schedule.shapes import make_shape
 from weftline.simulate import simulate_schedule
 from weftline.testing.schedules import random_blocks
 
 CASES = [("vshape", 3), ("kshape", 4), ("nnshape", 2), ("xshape", 2), ("zigzag", 2), ("finetune", 3)]
 
 
-def some_order(blocks: Blocks, copies: int, seed: int) -> tuple[Pattern, CyclicOrder]:
+def some_order(blocks: Blocks, copies: int, seed: int) -> tuple[CyclicPattern, CyclicOrder]:
     dice, length = Random(seed), max(blocks.loads) * copies
     make = compaction if seed % 2 else modulo_placement
     pattern = make_pattern(blocks, copies)

@@ -6,9 +6,10 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.schedule.bounds.makespan import makespan_bound
-from weftline.schedule.full import PARAMETERS, SCHEDULER
+from weftline.schedule.cp_sat import FULL as SCHEDULER
+from weftline.schedule.cp_sat import PARAMETERS
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.search import ScheduleSearch
-from weftline.schedule.shapes import make_shape
 from weftline.testing.schedules import optimum, random_blocks, schedule_search
 
 

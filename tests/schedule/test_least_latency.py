@@ -6,7 +6,7 @@ import pytest
 
 from weftline.ask.scheduling import make_schedule
 from weftline.errors import InfeasibleError
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
 
 
 def test_a_pipeline_with_room_has_no_waiting() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.bounds.period import period_bound
-from weftline.schedule.cyclic.cp_sat import cyclic_starts, most_repetitions
-from weftline.schedule.cyclic.linear_pipeline import fraction_below, least_linear_period, linear_pipeline
+from weftline.schedule.cyclic.cyclic import cyclic_starts, most_repetitions
+from weftline.schedule.cyclic.exact import fraction_below, least_linear_period, linear_pipeline
 from weftline.schedule.cyclic.order import make_pattern
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.schedule.repetend import repetend_peaks
-from weftline.schedule.shapes import chunked, make_shape
 
 
 def random_pipeline(seed: int) -> Blocks:

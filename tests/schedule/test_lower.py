@@ -10,8 +10,8 @@ import pytest
 
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower.lower import Action, ActionLists, data_edges, lower, routes
-from weftline.schedule.shapes import SHAPES, chunked, make_shape
+from weftline.schedule.lower.lower import ActionLists, DeviceAction, data_edges, lower, routes
+from weftline.schedule.make_blocks import SHAPES, chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
 from weftline.testing.lower_check import SEMANTICS, check_actions, safe_under, what_is_wrong
 
@@ -68,7 +68,7 @@ def _all(blocks: Blocks) -> range:
 
 
 def by_hand(blocks: Blocks, count: int, rows: list[list[tuple[object, ...]]]) -> ActionLists:
-    return ActionLists(blocks, count, tuple(tuple(Action(*item) for item in row) for row in rows))  # type: ignore[arg-type]
+    return ActionLists(blocks, count, tuple(tuple(DeviceAction(*item) for item in row) for row in rows))  # type: ignore[arg-type]
 
 
 def test_a_pipeline_of_two_by_hand() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from weftline.errors import InputError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower.stages import stages_of
-from weftline.schedule.shapes import SHAPES, make_shape
+from weftline.schedule.lower.lower import stages_of
+from weftline.schedule.make_blocks import SHAPES, make_shape
 
 
 @pytest.mark.parametrize("name", SHAPES)

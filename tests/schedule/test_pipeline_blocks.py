@@ -7,7 +7,7 @@ import pytest
 
 from weftline.errors import InfeasibleError, UsageError
 from weftline.problem import Problem
-from weftline.schedule.pipeline_blocks import pipeline_blocks
+from weftline.schedule.make_blocks import pipeline_blocks
 from weftline.simulate import Loads, simulate_throughput
 from weftline.testing.by_hand import Wire, problem_of
 

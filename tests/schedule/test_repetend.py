@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
-from weftline.schedule.shapes import make_shape
 from weftline.simulate import simulate_schedule
 
 STARTS = [Fraction(s) for s in (0, 1, 2, 5)]

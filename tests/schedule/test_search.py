@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from weftline.schedule import ScheduleSearch
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.repetend import repetend_of_starts
-from weftline.schedule.shapes import make_shape
 
 BLOCKS = make_shape("vshape", 2)
 PATTERN = repetend_of_starts(BLOCKS, 1, Fraction(4), [Fraction(s) for s in (0, 1, 2, 5)])

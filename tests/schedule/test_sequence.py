@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.list.rules import one_after_another
+from weftline.schedule.list.priority import one_after_another
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.sequence.sequence import SCHEDULER, improve
 from weftline.schedule.sequence.sequences import Sequences, in_order_of_numbers
-from weftline.schedule.shapes import chunked, make_shape
 from weftline.simulate import schedule_violations, simulate_schedule
 from weftline.testing.schedules import optimum, random_blocks, schedule_search
 

@@ -9,7 +9,7 @@ from tests.data import present, published
 
 from weftline.errors import UsageError
 from weftline.problem import read_blocks
-from weftline.schedule.shapes import SHAPES, chunked, make_shape
+from weftline.schedule.make_blocks import SHAPES, chunked, make_shape
 
 
 @pytest.mark.parametrize("path", published("tessel"), ids=lambda path: path.stem)

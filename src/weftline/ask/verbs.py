@@ -253,7 +253,7 @@ def _problem(
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
     """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     return make_shape(name, devices, train=train)
 
@@ -285,7 +285,7 @@ def schedule(
     from weftline.ask.scheduling import make_schedule
     from weftline.plans import Plan, plan_result
     from weftline.problem import read_blocks
-    from weftline.schedule.pipeline_blocks import pipeline_blocks
+    from weftline.schedule.make_blocks import pipeline_blocks
     from weftline.simulate import Loads
 
     if isinstance(question, Plan):

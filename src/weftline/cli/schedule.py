@@ -158,7 +158,7 @@ def _question(
     if sum(given is not None for given in (shape, plan, blocks)) != 1:
         raise UsageError("what is scheduled? One of --shape NAME, --plan plan.json, --blocks blocks.json")
     if shape is not None:
-        from weftline.schedule.shapes import make_shape
+        from weftline.schedule.make_blocks import make_shape
 
         return make_shape(shape, devices, train=train), {}
     file = plan or blocks
@@ -169,7 +169,7 @@ def _question(
         question = read_blocks(blocks)
     else:
         from weftline.plans import load_plan, plan_result
-        from weftline.schedule.pipeline_blocks import pipeline_blocks
+        from weftline.schedule.make_blocks import pipeline_blocks
         from weftline.simulate import Loads
 
         problem, result = plan_result(load_plan(file))
@@ -194,7 +194,7 @@ def _limits(word: str, in_bytes: bool) -> int | list[int]:
 
 def _list(shapes: bool, json: bool) -> None:
     if shapes:
-        from weftline.schedule.shapes import SHAPES
+        from weftline.schedule.make_blocks import SHAPES
 
         entries = {name: entry.description for name, entry in SHAPES.items()}
     else:

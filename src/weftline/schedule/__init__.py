@@ -7,8 +7,10 @@ Simplified: spans are fixed numbers; micro-batches are alike and do not depend o
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from weftline.lazy import lazy_names
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from weftline.schedule.repetend import Repetend, unroll
     from weftline.schedule.search import Scheduler, ScheduleSearch
 
-__all__ = ["Repetend", "ScheduleSearch", "Scheduler", "schedulers", "unroll"]
+__all__ = ["Repetend", "ScheduleSearch", "Scheduler", "prepare", "schedulers", "unroll"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -34,8 +36,7 @@ _BUILT_IN = (
     "cyclic.cyclic",
     "sequence.sequence",
     "list.priority",
-    "full",
-    "least_latency",
+    "cp_sat",
     "classic.classic",
 )
 
@@ -51,3 +52,25 @@ def schedulers() -> dict[str, Scheduler]:
         found += getattr(module, "SCHEDULERS", None) or (module.SCHEDULER,)
     found += load_plugins("weftline.schedule")
     return {scheduler.name: scheduler for scheduler in found}
+
+
+@cache
+def prepare() -> None:
+    """Compile (or load) the kernels of schedules before a clock begins, once per process.
+
+    A small question for every method. A kernel that is compiled takes the time of those behind it, so a method is
+    called until it ends in time.
+    """
+    from weftline.errors import InfeasibleError
+    from weftline.schedule.make_blocks import make_shape
+    from weftline.schedule.search import ScheduleSearch
+
+    seconds, calls = 0.1, 12
+    blocks = make_shape("finetune", 4).with_memory(4)  # neither period nor makespan reach their bounds at once
+    for method in ("list", "cyclic", "sequence"):
+        for _ in range(calls):
+            begun = monotonic()
+            with suppress(InfeasibleError):
+                schedulers()[method].solve(ScheduleSearch(blocks, 6, time_limit=seconds, wants_period=True))
+            if monotonic() - begun < 3 * seconds:
+                break

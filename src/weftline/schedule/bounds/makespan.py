@@ -1,21 +1,15 @@
-"""Longest paths inside one micro-batch: when a block can start at the earliest, and what must follow it.
-
-In: `Blocks`. Out: `Paths`. Heads and tails also use that blocks of one micro-batch on one device do not overlap.
-Simplified: above MOST_BLOCKS blocks only paths to the start and to the end are known, not those between blocks.
-
-How much work a device can have done by a time, or still do in the last moments, when memory is limited.
-
-In: the blocks of one device that can run so early (or so late), with their precedence. Out: an upper bound of the work.
-What has started by a time is, for every micro-batch, a set of blocks that is closed under predecessors; the changes of
-memory of all of them together fit in the limit. The same holds backwards in time at the end.
-
-Lower bounds of the makespan, and of the longest device span, of any schedule of N micro-batches.
+"""Lower bounds of the makespan, and of the longest device span, of any schedule of N micro-batches.
 
 In: `Blocks` of any kind, N. Out: a number and its name. All blocks of one device run one after another; before it are
 heads, behind it tails, and at both ends memory limits how much a device can do while it waits for others:
 - load: earliest start of a set of blocks + N * their spans + least path behind them;
 - ramp: until time t only blocks that can start before t have started, and they fit in memory; the same backwards;
 - area: the sum over time of held memory is at least N times what one micro-batch must hold, and at most limit * time.
+
+`Paths` are longest paths inside one micro-batch. Heads and tails also use that its blocks on one device do not overlap.
+`most_work`: what has started by a time is, for every micro-batch, a set of blocks that is closed under predecessors;
+the changes of memory of all of them together fit in the limit. The same holds backwards in time at the end.
+Simplified: above MOST_BLOCKS blocks only paths to the start and to the end are known, not those between blocks.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from random import Random
 from weftline.graph.arrays import Ints
 from weftline.schedule.cyclic.anneal import SETTINGS, Annealed, anneal
 from weftline.schedule.cyclic.exact import exact_period
-from weftline.schedule.cyclic.order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
+from weftline.schedule.cyclic.order import CyclicOrder, CyclicPattern, make_pattern, order_of_starts, repeated
 from weftline.schedule.cyclic.starts import compaction, list_timetables, modulo_placement, projection
 from weftline.schedule.repetend import Repetend, repetend_of_starts, repetend_peaks
 from weftline.schedule.search import ScheduleSearch
@@ -51,7 +51,7 @@ class PeriodSearch:
     proved: dict[int, str] = field(default_factory=dict)
     """Size -> who proved that no repetend of so many micro-batches has a smaller period."""
     runs: int = 0
-    _patterns: dict[int, Pattern] = field(default_factory=dict)
+    _patterns: dict[int, CyclicPattern] = field(default_factory=dict)
     _lists: list[Timetable] | None = None
 
     @property
@@ -87,7 +87,7 @@ class PeriodSearch:
         """The smallest size with the least period."""
         return min(self.best, key=lambda size: (self.best[size].period, size), default=1)
 
-    def pattern(self, size: int) -> Pattern:
+    def pattern(self, size: int) -> CyclicPattern:
         """The arrays of so many micro-batches."""
         if size not in self._patterns:
             self._patterns[size] = make_pattern(self.search.blocks, size)

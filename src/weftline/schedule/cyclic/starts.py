@@ -1,14 +1,9 @@
-"""Kernels of starts made at once: blocks into the free slots of a window that repeats.
+"""Cyclic orders to start a search from: made at once, often without idle time but beyond the memory limits.
 
-In: blocks, an order to take them in, the length of the window. Out: starts in which edges hold; where no free slot is
-found blocks overlap, since only the order of the starts matters.
-
-Cyclic orders to start a search from: made at once, often without idle time but beyond the memory limits.
-
-In: blocks, U, dice. Out: starts of U micro-batches for a given length of the repetition, in which edges hold but blocks
-may overlap: only their order matters. Modulo placement puts block after block into the first free slot of the
-repeating window; compaction fills the window without looking at edges and lets lags make good for that; projection
-reads a few micro-batches from the middle of a finished schedule.
+In: blocks, U, a random generator. Out: starts of U micro-batches for a given length of the repetition, in which edges
+hold but blocks may overlap (where no free slot is found): only their order matters. Modulo placement puts block after
+block into the first free slot of the repeating window; compaction fills the window without looking at edges and lets
+lags make good for that; projection reads a few micro-batches from the middle of a finished schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks, BlockTable
-from weftline.schedule.list.rules import ListRun, list_variants
+from weftline.schedule.list.priority import ListRun, list_variants
 from weftline.simulate import Orders, Timetable, simulate_schedule
 from weftline.simulate.kernels.jit import kernel, part
 

@@ -1,14 +1,12 @@
-"""Strict rules for rows of torch.distributed.pipelining, because torch itself accepts rows that go wrong.
-
-In: rows of cells, one row per rank, `compute_only` or `compute_comms`. Out: `TorchRows`, or an `InputError` that names
-the row and cell. torch 2.13 reads `0F0x` as 0F0, takes duplicates, and computes wrong gradients without a word when the
-last stage's forwards are out of order; all of that is refused here. Simplified: no overlapped cells.
-
-A timetable -> the rows that torch.distributed.pipelining runs, one per rank.
+"""A timetable -> the rows that torch.distributed.pipelining runs, one per rank; and strict rules for such rows.
 
 In: a `Timetable` of a chain of stages, each on one device. Out: rows of cells `<stage><op><micro-batch>` with F
 forward, B whole backward, I gradients of inputs, W gradients of weights. Anything else is refused with a sentence that
 names what torch cannot express. Simplified: torch knows an order only, so times and latencies are left out.
+
+`check_torch_rows`: rows, `compute_only` or `compute_comms` -> `TorchRows`, or an `InputError` that names the row and
+cell. torch 2.13 reads `0F0x` as 0F0, takes duplicates, and computes wrong gradients without a word when the last
+stage's forwards are out of order; all of that is refused here. Simplified: no overlapped cells.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from typing import NamedTuple
 
 from weftline.errors import InputError
 from weftline.problem.blocks import Blocks
-from weftline.schedule.lower.stages import Stage, stages_of
+from weftline.schedule.lower.lower import NetworkStage, stages_of
 from weftline.simulate import Timetable
 
 __all__ = ["FORMATS", "Cell", "TorchRows", "check_torch_rows", "torch_rows", "torch_stages"]
@@ -265,7 +263,7 @@ INSTEAD = "run it with --engine weftline, the interpreter of action lists"
 
 
 def torch_rows(timetable: Timetable) -> tuple[tuple[str, ...], ...]:
-    """Rank -> its cells; they pass the strict rules of `lower_torch_rules`."""
+    """Rank -> its cells; they pass `check_torch_rows`."""
     blocks, n = timetable.blocks, timetable.blocks.n
     stages = torch_stages(blocks)
     cell: dict[int, str] = {}
@@ -285,7 +283,7 @@ def torch_rows(timetable: Timetable) -> tuple[tuple[str, ...], ...]:
     return tuple(rows)
 
 
-def torch_stages(blocks: Blocks) -> tuple[Stage, ...]:
+def torch_stages(blocks: Blocks) -> tuple[NetworkStage, ...]:
     """The stages along the chain, or an `InputError` that says why there is no such chain."""
     stages = stages_of(blocks)
     for stage in stages:

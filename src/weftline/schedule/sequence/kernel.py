@@ -12,16 +12,6 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
 from weftline.schedule.sequence.line import (
-    entry_on,
-    keep_line,
-    line_backward,
-    line_forward,
-    propagate,
-    propagate_tails,
-    restore_line,
-    restore_starts,
-)
-from weftline.schedule.sequence.state import (
     BEST_DEVICE_SPAN,
     BEST_MAKESPAN,
     DEVICE_SPAN,
@@ -35,6 +25,14 @@ from weftline.schedule.sequence.state import (
     Flags,
     SequenceBoard,
     SequenceState,
+    entry_on,
+    keep_line,
+    line_backward,
+    line_forward,
+    propagate,
+    propagate_tails,
+    restore_line,
+    restore_starts,
 )
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice, below, unit

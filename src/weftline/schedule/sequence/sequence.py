@@ -14,12 +14,9 @@ from time import monotonic
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
-from weftline.schedule.list.priority import list_orders
-from weftline.schedule.list.rules import one_after_another
-from weftline.schedule.list.search import ListSearch
+from weftline.schedule.list.priority import ListSearch, list_orders, one_after_another
 from weftline.schedule.search import Scheduler, ScheduleSearch
-from weftline.schedule.sequence.polish import shorten_device_span
-from weftline.schedule.sequence.sequences import Sequences
+from weftline.schedule.sequence.sequences import Sequences, shorten_device_span
 from weftline.search import alarm
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
