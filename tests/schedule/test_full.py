@@ -6,8 +6,7 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.schedule.bounds.makespan import makespan_bound
-from weftline.schedule.cp_sat import FULL as SCHEDULER
-from weftline.schedule.cp_sat import PARAMETERS
+from weftline.schedule.cp_sat import FULL, FullParameters
 from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.search import ScheduleSearch
 from weftline.testing.schedules import optimum, random_blocks, schedule_search
@@ -20,7 +19,7 @@ def test_equals_brute_force(first: int) -> None:
         blocks = random_blocks(seed, max_blocks=4, tight=True if seed % 2 else None)
         count = min(1 + seed % 3, 8 // blocks.n)
         least = optimum(blocks, count)
-        search, error = schedule_search(SCHEDULER, blocks, count)
+        search, error = schedule_search(FULL, blocks, count)
         if least is None:
             assert error is not None, seed
             assert error.proved, seed
@@ -36,7 +35,7 @@ def test_device_span_is_at_most_that_of_brute_force() -> None:
         blocks = random_blocks(seed, max_blocks=4)
         count = min(2, 8 // blocks.n)
         least = optimum(blocks, count, device_span=True)
-        search = schedule_search(SCHEDULER, blocks, count, device_span=True)[0]
+        search = schedule_search(FULL, blocks, count, device_span=True)[0]
         if least is not None and search.best is not None:
             assert search.bound is not None
             assert search.bound <= least <= search.best.device_span
@@ -49,7 +48,7 @@ def test_proves_what_the_general_bound_cannot(shape: str, devices: int, memory: 
     """Tests three micro-batches with tight memory, where the general bound is below the optimum."""
     blocks = make_shape(shape, devices).with_memory(memory)
     search = ScheduleSearch(blocks, 3, work_limit=100)
-    search.run(SCHEDULER)
+    search.run(FULL)
     assert search.best is not None
     assert makespan_bound(blocks, 3)[0] < least
     assert search.best.makespan == search.bound == least
@@ -58,11 +57,11 @@ def test_proves_what_the_general_bound_cannot(shape: str, devices: int, memory: 
 def test_large_cases_are_left_to_others() -> None:
     """Tests that above the limit there is a list schedule and the general bound, or a sentence that says why not."""
     blocks = make_shape("linear", 4).with_memory(8)
-    count = PARAMETERS.most_operations // blocks.n + 1
+    count = FullParameters().most_operations // blocks.n + 1
     search = ScheduleSearch(blocks, count, work_limit=100)
-    search.run(SCHEDULER)
+    search.run(FULL)
     assert search.best is not None
     assert search.bound is not None
     assert search.bound <= search.best.makespan
     with pytest.raises(InfeasibleError, match="at most 400 operations"):
-        ScheduleSearch(blocks.with_memory(1), count, work_limit=100).run(SCHEDULER)
+        ScheduleSearch(blocks.with_memory(1), count, work_limit=100).run(FULL)

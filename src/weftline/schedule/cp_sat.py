@@ -30,7 +30,9 @@ from weftline.schedule.sequence.sequence import offer_makespan_bound
 from weftline.search.cp_sat import run_model
 from weftline.simulate import Orders
 
-__all__ = ["FULL", "LEAST_LATENCY", "PARAMETERS", "SCHEDULERS", "FullParameters", "with_arrivals"]
+__all__ = ["FULL", "LEAST_LATENCY", "SCHEDULERS", "FullParameters", "LeastLatencyParameters", "with_arrivals"]
+
+ARRIVAL = "arrival"
 
 
 @dataclass(frozen=True)
@@ -43,25 +45,33 @@ class FullParameters:
     """Of CP-SAT, under a work limit."""
 
 
-PARAMETERS = FullParameters()
+@dataclass(frozen=True)
+class LeastLatencyParameters:
+    """How far CP-SAT over one pattern goes."""
+
+    most_blocks: int = 400
+    """Above, only list scheduling answers."""
+    deterministic_time_units: float = 5.0
+    """Of CP-SAT, under a work limit."""
 
 
 def _solve_full(search: ScheduleSearch) -> None:
+    parameters = search.parameters(FullParameters)
     offer_makespan_bound(search)
     with suppress(InfeasibleError):
         LIST.solve(search)
     if search.is_over:
         return
-    if search.micro_batches * search.blocks.n > PARAMETERS.most_operations or search.from_arrival:
+    if search.micro_batches * search.blocks.n > parameters.most_operations or search.from_arrival:
         if search.best is None:
-            raise InfeasibleError(f"time-optimal search is for at most {PARAMETERS.most_operations} operations")
+            raise InfeasibleError(f"time-optimal search is for at most {parameters.most_operations} operations")
         return
-    _prove(search)
+    _prove(search, parameters.deterministic_time_units)
     if search.best is None:
         raise InfeasibleError("the solver found no schedule within its limits", conflicts=search.refused)
 
 
-def _prove(search: ScheduleSearch) -> None:
+def _prove(search: ScheduleSearch, deterministic_time: float) -> None:
     from ortools import __version__
 
     by = f"all operations (CP-SAT {__version__})"
@@ -78,7 +88,7 @@ def _prove(search: ScheduleSearch) -> None:
     outcome = run_model(
         model.model,
         seconds=search.seconds_left,
-        work=PARAMETERS.deterministic_time_units if deterministic else None,
+        work=deterministic_time if deterministic else None,
         seed=search.seed,
         on_solution=on_solution,
         on_bound=on_bound,
@@ -186,11 +196,9 @@ def _change(blocks: Blocks, block: int, device: int) -> int:
     return row.memory[row.devices.index(device)]
 
 
-FULL = Scheduler("full", "CP-SAT over all operations: the best schedule of small cases, proved", _solve_full)
-
-
-ARRIVAL = "arrival"
-MOST_BLOCKS = 400
+FULL = Scheduler(
+    "full", "CP-SAT over all operations: the best schedule of small cases, proved", _solve_full, FullParameters
+)
 
 
 def with_arrivals(blocks: Blocks, period: int) -> Blocks:
@@ -215,7 +223,8 @@ def _solve_least_latency(search: ScheduleSearch) -> None:
     if arrival is None:
         raise InfeasibleError("least-latency needs a period at which requests arrive: --period")
     search.run(LIST, wants_period=False)
-    if blocks.n > MOST_BLOCKS or search.is_over:
+    parameters = search.parameters(LeastLatencyParameters)
+    if blocks.n > parameters.most_blocks or search.is_over:
         return
     period = blocks.blocks[arrival].span
     model, starts = _model(blocks, arrival, period)
@@ -227,7 +236,7 @@ def _solve_least_latency(search: ScheduleSearch) -> None:
     outcome = run_model(
         model,
         seconds=search.seconds_left,
-        work=None if search.work_limit is None else 5.0,
+        work=None if search.work_limit is None else parameters.deterministic_time_units,
         seed=search.seed,
         on_solution=offer,
         poll=lambda: search.is_over,
@@ -284,11 +293,9 @@ def _exclude(model: Any, blocks: Blocks, device: int, period: int, phase: list[A
 
 
 LEAST_LATENCY = Scheduler(
-    "least-latency", "inference at a given rate: the pattern with the least latency (CP-SAT)", _solve_least_latency
+    "least-latency",
+    "inference at a given rate: the pattern with the least latency (CP-SAT)",
+    _solve_least_latency,
+    LeastLatencyParameters,
 )
-
-
-SCHEDULERS = (
-    FULL,
-    LEAST_LATENCY,
-)
+SCHEDULERS = (FULL, LEAST_LATENCY)

@@ -18,7 +18,7 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.schedule.cyclic.order import (
     CYCLE_SLOTS,
-    DEADLOCK,
+    DEADLOCK_RATIO,
     CyclicOrder,
     CyclicPattern,
     Floats,
@@ -54,7 +54,7 @@ class Moves(NamedTuple):
     critical: Indices
     """Slots whose order arc stands on the critical cycle."""
     is_critical: Indices
-    dice: Dice
+    random: Dice
     state: Ints
     """Exchanges in the log, critical slots, whether a critical arc was touched."""
 
@@ -118,7 +118,7 @@ def _pass(pattern: CyclicPattern, order: CyclicOrder, moves: Moves, t: int) -> N
     exchange(pattern, order, moves, t)
     if pattern.slot_ptr[item + 1] - pattern.slot_ptr[item] == 1:
         return
-    to_right = unit(moves.dice) < 0.5
+    to_right = unit(moves.random) < 0.5
     for s in range(pattern.slot_ptr[item], pattern.slot_ptr[item + 1]):
         for o in range(pattern.slot_ptr[other], pattern.slot_ptr[other + 1]):
             if s != a and pattern.slot_device[s] == pattern.slot_device[o]:
@@ -150,10 +150,10 @@ def _shift(pattern: CyclicPattern, order: CyclicOrder, moves: Moves, slot: int, 
 
 @part
 def _shift_everywhere(pattern: CyclicPattern, order: CyclicOrder, moves: Moves, item: int, to_right: bool) -> None:
-    """Shift an item by one position on all its devices, or on those that the dice choose."""
-    every = unit(moves.dice) < 0.5
+    """Shift an item by one position on all its devices, or on those chosen at random."""
+    every = unit(moves.random) < 0.5
     for slot in range(pattern.slot_ptr[item], pattern.slot_ptr[item + 1]):
-        if every or unit(moves.dice) < 0.5:
+        if every or unit(moves.random) < 0.5:
             t = order.position[slot]
             exchange(pattern, order, moves, t if to_right else left_of(pattern, order, t))
 
@@ -162,13 +162,13 @@ def _shift_everywhere(pattern: CyclicPattern, order: CyclicOrder, moves: Moves, 
 def _anywhere(pattern: CyclicPattern, moves: Moves, near: int) -> int:
     """A random position on a device next to one (70 %), or anywhere."""
     devices = len(pattern.limit)
-    if unit(moves.dice) < 0.7:
-        device = near + (1 if unit(moves.dice) < 0.5 else -1)
+    if unit(moves.random) < 0.7:
+        device = near + (1 if unit(moves.random) < 0.5 else -1)
         if 0 <= device < devices:
             size = pattern.device_ptr[device + 1] - pattern.device_ptr[device]
             if size > 0:
-                return int(pattern.device_ptr[device] + below(moves.dice, size))
-    return below(moves.dice, len(pattern.slot_item))
+                return int(pattern.device_ptr[device] + below(moves.random, size))
+    return below(moves.random, len(pattern.slot_item))
 
 
 @part
@@ -176,21 +176,21 @@ def move(pattern: CyclicPattern, order: CyclicOrder, moves: Moves) -> None:
     """Make one random move."""
     moves.state[LOG_LENGTH] = 0
     moves.state[TOUCHED_CRITICAL] = 0
-    if moves.state[CRITICAL_SLOTS] > 0 and unit(moves.dice) < 0.5:
-        t = int(order.position[moves.critical[below(moves.dice, moves.state[CRITICAL_SLOTS])]])
+    if moves.state[CRITICAL_SLOTS] > 0 and unit(moves.random) < 0.5:
+        t = int(order.position[moves.critical[below(moves.random, moves.state[CRITICAL_SLOTS])]])
     else:
-        t = below(moves.dice, len(order.slot))
+        t = below(moves.random, len(order.slot))
     slot = order.slot[t]
     item = pattern.slot_item[slot]
     device = pattern.slot_device[slot]
-    if pattern.slot_ptr[item + 1] - pattern.slot_ptr[item] > 1 and unit(moves.dice) < 0.5:
-        _shift_everywhere(pattern, order, moves, item, unit(moves.dice) < 0.5)
-    elif unit(moves.dice) < 0.3:
-        _shift(pattern, order, moves, slot, 1 + below(moves.dice, 4), unit(moves.dice) < 0.5)
+    if pattern.slot_ptr[item + 1] - pattern.slot_ptr[item] > 1 and unit(moves.random) < 0.5:
+        _shift_everywhere(pattern, order, moves, item, unit(moves.random) < 0.5)
+    elif unit(moves.random) < 0.3:
+        _shift(pattern, order, moves, slot, 1 + below(moves.random, 4), unit(moves.random) < 0.5)
     else:
         _pass(pattern, order, moves, t)
-    if unit(moves.dice) < 0.25:
-        for _ in range(1 + below(moves.dice, 2)):
+    if unit(moves.random) < 0.25:
+        for _ in range(1 + below(moves.random, 2)):
             _pass(pattern, order, moves, _anywhere(pattern, moves, device))
 
 
@@ -246,7 +246,7 @@ def anneal(
     best = CyclicOrder(np.zeros_like(order.slot), np.zeros_like(order.position), np.zeros_like(order.lag))
     run = AnnealRun(setting, float(least), trials, stop)
     ratio = _anneal(pattern, work, make_potentials(pattern), make_moves(pattern, seed), run, best)
-    if ratio >= DEADLOCK:
+    if ratio >= DEADLOCK_RATIO:
         return Annealed(None, ratio)
     best.position[best.slot] = np.arange(len(best.slot), dtype=np.int32)
     return Annealed(best, ratio)
@@ -269,7 +269,7 @@ def _measure(pattern: CyclicPattern, order: CyclicOrder, now: Potentials, moves:
     start_trial(now)
     push_all(now)
     now.state[CYCLE_SLOTS] = 0
-    ratio = settle(pattern, order, now, least, DEADLOCK / 10, MARGIN_OF_BOUND * least)
+    ratio = settle(pattern, order, now, least, DEADLOCK_RATIO / 10, MARGIN_OF_BOUND * least)
     _note_critical(now, moves)
     return ratio
 
@@ -288,7 +288,7 @@ def _measure_below(
         start_trial(now)
         push_all(now)
         now.state[CYCLE_SLOTS] = 0
-        found = settle(pattern, order, now, lower, DEADLOCK / 10, MARGIN_OF_BOUND * least)
+        found = settle(pattern, order, now, lower, DEADLOCK_RATIO / 10, MARGIN_OF_BOUND * least)
         _note_critical(now, moves)
         if found > lower:
             return found
@@ -355,8 +355,8 @@ def _anneal(
         moves.excess[device] = excess_of(pattern, order, device)
         total += moves.excess[device]
     ratio = _measure(pattern, order, now, moves, least)
-    best_ratio = DEADLOCK
-    if ratio >= DEADLOCK:
+    best_ratio = DEADLOCK_RATIO
+    if ratio >= DEADLOCK_RATIO:
         return best_ratio
     enough, margin = least * (1 + 1e-8), MARGIN_OF_BOUND * least
     hot, price = setting.hot, setting.price
@@ -374,7 +374,7 @@ def _anneal(
                 break
         move(pattern, order, moves)
         change = _new_excess(pattern, order, moves, excess, mark, trial)
-        allowed = hot * -np.log(1.0 - unit(moves.dice)) + ratio / least - price * change
+        allowed = hot * -np.log(1.0 - unit(moves.random)) + ratio / least - price * change
         if moves.state[LOG_LENGTH] == 0 or allowed < 1.0:
             undo_moves(pattern, order, moves)
             continue

@@ -25,15 +25,13 @@ from weftline.problem.model import UNLIMITED
 from weftline.schedule.bounds.period import gives_back_later, period_bound
 from weftline.schedule.cyclic.exact import fraction_below, least_linear_period, linear_pipeline
 from weftline.schedule.cyclic.order import CyclicPattern, order_of_starts
-from weftline.schedule.cyclic.rounds import PeriodSearch
+from weftline.schedule.cyclic.rounds import CyclicParameters, PeriodSearch
 from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.search.cp_sat import run_model
 
 __all__ = [
-    "PARAMETERS",
     "SCHEDULER",
     "CyclicAnswer",
-    "CyclicParameters",
     "cyclic_starts",
     "least_period",
     "most_repetitions",
@@ -225,44 +223,18 @@ def prove_size(found: PeriodSearch, size: int, seconds: float | None, work: floa
     return False
 
 
-@dataclass(frozen=True)
-class CyclicParameters:
-    """Sizes of repetends, rounds of annealing and proofs."""
-
-    repetend_micro_batches: tuple[int, ...] = (1, 2, 3, 4)
-    """Sizes of repetends that are searched."""
-    threads: int = 2
-    """Runs side by side when nobody else works."""
-    starts_of_one_micro_batch: int = 24
-    """Starts of size 1 that are taken as they are."""
-    most_items_to_prove: int = 40
-    """Items up to which CP-SAT is asked for a proof."""
-    proof_deterministic_time_units: float = 1.0
-    """Of CP-SAT, under a work limit."""
-    proof_seconds: float = 5.0
-    """Of CP-SAT, where no limit is given."""
-    run_lengths_before_proof: int = 2
-    """Run lengths that are tried before CP-SAT is asked again."""
-    repetends_without_improvement: int = 48
-    """Near the least period, in a row, before the search for a better makespan ends."""
-    rounds_without_limit: int = 40
-    """Rounds of annealing where no limit is given."""
-
-
-PARAMETERS = CyclicParameters()
-
-
 def least_period(search: ScheduleSearch, seconds: float | None = None, *, threads: int = 1) -> PeriodSearch:
     """Find the least period within so many seconds (or the search's own limits); everything found is offered."""
     bound, by = period_bound(search.blocks)
     search.offer_period_bound(bound, by)
     until = None if seconds is None else search.seconds + seconds
-    found = PeriodSearch(search, bound, until, threads)
+    parameters = search.parameters(CyclicParameters)
+    found = PeriodSearch(search, bound, until, threads, parameters)
     if not search.blocks.balanced:
         return found
     _linear(found)
-    for size in PARAMETERS.repetend_micro_batches:
-        found.try_starts(size, PARAMETERS.starts_of_one_micro_batch if size == 1 else 3)
+    for size in range(1, parameters.most_micro_batches + 1):
+        found.try_starts(size, parameters.starts_of_one_micro_batch if size == 1 else 3)
         if not found.best:
             found.try_serial()
     _prove(found, 1, 0.25)
@@ -285,40 +257,40 @@ def _linear(found: PeriodSearch) -> None:
 
 def _prove(found: PeriodSearch, size: int, share: float) -> None:
     """Small cases: CP-SAT refutes smaller periods of a size, or finds one."""
-    search = found.search
-    if (
-        found.at_bound
-        or found.is_over
-        or size in found.proved
-        or search.blocks.n * size > PARAMETERS.most_items_to_prove
-    ):
+    parameters = found.parameters
+    if found.at_bound or found.is_over or size in found.proved:
         return
-    seconds = PARAMETERS.proof_seconds if found.seconds_left is None else share * found.seconds_left
-    prove_size(found, size, seconds, PARAMETERS.proof_deterministic_time_units if found.is_timeless else None)
+    if found.search.blocks.n * size > parameters.most_items_to_prove:
+        return
+    seconds = parameters.proof_seconds if found.seconds_left is None else share * found.seconds_left
+    prove_size(found, size, seconds, parameters.proof_deterministic_time_units if found.is_timeless else None)
 
 
 def _anneal(found: PeriodSearch) -> None:
     """Sizes in turn, longer and longer runs; size 1 first unless it is solved. Sizes that look best try for a proof."""
     limited = found.seconds_left is not None or found.search.work_limit is not None
-    rounds = 0
+    parameters, rounds = found.parameters, 0
     for level in range(64):
-        for size in PARAMETERS.repetend_micro_batches:
+        for size in range(1, parameters.most_micro_batches + 1):
             for _ in range(3 if size == 1 and not level else 1):
-                if found.is_over or found.at_bound or (not limited and rounds >= PARAMETERS.rounds_without_limit):
+                if found.is_over or found.at_bound or (not limited and rounds >= parameters.rounds_without_limit):
                     return
                 if size not in found.proved:
                     found.round(size, 0 if found.is_timeless else min(level, 6))
                     rounds += 1
-        if level >= PARAMETERS.run_lengths_before_proof and not found.is_timeless:
+        if level >= parameters.run_lengths_before_proof and not found.is_timeless:
             _prove(found, found.best_size, 0.2)
 
 
 def _solve(search: ScheduleSearch) -> None:
-    found = least_period(search, threads=PARAMETERS.threads)
+    parameters = search.parameters(CyclicParameters)
+    found = least_period(search, threads=parameters.threads)
     if found.best:
-        found.vary(PARAMETERS.repetends_without_improvement)
+        found.vary(parameters.repetends_without_improvement)
     if search.best is None:
         raise InfeasibleError("no repetend was found that keeps the memory limits")
 
 
-SCHEDULER = Scheduler("cyclic", "repetends: cyclic orders of 1 to 4 micro-batches with the least period", _solve)
+SCHEDULER = Scheduler(
+    "cyclic", "repetends: cyclic orders of 1 to 4 micro-batches with the least period", _solve, CyclicParameters
+)

@@ -26,8 +26,9 @@ from weftline.simulate.kernels.jit import kernel
 
 __all__ = ["LinearPipeline", "exact_period", "fraction_below", "least_linear_period", "linear_pipeline"]
 
-EXACT = 2.0**61
-DEADLOCKED, TOO_LARGE = 0, -1
+EXACT_LIMIT = 2.0**61
+"""Below it floating point says for certain that 64 bits are enough."""
+IS_DEADLOCKED, IS_TOO_LARGE = 0, -1
 """Said in the place of repetitions."""
 
 Arcs = tuple[Ints, Ints, Ints, Ints]
@@ -37,9 +38,9 @@ Arcs = tuple[Ints, Ints, Ints, Ints]
 def exact_period(pattern: CyclicPattern, order: CyclicOrder) -> tuple[Fraction, list[Fraction]] | None:
     """Length of one repetition and starts of the items, exactly; None for a deadlock."""
     time, repeats, start = _exact(pattern, order)
-    if repeats == TOO_LARGE:
+    if repeats == IS_TOO_LARGE:
         time, repeats, start = _beyond(pattern, order)
-    if repeats == DEADLOCKED:
+    if repeats == IS_DEADLOCKED:
         return None
     if repeats == 1:
         return Fraction(time), [Fraction(s) for s in start.tolist()]
@@ -61,14 +62,14 @@ def _exact(pattern: CyclicPattern, order: CyclicOrder) -> tuple[int, int, Ints]:
     largest = float(heaviest) * len(start) * (highest + 2)
     time, repeats = _longest_row(pattern), 1
     while True:
-        if largest * repeats >= EXACT or time * turns >= EXACT:
-            return time, TOO_LARGE, start
+        if largest * repeats >= EXACT_LIMIT or time * turns >= EXACT_LIMIT:
+            return time, IS_TOO_LARGE, start
         first = _settle(arcs, start, parent, time, repeats)
         if first < 0:
             return time, repeats, start
         time, repeats = _sum_cycle(arcs, parent, first)
         if repeats <= 0:
-            return time, DEADLOCKED, start
+            return time, IS_DEADLOCKED, start
         unit, rest = time, repeats
         while rest:
             unit, rest = rest, unit % rest
@@ -91,7 +92,7 @@ def _beyond(pattern: CyclicPattern, order: CyclicOrder) -> tuple[int, int, Any]:
             return length.numerator, length.denominator, start
         total, repetitions = sum_cycle(arcs, parent, first)
         if repetitions <= 0:
-            return total, DEADLOCKED, start
+            return total, IS_DEADLOCKED, start
         length = Fraction(int(total), int(repetitions))
 
 

@@ -26,7 +26,7 @@ from weftline.schedule.repetend import Repetend
 from weftline.simulate.kernels.jit import part
 
 __all__ = [
-    "DEADLOCK",
+    "DEADLOCK_RATIO",
     "CyclicOrder",
     "CyclicPattern",
     "Potentials",
@@ -48,7 +48,12 @@ __all__ = [
 Floats = NDArray[np.float64]
 Times = NDArray[Any]
 """Whole or not; Python's own integers where 64 bits are not enough."""
-WIDE = 2**62
+WIDE_LIMIT = 2**62
+"""Whole numbers below it stay in 64 bits."""
+DEADLOCK_RATIO = 1e300
+"""A ratio above all others."""
+TRIAL_STAMP, CHANGED_ITEMS, QUEUE_HEAD, QUEUE_LENGTH, CYCLE_SLOTS = range(5)
+"""Slots of `Potentials.state`."""
 
 
 class CyclicPattern(NamedTuple):
@@ -143,7 +148,7 @@ def _whole(starts: list[Fraction], length: Fraction) -> tuple[Times, int]:
     unit = lcm(length.denominator, *{start.denominator for start in starts})
     rows = [start.numerator * (unit // start.denominator) for start in starts]
     whole = length.numerator * (unit // length.denominator)
-    return np.array(rows, np.int64 if max(whole, *map(abs, rows)) < WIDE else object), whole
+    return np.array(rows, np.int64 if max(whole, *map(abs, rows)) < WIDE_LIMIT else object), whole
 
 
 def order_of_repetend(pattern: CyclicPattern, repetend: Repetend) -> CyclicOrder:
@@ -193,12 +198,6 @@ def excess_of(pattern: CyclicPattern, order: CyclicOrder, device: int) -> float:
         level += pattern.slot_change[order.slot[t]]
         peak = max(peak, level)
     return float(max(0, peak - pattern.limit[device]) / pattern.unit[device])
-
-
-DEADLOCK = 1e300
-"""A ratio above all others."""
-TRIAL_STAMP, CHANGED_ITEMS, QUEUE_HEAD, QUEUE_LENGTH, CYCLE_SLOTS = range(5)
-"""Slots of `Potentials.state`."""
 
 
 class Potentials(NamedTuple):
@@ -359,7 +358,7 @@ def settle(
             first = _on_cycle(now, item) if now.visits[item] > 1 else -1
             if first >= 0:
                 weight, height = _read_cycle(now, first)
-                ratio = DEADLOCK if height <= 0 else max(ratio, weight / height)
+                ratio = DEADLOCK_RATIO if height <= 0 else max(ratio, weight / height)
                 if ratio > cut:
                     _empty(now)
                     return ratio

@@ -9,8 +9,9 @@ rules: KF and KW per stage, RS per block, thW and thF per device; a step changes
 from __future__ import annotations
 
 import math
-import random
+from dataclasses import dataclass, field
 from itertools import product
+from random import Random
 from time import monotonic
 
 import numpy as np
@@ -19,29 +20,64 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks
 from weftline.schedule.bounds.makespan import Paths, find_paths
-from weftline.schedule.list.kernel import ListBoard, ListRules, ListState, list_schedule
+from weftline.schedule.list.kernel import (
+    PATIENCE_FILL,
+    PATIENCE_FORWARD,
+    RANK_FILL,
+    RANK_FIRST,
+    RANK_FORWARD,
+    ListBoard,
+    ListRules,
+    ListState,
+    list_schedule,
+)
 from weftline.schedule.search import Scheduler, ScheduleSearch
-from weftline.schedule.sequence.sequences import shorten_device_span
+from weftline.schedule.sequence.sequences import PolishParameters, shorten_device_span
 from weftline.simulate import Orders
 
 __all__ = [
     "SCHEDULER",
+    "ListParameters",
     "ListRun",
     "ListSearch",
+    "ListSearchParameters",
     "list_orders",
     "list_variants",
     "one_after_another",
     "usual_rules",
 ]
 
-RANK = (2, 0, 3, 0)
+RANK_OF_KIND = (RANK_FORWARD, RANK_FIRST, RANK_FILL, RANK_FIRST)
 """Of F, B, W, C."""
-PATIENCE = (0, 400, 900)
+PATIENCE_TRIED = (0, 400, 900)
 """Thousandths of a span, tried for both thresholds."""
-SCALES = tuple(range(8, 31))
-"""Tenths: forward blocks in flight for every one that the way to the backward block needs."""
-OVERDUE = (2**40, 3, 2)
+IN_FLIGHT_TRIED = tuple(range(8, 31))
+"""Tenths: forward blocks in flight for every one that the path to the backward block needs."""
+OVERDUE_TRIED = (2**40, 3, 2)
 """Outstanding weight gradients from which on they go before forward blocks."""
+
+
+@dataclass(frozen=True)
+class ListParameters(PolishParameters):
+    """Of the scheduler `list`."""
+
+    offered_orders: int = field(default=4, metadata={"least": 1})
+    """Orders of the best rules that are offered."""
+
+
+@dataclass(frozen=True)
+class ListSearchParameters:
+    """Annealing of list rules."""
+
+    list_first_temperature_of_value: float = field(default=0.002, metadata={"least": 1e-9})
+    """As a part of the value."""
+    list_last_temperature_of_value: float = field(default=0.00004, metadata={"least": 1e-9})
+    list_operations: int = 400_000
+    """Listed in a run without a time limit, about."""
+    most_list_steps: int = field(default=400, metadata={"least": 1})
+    """In a run without a time limit."""
+    longest_list_wait: int = 1500
+    """Thousandths of a span, for both thresholds."""
 
 
 class ListRun:
@@ -117,7 +153,7 @@ def _pointer(counts: list[int]) -> Indices:
 def usual_rules(blocks: Blocks, micro_batches: int) -> ListRules:
     """B > F > W, deepest first, with the reserve that lets every begun micro-batch end."""
     return ListRules(
-        np.array([RANK[kind] for kind in blocks.table.kind.tolist()], np.int64),
+        np.array([RANK_OF_KIND[kind] for kind in blocks.table.kind.tolist()], np.int64),
         find_paths(blocks).head,
         np.ones(1, np.int64),
         np.full(blocks.n, micro_batches, np.int64),
@@ -134,13 +170,19 @@ def list_variants(blocks: Blocks, micro_batches: int) -> list[ListRules]:
     usual = usual_rules(blocks, micro_batches)
     paths = find_paths(blocks)
     head, tail = paths.head, paths.tail
-    one, same = np.ones(1, np.int64), np.where(usual.rank == 3, 3, 0).astype(np.int64)
+    one, same = np.ones(1, np.int64), np.where(usual.rank == RANK_FILL, RANK_FILL, RANK_FIRST).astype(np.int64)
     several = any(len(block.devices) > 1 for block in blocks.blocks)
     early = np.array([int(head.max(initial=0) + tail.max(initial=0)) + 1], np.int64)
-    ways = [(usual.rank, head, one), (usual.rank, tail, one), (same, head, one), (same, tail, one), (same, tail, early)]
-    waits = [(a, b) for a, b in product(PATIENCE, PATIENCE) if a >= b]
+    orders = [
+        (usual.rank, head, one),
+        (usual.rank, tail, one),
+        (same, head, one),
+        (same, tail, one),
+        (same, tail, early),
+    ]
+    waits = [(a, b) for a, b in product(PATIENCE_TRIED, PATIENCE_TRIED) if a >= b]
     found = []
-    for hold, banker, (thw, thf), (rank, key, micro_key) in product((0, 1) if several else (0,), (0, 1), waits, ways):
+    for hold, banker, (thw, thf), (rank, key, micro_key) in product((0, 1) if several else (0,), (0, 1), waits, orders):
         patience = np.tile(np.array([thw, thf], np.int64), len(blocks.devices))
         reserve = np.zeros_like(usual.reserve) if banker else usual.reserve
         rule = usual._replace(rank=rank, key=key, micro_key=micro_key, reserve=reserve, patience=patience)
@@ -155,8 +197,8 @@ def _in_flight_variants(blocks: Blocks, micro_batches: int, usual: ListRules, pa
     if not len(paths.between) or not pairs:
         return []
     found = []
-    weights = usual.rank == 3
-    for scale, free, late in product(SCALES, (0, 1), OVERDUE if weights.any() else OVERDUE[:1]):
+    weights = usual.rank == RANK_FILL
+    for scale, free, late in product(IN_FLIGHT_TRIED, (0, 1), OVERDUE_TRIED if weights.any() else OVERDUE_TRIED[:1]):
         most = usual.most.copy()
         for block, backward in pairs:
             length = max(int(paths.between[block, backward]), 1)
@@ -208,21 +250,17 @@ def _release_first(blocks: Blocks) -> list[int]:
     return order
 
 
-HOT, COLD = 0.002, 0.00004
-"""Temperatures, as parts of the value."""
-STEPS, MOST_STEPS = 400_000, 400
-"""A run without a time limit: so many operations are listed, in so many steps at most."""
-LONGEST_WAIT = 1500
-
-
 class ListSearch:
     """One annealing; `run` continues it."""
 
-    def __init__(self, search: ScheduleSearch, seed: int) -> None:
+    def __init__(
+        self, search: ScheduleSearch, seed: int, parameters: ListSearchParameters = ListSearchParameters()
+    ) -> None:
         self._run = ListRun(search.blocks, search.micro_batches)
+        self._parameters = parameters
         self._by_span = search.device_span
-        self._random = random.Random(seed)
-        self._knobs = _knobs(search)
+        self._random = Random(seed)
+        self._knobs = _knobs(search, parameters.longest_list_wait)
         self.best: tuple[int, int] | None = None
         self._best_orders: Orders = ()
         self._best_rules: ListRules | None = None
@@ -237,15 +275,17 @@ class ListSearch:
 
     def run(self, *, seconds: float | None = None) -> Orders | None:
         """Anneal from the best rules so far -> the orders of the best, None if no rules end at all."""
-        begun, done = monotonic(), 0
-        steps = min(MOST_STEPS, max(50, STEPS // (self._run.micro_batches * self._run.blocks.n)))
+        begun, done, parameters = monotonic(), 0, self._parameters
+        hot, cold = parameters.list_first_temperature_of_value, parameters.list_last_temperature_of_value
+        operations = self._run.micro_batches * self._run.blocks.n
+        steps = min(parameters.most_list_steps, max(50, parameters.list_operations // operations))
         rules, cost = self._best_rules, self._value(self.best)
         while rules is not None and self._knobs and cost is not None:
             part = done / steps if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
             if part >= 1:
                 break
             done += 1
-            temperature = cost * HOT * (COLD / HOT) ** part
+            temperature = cost * hot * (cold / hot) ** part
             trial = _changed(rules, self._knobs, self._random)
             value = self._cost(trial)
             if value is not None and value <= cost - temperature * math.log(1 - self._random.random()):
@@ -271,7 +311,7 @@ Knob = tuple[str, int, int, int]
 """Field of `ListRules`, its entry, largest value, unit."""
 
 
-def _knobs(search: ScheduleSearch) -> list[Knob]:
+def _knobs(search: ScheduleSearch, longest_wait: int) -> list[Knob]:
     """What may be turned."""
     blocks, count = search.blocks, search.micro_batches
     found: list[Knob] = []
@@ -285,27 +325,24 @@ def _knobs(search: ScheduleSearch) -> list[Knob]:
         if change > 0:
             found.append(("reserve", j, 4 * change, max(1, change // 2)))
     for device in range(len(blocks.devices)):
-        found += [("patience", 2 * device, LONGEST_WAIT, 100), ("patience", 2 * device + 1, LONGEST_WAIT, 100)]
+        found += [("patience", 2 * device + slot, longest_wait, 100) for slot in (PATIENCE_FILL, PATIENCE_FORWARD)]
     return found
 
 
-def _changed(rules: ListRules, knobs: list[Knob], dice: random.Random) -> ListRules:
+def _changed(rules: ListRules, knobs: list[Knob], random: Random) -> ListRules:
     fresh: dict[str, Ints] = {}
-    for _ in range(dice.randint(1, 3)):
-        field, entry, most, unit = dice.choice(knobs)
-        values = fresh.setdefault(field, getattr(rules, field).copy())
-        low = 1 if field in ("most", "overdue") else 0
-        if field in ("most", "overdue") and dice.random() < 0.3:
-            values[entry] = dice.randint(low, most)
+    for _ in range(random.randint(1, 3)):
+        name, entry, most, unit = random.choice(knobs)
+        values = fresh.setdefault(name, getattr(rules, name).copy())
+        low = 1 if name in ("most", "overdue") else 0
+        if name in ("most", "overdue") and random.random() < 0.3:
+            values[entry] = random.randint(low, most)
         else:
-            values[entry] = min(most, max(low, values[entry] + dice.choice((-3, -2, -1, 1, 2, 3)) * unit))
+            values[entry] = min(most, max(low, values[entry] + random.choice((-3, -2, -1, 1, 2, 3)) * unit))
     return rules._replace(**fresh)
 
 
-OFFERED = 4
-
-
-def list_orders(search: ScheduleSearch, most: int = OFFERED) -> list[Orders]:
+def list_orders(search: ScheduleSearch, most: int) -> list[Orders]:
     """The orders of the best rules, best first."""
     run = ListRun(search.blocks, search.micro_batches)
     found: dict[tuple[int, int], Orders] = {}
@@ -322,10 +359,11 @@ def list_orders(search: ScheduleSearch, most: int = OFFERED) -> list[Orders]:
 
 
 def _solve(search: ScheduleSearch) -> None:
-    for orders in list_orders(search):
+    parameters = search.parameters(ListParameters)
+    for orders in list_orders(search, parameters.offered_orders):
         if search.best is not None and search.is_over:
             return
-        search.offer(shorten_device_span(search, orders))
+        search.offer(shorten_device_span(search, orders, parameters))
     for release_first in (False, True):
         if search.best is None or not (search.is_over or release_first):
             search.offer(one_after_another(search.blocks, search.micro_batches, release_first=release_first))
@@ -333,4 +371,9 @@ def _solve(search: ScheduleSearch) -> None:
         raise InfeasibleError("list scheduling found no order within the memory limits", conflicts=search.refused)
 
 
-SCHEDULER = Scheduler("list", "backward first, then forward, then weight gradients, each when memory allows", _solve)
+SCHEDULER = Scheduler(
+    "list",
+    "backward first, then forward, then weight gradients, each when memory allows",
+    _solve,
+    ListParameters,
+)

@@ -14,33 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.problem.blocks import Blocks, BlockTable
+from weftline.problem.blocks import BlockTable
 from weftline.simulate.kernels.jit import part
-from weftline.simulate.kernels.random import Dice, make_dice
+from weftline.simulate.kernels.random import Dice
 
 __all__ = [
     "Flags",
-    "Floats",
     "SequenceBoard",
     "SequenceState",
     "entry_on",
+    "judge",
     "keep_line",
+    "last_begin",
     "line_backward",
     "line_forward",
-    "make_board",
-    "make_state",
     "propagate",
     "restore_line",
     "restore_starts",
 ]
 
 Flags = NDArray[np.uint8]
-Floats = NDArray[np.float64]
 
 TRIALS_MADE, TRIALS_TAKEN, PATH_LENGTH, TRIAL_STAMP, IS_JUST_LOADED = range(5)
 """Slots of `SequenceState.counts`."""
-MAKESPAN, DEVICE_SPAN, SUM_OF_ENDS, BEST_MAKESPAN, BEST_DEVICE_SPAN = range(5)
+MAKESPAN_NOW, DEVICE_SPAN_NOW, SUM_OF_ENDS, BEST_MAKESPAN, BEST_DEVICE_SPAN = range(5)
 """Slots of `SequenceState.value`; the best has the order of the first two."""
+MOVED_DEVICE, OLD_PLACE, NEW_PLACE = range(3)
+"""Slots of a row of `SequenceState.moved`."""
 
 
 class SequenceBoard(NamedTuple):
@@ -70,7 +70,7 @@ class SequenceState(NamedTuple):
     start: Ints
     """Operation -> earliest start."""
     tail: Ints
-    """Operation -> longest way from its start to the end of everything."""
+    """Operation -> longest path from its start to the end of everything."""
     level: Ints
     """Place -> memory held when its operation has started."""
     rest: Ints
@@ -88,62 +88,14 @@ class SequenceState(NamedTuple):
     path: Indices
     """Operations of a critical path."""
     moved: Indices
-    """Three per device of the operation that moves: device, old place, new place."""
+    """Row per device of the operation that moves: slots MOVED_DEVICE, OLD_PLACE, NEW_PLACE."""
     best: Indices
     """As `of`, of the best state."""
     counts: Ints
     """Trials, taken trials, operations of `path` (-1: unknown), trial number for `mark`, 1 = loaded just now."""
     value: Ints
     """Makespan, device span, sum of ends of devices; then makespan and device span of the best."""
-    dice: Dice
-
-
-def make_board(blocks: Blocks, micro_batches: int) -> SequenceBoard:
-    """The board of some blocks."""
-    table, n = blocks.table, blocks.n
-    micro = np.repeat(np.arange(micro_batches), n)
-    per = np.bincount(table.device_of, minlength=len(blocks.devices)) * micro_batches
-    ptr = np.zeros(len(blocks.devices) + 1, np.int32)
-    np.cumsum(per, out=ptr[1:])
-    return SequenceBoard(
-        np.tile(np.arange(n, dtype=np.int32), micro_batches),
-        (micro * n).astype(np.int32),
-        (micro * len(table.device_of) + np.tile(table.device_ptr[:-1], micro_batches)).astype(np.int32),
-        ptr,
-        np.repeat(np.arange(len(blocks.devices), dtype=np.int32), per),
-        np.tile(table.device_memory, micro_batches),
-    )
-
-
-def make_state(blocks: Blocks, micro_batches: int, seed: int) -> SequenceState:
-    """An empty state."""
-    ops, places = blocks.n * micro_batches, len(blocks.table.device_of) * micro_batches
-
-    def indices(size: int) -> Indices:
-        return np.zeros(size, np.int32)
-
-    return SequenceState(
-        indices(places),
-        indices(places),
-        np.zeros(ops, np.int64),
-        np.zeros(ops, np.int64),
-        np.zeros(places, np.int64),
-        np.zeros(places, np.int64),
-        indices(ops),
-        indices(ops),
-        np.zeros(ops, np.uint8),
-        indices(ops),
-        indices(ops),
-        indices(ops),
-        indices(ops),
-        np.zeros(ops, np.int64),
-        indices(ops),
-        indices(3 * len(blocks.devices)),
-        indices(places),
-        np.zeros(5, np.int64),
-        np.zeros(5, np.int64),
-        make_dice(seed),
-    )
+    random: Dice
 
 
 @part
@@ -307,7 +259,7 @@ def propagate(
 
 @part
 def propagate_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, high: int, pending: int) -> None:
-    """Compute the ways to the end again, from position `high` down."""
+    """Compute the longest paths to the end again, from position `high` down."""
     before_ptr, before_of = table.before_ptr, table.before_of
     after_ptr, after_of, after_lag = table.after_ptr, table.after_of, table.after_lag
     device_ptr, spans = table.device_ptr, table.span
@@ -352,3 +304,34 @@ def restore_starts(starts: Ints, changed_ops: Indices, changed_start: Ints, chan
     """Undo the last `changed` new starts."""
     for i in range(changed - 1, -1, -1):
         starts[changed_ops[i]] = changed_start[i]
+
+
+@part
+def judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
+    """Makespan, device span and sum of ends (spans) of the starts at hand."""
+    spans, is_link = table.span, table.is_link
+    place_ptr, block_of = board.place_ptr, board.block
+    starts, of, values = state.start, state.of, state.value
+    makespan, span, ends = np.int64(0), np.int64(0), np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        first, last = place_ptr[device], place_ptr[device + 1] - 1
+        if last < first:
+            continue
+        end = starts[of[last]] + spans[block_of[of[last]]]
+        makespan = max(makespan, end)
+        ends += end - starts[of[first]] if by_span else end
+        if is_link[device] == 0:
+            span = max(span, end - starts[of[first]])
+    values[MAKESPAN_NOW] = makespan
+    values[DEVICE_SPAN_NOW] = span
+    values[SUM_OF_ENDS] = ends
+
+
+@part
+def last_begin(place_ptr: Indices, of: Indices, starts: Ints) -> int:
+    """When the last device begins: no device ends later than so long after the longest span."""
+    latest = np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        if place_ptr[device] < place_ptr[device + 1]:
+            latest = max(latest, starts[of[place_ptr[device]]])
+    return int(latest)
