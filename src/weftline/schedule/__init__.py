@@ -7,10 +7,8 @@ Simplified: spans are fixed numbers; micro-batches are alike and do not depend o
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from weftline.lazy import lazy_names
@@ -39,6 +37,19 @@ _BUILT_IN = (
     "cp_sat",
     "classic.classic",
 )
+_SMALL = {
+    "list": {"offered_orders": "1"},
+    "cyclic": {
+        "most_micro_batches": "1",
+        "threads": "1",
+        "starts_of_one_micro_batch": "6",
+        "trials_per_item": "10",
+        "most_items_to_prove": "0",
+        "repetends_without_improvement": "0",
+    },
+    "sequence": {"most_trials_per_operation": "1", "list_operations": "1", "long_runs_without_time_limit": "1"},
+}
+"""Method -> settings with which it soon ends."""
 
 
 @cache
@@ -58,19 +69,12 @@ def schedulers() -> dict[str, Scheduler]:
 def prepare() -> None:
     """Compile (or load) the kernels of schedules before a clock begins, once per process.
 
-    A small question for every method. A kernel that is compiled takes the time of those behind it, so a method is
-    called until it ends in time.
+    A small question for every method that has kernels, with limits of work alone: always the same kernels.
     """
-    from weftline.errors import InfeasibleError
     from weftline.schedule.make_blocks import make_shape
     from weftline.schedule.search import ScheduleSearch
 
-    seconds, calls = 0.1, 12
     blocks = make_shape("finetune", 4).with_memory(4)  # neither period nor makespan reach their bounds at once
-    for method in ("list", "cyclic", "sequence"):
-        for _ in range(calls):
-            begun = monotonic()
-            with suppress(InfeasibleError):
-                schedulers()[method].solve(ScheduleSearch(blocks, 6, time_limit=seconds, wants_period=True))
-            if monotonic() - begun < 3 * seconds:
-                break
+    for method, options in _SMALL.items():
+        search = ScheduleSearch(blocks, 6, work_limit=20, wants_period=True, options=options)
+        schedulers()[method].solve(search)
