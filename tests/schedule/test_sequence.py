@@ -57,9 +57,9 @@ def test_micro_batches_of_a_block_stay_in_order() -> None:
 def test_renumbering_keeps_times() -> None:
     """Tests that orders of any numbering cost the same when micro-batches are renumbered."""
     blocks = make_shape("mshape", 3)
-    dice = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     for _ in range(20):
-        new = dice.permutation(5)
+        new = random.permutation(5)
         orders = tuple(new[order // blocks.n] * blocks.n + order % blocks.n for order in one_after_another(blocks, 5))
         sorted_orders = in_order_of_numbers(blocks, 5, orders)
         before, after = simulate_schedule(blocks, 5, orders), simulate_schedule(blocks, 5, sorted_orders)

@@ -26,6 +26,8 @@ from weftline.simulate import Loads
 __all__ = ["SHAPES", "Shape", "chunked", "make_shape", "pipeline_blocks"]
 
 MOST_DEVICES = 256
+OPTIMIZER_STATE = 4
+"""Training holds weights, gradients and two moments (Adam), all of the weights' size."""
 
 
 @dataclass(frozen=True)
@@ -231,10 +233,6 @@ SHAPES: dict[str, Shape] = {
         Shape("interleaved", "whole backward pass, two chunks per device round and round", _interleaved),
     )
 }
-
-
-OPTIMIZER_STATE = 4
-"""Training holds weights, gradients and two moments (Adam), all of the weights' size."""
 
 
 @dataclass

@@ -29,7 +29,15 @@ from weftline.simulate.kernels.jit import kernel
 
 __all__ = ["Paths", "device_span_bound", "find_paths", "makespan_bound", "most_work"]
 
+Flags = NDArray[np.bool_]
+
 MOST_BLOCKS = 1200
+"""Up to which paths between blocks are known."""
+MOST_SETS = 2_000
+MOST_CELLS = 4_000_000
+"""Closed sets, and cells of dynamic programming over memory, that `most_work` looks at."""
+MOST_LEVELS = 64
+"""Different heads (tails) that are tried as the begin of the work of a set."""
 
 
 class Paths(NamedTuple):
@@ -97,10 +105,6 @@ def _between(table: BlockTable, between: Ints) -> None:
             for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
                 target = table.after_of[e]
                 between[first, target] = max(between[first, target], length + table.after_lag[e])
-
-
-MOST_SETS = 2_000
-MOST_CELLS = 4_000_000
 
 
 def most_work(span: list[int], change: list[int], needs: list[list[int]], room: int, count: int) -> int:
@@ -185,12 +189,6 @@ def _exact(kept: list[tuple[int, int]], room: int, count: int, otherwise: int) -
     return int(work.max())
 
 
-Flags = NDArray[np.bool_]
-
-MOST_LEVELS = 64
-"""Different heads (tails) that are tried as the begin of the work of a set."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Device:
     """The blocks of one device, seen from it alone."""
@@ -210,9 +208,9 @@ def makespan_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
     paths = find_paths(blocks)
     best = int((paths.head + blocks.table.span + paths.tail).max()), "path"
     for device in range(len(blocks.devices)):
-        seen = _device(blocks, paths, device, micro_batches)
-        if seen is not None:
-            best = max(best, _bound(seen), key=lambda pair: pair[0])
+        own = _device(blocks, paths, device, micro_batches)
+        if own is not None:
+            best = max(best, _bound(own), key=lambda pair: pair[0])
     return best
 
 
@@ -221,16 +219,16 @@ def device_span_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
     paths = find_paths(blocks)
     best = 0, "load"
     for device, lane in enumerate(blocks.devices):
-        seen = None if lane.link else _device(blocks, paths, device, micro_batches)
-        if seen is None:
+        own = None if lane.link else _device(blocks, paths, device, micro_batches)
+        if own is None:
             continue
         # heads and tails against the device's own first start and last end: paths from and to its own blocks
-        head, tail = np.zeros_like(seen.head), np.zeros_like(seen.tail)
-        if seen.between is not None:
-            head = np.maximum(seen.between, 0).max(axis=0)
-            tail = np.maximum(np.where(seen.between >= 0, seen.between + seen.span[None, :], 0).max(axis=1), seen.span)
-            tail = tail - seen.span
-        alone = _Device(seen.span, seen.change, head, tail, seen.between, seen.limit, seen.count)
+        head, tail = np.zeros_like(own.head), np.zeros_like(own.tail)
+        if own.between is not None:
+            head = np.maximum(own.between, 0).max(axis=0)
+            tail = np.maximum(np.where(own.between >= 0, own.between + own.span[None, :], 0).max(axis=1), own.span)
+            tail = tail - own.span
+        alone = _Device(own.span, own.change, head, tail, own.between, own.limit, own.count)
         best = max(best, _bound(alone), key=lambda pair: pair[0])
     return best
 

@@ -63,7 +63,7 @@ def one_f_one_b_rows(blocks: Blocks, pipeline: BlockPipeline, micro_batches: int
     if len(set(pipeline.devices)) < len(pipeline.stages):
         raise InfeasibleError("1F1B needs one stage on each device")
     depth = [1] * len(pipeline.stages)
-    """Stages on the longest way to the end: so many micro-batches fill the pipeline from here."""
+    """Stages on the longest path to the end: so many micro-batches fill the pipeline from here."""
     for k in reversed(range(len(depth))):
         depth[k] += max((depth[other] for other in pipeline.after[k]), default=0)
     rows: list[list[int]] = [[] for _ in blocks.devices]
@@ -123,15 +123,15 @@ def chimera(blocks: Blocks, micro_batches: int) -> Orders:
     p = len(pipeline.stages) // 2
     if pipeline.wide or len(pipeline.chains) != 2 or p % 2 or len(pipeline.chains[0]) != p:
         raise InfeasibleError("Chimera needs two separate chains over an even number of devices")
-    ways = [[pipeline.stages[k] for k in chain] for chain in pipeline.chains]
-    devices = [[stage.device for stage in way] for way in ways]
+    chains = [[pipeline.stages[k] for k in chain] for chain in pipeline.chains]
+    devices = [[stage.device for stage in chain] for chain in chains]
     if not all(map(pipeline.is_path, pipeline.chains)) or devices[0] != devices[1][::-1] or len(set(devices[0])) < p:
         raise InfeasibleError("Chimera needs two chains over the same devices in opposite directions")
     slots: list[tuple[int, int, int]] = []
-    for way in ways:
+    for chain in chains:
         for micro in range(micro_batches):
             unit, j = divmod(micro, p // 2) if pipeline.trains else (0, micro)
-            for s, stage in enumerate(way):
+            for s, stage in enumerate(chain):
                 slots.append((2 * p * unit + s + 2 * j, 0, micro * blocks.n + stage.forward))
                 slot = 2 * p * unit + 2 * p - 1 - s + 2 * j
                 slots += [(slot, part, micro * blocks.n + block) for part, block in enumerate(stage.back)]

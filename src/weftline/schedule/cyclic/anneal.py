@@ -1,7 +1,7 @@
 """Annealing over cyclic orders: the least period of a repetend of U micro-batches, under memory limits.
 
 In: a pattern, a cyclic order to start from, a setting, a number of trials. Out: the best order without excess memory
-and its period (floating point; `exact_period` says the truth). Memory may be exceeded in between, for a price that
+and its period (floating point; `exact_period` is exact). Memory may be exceeded in between, for a price that
 rises; the random numbers fix in advance up to which period a trial is taken, so most trials end after one cycle.
 
 A move lets neighbours in a device's order change places, alone or in a small group. It is a list of exchanges of
@@ -38,6 +38,12 @@ from weftline.simulate.kernels.random import Dice, below, make_dice, unit
 
 __all__ = ["SETTINGS", "AnnealRun", "Annealed", "Setting", "anneal"]
 
+TRIALS_PER_TEMPERATURE = 64
+"""Trials between two temperatures."""
+FIRST_STEP_OF_BOUND = 0.002
+"""First step down when a critical cycle was broken, of the bound."""
+MARGIN_OF_BOUND = 1e-9
+"""Starts that move by less (of the bound) do not move."""
 MOST_EXCHANGES_OF_A_MOVE = 4096
 """Length of the log; exchanges beyond it are not made."""
 LOG_LENGTH, CRITICAL_SLOTS, TOUCHED_CRITICAL = range(3)
@@ -194,14 +200,6 @@ def move(pattern: CyclicPattern, order: CyclicOrder, moves: Moves) -> None:
             _pass(pattern, order, moves, _anywhere(pattern, moves, device))
 
 
-TRIALS_PER_TEMPERATURE = 64
-"""Trials between two temperatures."""
-FIRST_STEP_OF_BOUND = 0.002
-"""First step down when a critical cycle was broken, of the bound."""
-MARGIN_OF_BOUND = 1e-9
-"""Starts that move by less (of the bound) do not move."""
-
-
 class Setting(NamedTuple):
     """Temperatures and prices of excess memory: first and last, geometric between; periods in units of the bound."""
 
@@ -280,7 +278,7 @@ def _measure_below(
 ) -> float:
     """The ratio of an order that is known to be at most `ratio`, at which the starts hold.
 
-    From far below it would meet many cycles on its way up: so in steps down, until one is too far.
+    From far below it would meet many cycles: so in steps down, until one is too far.
     """
     step = FIRST_STEP_OF_BOUND * least
     while ratio > least:

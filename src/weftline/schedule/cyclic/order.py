@@ -6,7 +6,7 @@ repetition k - lag. Lags belong to slots: the windows of two devices need not be
 blocks only.
 
 The period is the largest ratio of time to repetitions over the cycles of constraints. `settle` is for search: floating
-point, warm start from the starts of a similar order, ends early above a cut; `exact_period` says the truth. A cycle
+point, warm start from the starts of a similar order, ends early above a cut; `exact_period` is exact. A cycle
 without repetitions is a deadlock: no period is long enough.
 """
 

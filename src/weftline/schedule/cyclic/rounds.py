@@ -245,9 +245,9 @@ class PeriodSearch:
         if kind in (0, 4):
             if kind and size in self.best and number % 3 == 0:
                 return order_of_starts(pattern, self.best[size].starts, self.best[size].length)
-            seen = self._projected(size, number, random)
-            if seen is not None:
-                return order_of_starts(pattern, *seen)
+            projected = self._projected(size, number, random)
+            if projected is not None:
+                return order_of_starts(pattern, *projected)
         if kind in (1, 3):
             return order_of_starts(pattern, compaction(blocks, size, length, random), length)
         order = None if number < 5 else random

@@ -3,7 +3,7 @@
 In: blocks, U, a random generator. Out: starts of U micro-batches for a given length of the repetition, in which edges
 hold but blocks may overlap (where no free slot is found): only their order matters. Modulo placement puts block after
 block into the first free slot of the repeating window; compaction fills the window without looking at edges and lets
-lags make good for that; projection reads a few micro-batches from the middle of a finished schedule.
+lags keep them later; projection reads a few micro-batches from the middle of a finished schedule.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _is_free(table: BlockTable, window: Window, block: int, start: int, length: 
 
 @part
 def _first_free(table: BlockTable, window: Window, block: int, ready: int, length: int) -> int:
-    """The earliest start from `ready` on, within one length, that overlaps nothing; -1 if none is seen."""
+    """The earliest start from `ready` on, within one length, that overlaps nothing; -1 if none is found."""
     start = ready
     for _ in range(MOST_LOOKS):
         if _is_free(table, window, block, start, length):

@@ -1,4 +1,4 @@
-"""The list scheduler as a kernel: time runs from event to event, free devices take the ready block they like best.
+"""The list scheduler as a kernel: time runs from event to event, free devices take the ready block that ranks first.
 
 In: blocks, rules (`ListRules`), the number of micro-batches. Out: an order for every device. Micro-batches of one block
 start in the order of their numbers, so every block has one candidate at a time.
@@ -62,7 +62,7 @@ class ListRules(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """Room to work in; `of` and `start` are the result."""
+    """Scratch arrays; `of` and `start` are the result."""
 
     of: Ints
     start: Ints
@@ -77,7 +77,10 @@ class ListState(NamedTuple):
 
 @kernel
 def list_schedule(table: BlockTable, board: ListBoard, rules: ListRules, state: ListState, count: int) -> int:
-    """Fill orders and starts -> makespan, or -1 if memory does not let it end."""
+    """Fill orders and starts -> makespan, or -1 if memory does not let it end.
+
+    At every event, what has started by `now` keeps edges, devices and memory; the simulator costs the orders again.
+    """
     spans, limits = table.span, table.limit
     wake, free = state.wake, state.free
     n, devices = len(spans), len(limits)
@@ -133,7 +136,7 @@ def _choose(
     limits = table.limit
     lane_ptr, lane_of, partners = board.lane_ptr, board.lane_of, board.partner
     ranks, mosts, overdues, keys, micro_key = rules.rank, rules.most, rules.overdue, rules.key, rules.micro_key
-    reserve, bankers, holds, patience = rules.reserve, rules.banker, rules.hold, rules.patience
+    reserve, bankers, holds = rules.reserve, rules.banker, rules.hold
     next_micro, missing, arrive, levels, free = state.next_micro, state.missing, state.arrive, state.level, state.free
     wake = state.wake
     n = len(spans)
@@ -181,11 +184,17 @@ def _choose(
         waited = soon_any
     elif ranks[best] == RANK_FORWARD:
         waited = soon_first
-    share = patience[2 * device + (PATIENCE_FILL if ranks[best] == RANK_FILL else PATIENCE_FORWARD)]
-    if waited < NEVER and 1000 * (waited - now) < share * spans[best]:
+    if waited < NEVER and _is_patient(table, rules, device, best, waited - now):
         wake[device] = waited
         return -1
     return best
+
+
+@part
+def _is_patient(table: BlockTable, rules: ListRules, device: int, block: int, wait: int) -> bool:
+    """Whether a W (F) lets the device wait so long for what is known to come."""
+    slot = PATIENCE_FILL if rules.rank[block] == RANK_FILL else PATIENCE_FORWARD
+    return bool(1000 * wait < rules.patience[2 * device + slot] * table.span[block])
 
 
 @part

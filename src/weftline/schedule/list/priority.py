@@ -1,4 +1,4 @@
-"""List scheduling: every device takes, when it is free, the ready block that a fixed priority likes best.
+"""List scheduling: every device takes, when it is free, the ready block that comes first by a fixed priority.
 
 In: blocks, rules (ranks from the kinds of blocks; keys that prefer what is deep in the graph, what has much after it,
 or early micro-batches). Out: orders; what they cost is for the simulator to say. The scheduler `list` tries several

@@ -26,6 +26,7 @@ __all__ = ["FORMATS", "Cell", "TorchRows", "check_torch_rows", "torch_rows", "to
 
 FORMATS = ("compute_only", "compute_comms")
 MOST_NUMBER = 10**6
+INSTEAD = "run it with --engine weftline, the interpreter of action lists"
 
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 _COMPUTE = re.compile(f"{_NUMBER}(F|B|I|W){_NUMBER}")
@@ -207,15 +208,15 @@ def _transfers(cells: Sequence[Sequence[Cell]], rank_of: tuple[int, ...]) -> Non
 
 def _in_time(cell: Cell, place: int, place_of: dict[Cell, int], where: str) -> None:
     stage, op, m = cell
-    direction = ("F",) if op.endswith("F") else ("B", "I")
-    work = [place_of[Cell(stage, way, m)] for way in direction if Cell(stage, way, m) in place_of]
+    directions = ("F",) if op.endswith("F") else ("B", "I")
+    work = [place_of[Cell(stage, direction, m)] for direction in directions if Cell(stage, direction, m) in place_of]
     if not work or (place < work[0]) == op.startswith("SEND"):
         raise InputError(f"{_text(cell)} stands on the wrong side of its computation", where=where)
 
 
 def _has_transfers(cell: Cell, place_of: dict[Cell, int], rank_of: tuple[int, ...], where: str) -> None:
-    way = "F" if cell.op == "F" else "B"
-    for op in (f"RECV_{way}", f"SEND_{way}"):
+    direction = "F" if cell.op == "F" else "B"
+    for op in (f"RECV_{direction}", f"SEND_{direction}"):
         other = cell.stage + _STEP[op]
         crosses = 0 <= other < len(rank_of) and rank_of[other] != rank_of[cell.stage]
         if crosses and Cell(cell.stage, op, cell.micro_batch) not in place_of:
@@ -248,7 +249,7 @@ def _ready(cell: Cell, done: set[Cell], rank_of: tuple[int, ...], form: str) -> 
         return True
     if form == "compute_comms" and rank_of[other] != rank_of[stage]:
         return Cell(other, "SEND_F" if op == "F" else "SEND_B", m) in done
-    return any(Cell(other, way, m) in done for way in (("F",) if op == "F" else ("B", "I")))
+    return any(Cell(other, back, m) in done for back in (("F",) if op == "F" else ("B", "I")))
 
 
 def _text(cell: Cell) -> str:
@@ -257,9 +258,6 @@ def _text(cell: Cell) -> str:
 
 def _where(rank: int, place: int) -> str:
     return f"row {rank + 1}, cell {place + 1}"
-
-
-INSTEAD = "run it with --engine weftline, the interpreter of action lists"
 
 
 def torch_rows(timetable: Timetable) -> tuple[tuple[str, ...], ...]:

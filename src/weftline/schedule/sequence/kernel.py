@@ -163,10 +163,10 @@ def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
 @part
 def _far(random: Dice) -> int:
     """How many places: 1 mostly, up to 8 often, up to 40 sometimes."""
-    luck = unit(random)
-    if luck < 0.5:
+    drawn = unit(random)
+    if drawn < 0.5:
         return 1
-    return 1 + below(random, 8 if luck < 0.9 else 40)
+    return 1 + below(random, 8 if drawn < 0.9 else 40)
 
 
 @part

@@ -202,7 +202,7 @@ def propagate(
 ) -> int:
     """Compute starts again from position `low` on -> how many changed; minus one minus that when one is too late.
 
-    Behind position `high` the ways to the end are as before the move, so they tell at once what is too late.
+    Behind position `high` the paths to the end are as before the move, so they tell at once what is too late.
     """
     before_ptr, before_of, before_lag = table.before_ptr, table.before_of, table.before_lag
     after_ptr, after_of, device_ptr, spans = table.after_ptr, table.after_of, table.device_ptr, table.span
