@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weftline.cli.options import find_cluster
 from weftline.cli.output import JsonFlag, print_json, show
 
 if TYPE_CHECKING:
@@ -56,6 +55,7 @@ def check(
     json: JsonFlag = False,
 ) -> None:
     """Check a cluster file: exit code 3 and the exact place if something is wrong."""
+    from weftline.ask.answer import find_cluster
     from weftline.cluster import warnings
 
     cluster, digest = find_cluster(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,7 +12,10 @@ from weftline.cli.output import JsonFlag, print_json, progress, show, telling
 __all__ = ["demo"]
 
 MODEL, SPEEDS, REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
-QUESTIONS = (("flava", "four-unequal", "latency"), ("bert", "two-gpus", "throughput"))
+QUESTIONS: tuple[tuple[str, str, Literal["latency", "throughput"]], ...] = (
+    ("flava", "four-unequal", "latency"),
+    ("bert", "two-gpus", "throughput"),
+)
 
 
 def demo(
@@ -29,12 +32,12 @@ def demo(
     Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and reports. Then a
     model is measured, planned and run for real on two workers of this machine, one at half its speed.
     """
-    from weftline.ask import make_plan
+    from weftline.ask.answer import answer
+    from weftline.ask.request import PlanRequest
     from weftline.certify import verify_file
     from weftline.cluster import Cluster
     from weftline.errors import InputError
     from weftline.files import write_atomically
-    from weftline.problem import asked_rules, build_problem
     from weftline.report import comparison_table, plan_markdown, trace_json
     from weftline.report.html.html import report_html
     from weftline.zoo import zoo_graph
@@ -45,20 +48,22 @@ def demo(
         raise InputError(f"cannot be made: {error.strerror}", where=str(output)) from error
     written = []
     for model, cluster, objective in QUESTIONS:
-        problem = build_problem(zoo_graph(model), Cluster.preset(cluster), rules=asked_rules({"objective": objective}))
+        request = PlanRequest(
+            model=zoo_graph(model), cluster=Cluster.preset(cluster), objective=objective, argv=("demo",)
+        )
         with progress(f"planning {model} on {cluster}") as tell:
-            answer = make_plan(problem, argv=("demo",), on_event=tell)
+            found = answer(request, on_event=tell)
         folder = output / f"{model}-{cluster}-{objective}"
         folder.mkdir(exist_ok=True)
-        answer.save(folder / "plan.json")
-        write_atomically(folder / "trace.json", trace_json(answer))
-        write_atomically(folder / "summary.md", plan_markdown(answer).encode())
-        write_atomically(folder / "report.html", report_html(answer))
+        found.save(folder / "plan.json")
+        write_atomically(folder / "trace.json", trace_json(found))
+        write_atomically(folder / "summary.md", plan_markdown(found).encode())
+        write_atomically(folder / "report.html", report_html(found))
         verdict = verify_file(folder / "plan.json")
         written.append({"folder": str(folder), **verdict._asdict()})
         if not json:
-            show(f"{model} on {cluster}: {objective}", comparison_table(answer), "")
-            show(answer.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}")
+            show(f"{model} on {cluster}: {objective}", comparison_table(found), "")
+            show(found.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}")
             show(f"look at it: {folder / 'report.html'}", "")
     done = _run(output / "run", json) if run else None
     if json:
@@ -72,12 +77,12 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     """Profile, plan, run; the files stay."""
     from dataclasses import asdict
 
-    from weftline.ask import make_plan
+    from weftline.ask.answer import answer
+    from weftline.ask.request import PlanRequest
     from weftline.cluster.detect import worker_cluster
     from weftline.cost import save_profile
     from weftline.files import write_atomically
     from weftline.measure.profile import profile_model
-    from weftline.problem import load_problem
     from weftline.report.html.html import report_html
     from weftline.report.html.run import find_run
     from weftline.run.local.run import run_local
@@ -89,8 +94,10 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     with telling(f"{MODEL} on two workers") as tell:
         costs = profile_model(model, cluster, cache=False, tell=tell)
         save_profile(costs, folder / "costs.json")
-        problem, digest = load_problem(model, cluster=cluster, rules={"objective": "throughput"}, costs=costs)
-        plan = make_plan(problem, argv=("demo",), inputs={"model": digest}, time_limit=10.0)
+        request = PlanRequest(
+            model=model, cluster=cluster, objective="throughput", costs=costs, time_limit=10.0, argv=("demo",)
+        )
+        plan = answer(request)
         plan.save(folder / "plan.json")
         result = run_local(plan, model=model, requests=REQUESTS, on_event=tell)
     result.check()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from weftline.cli import plan_options as given
-from weftline.cli.options import find_cluster, read_runtimes, read_shapes
+from weftline.cli.options import read_runtimes
 from weftline.cli.output import JsonFlag, print_json, progress, show
 from weftline.errors import InputError
 
@@ -58,6 +58,8 @@ def profile(
 
     weftline plan model.onnx --cluster two.toml --costs costs.json --objective throughput
     """
+    from weftline.ask.answer import find_cluster
+    from weftline.ask.request import read_shapes
     from weftline.cost import save_profile
     from weftline.measure.profile import profile_model
     from weftline.search import Event
@@ -68,7 +70,7 @@ def profile(
         found = profile_model(
             model,
             find_cluster(cluster)[0],
-            shapes=read_shapes(shape or []),
+            shapes=read_shapes(shape or [], "--shape "),
             runtimes=read_runtimes(runtime or []),
             repeats=repeats,
             cache=cache,

@@ -31,7 +31,7 @@ from weftline.ui.jobs import Job, Jobs
 from weftline.ui.limits import Limits, NotThere
 from weftline.ui.models import Models, stored_bytes
 from weftline.ui.question import plan_task
-from weftline.ui.requests import ClusterText, CompareRequest, FileRequest, PlanRequest, read_json
+from weftline.ui.requests import ClusterForm, CompareRequest, FileRequest, PlanForm, read_json
 from weftline.ui.stream import EventStream
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 
@@ -182,13 +182,13 @@ class Views:
 
     async def check_cluster(self, request: Request) -> Response:
         """Is this text a cluster?"""
-        asked = await read_json(request, ClusterText, self._state.limits.body_bytes)
+        asked = await read_json(request, ClusterForm, self._state.limits.body_bytes)
         return JSONResponse(await self._state.desk.do(CheckTask(asked.text)))
 
     async def start(self, request: Request) -> Response:
         """Queue a search."""
         state = self._state
-        asked = await read_json(request, PlanRequest, state.limits.body_bytes)
+        asked = await read_json(request, PlanForm, state.limits.body_bytes)
         state.jobs.check_room()
         if await asyncio.to_thread(stored_bytes, state.folder) > state.limits.stored_bytes:
             raise LimitReached("no room is left; remove models or plans")

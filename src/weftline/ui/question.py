@@ -9,7 +9,7 @@ from typing import Any
 from weftline.errors import UsageError
 from weftline.ui.limits import Limits
 from weftline.ui.models import Models
-from weftline.ui.requests import PlanRequest
+from weftline.ui.requests import PlanForm
 from weftline.ui.task import ModelFile, PlanTask
 
 __all__ = ["plan_task"]
@@ -18,9 +18,7 @@ WITH_WEIGHTS = "small"
 """The one size of zoo models that is built with weights, so that it can be cut; others only name theirs."""
 
 
-def plan_task(
-    asked: PlanRequest, choices: dict[str, Any], models: Models, limits: Limits
-) -> Callable[[Path], PlanTask]:
+def plan_task(asked: PlanForm, choices: dict[str, Any], models: Models, limits: Limits) -> Callable[[Path], PlanTask]:
     """A function from a folder to the task; `UsageError` if the question makes no sense."""
     if (asked.model is None) == (asked.zoo is None):
         raise UsageError("a plan needs one model: a file, or one of the zoo")
@@ -58,7 +56,7 @@ def plan_task(
     return make
 
 
-def _cluster(asked: PlanRequest, choices: dict[str, Any]) -> tuple[str | None, str]:
+def _cluster(asked: PlanForm, choices: dict[str, Any]) -> tuple[str | None, str]:
     """Text and name."""
     if asked.preset is None:
         return asked.cluster, "cluster" if asked.cluster is not None else ""
@@ -68,14 +66,14 @@ def _cluster(asked: PlanRequest, choices: dict[str, Any]) -> tuple[str | None, s
     raise UsageError(f"unknown preset {asked.preset!r}")
 
 
-def _zoo_label(asked: PlanRequest, choices: dict[str, Any]) -> str:
+def _zoo_label(asked: PlanForm, choices: dict[str, Any]) -> str:
     for name, _, sizes in choices["zoo"]:
         if name == asked.zoo and asked.size in sizes:
             return name if asked.size == "full" else f"{name}-{asked.size}"
     raise UsageError(f"the zoo has no {asked.zoo!r} of size {asked.size!r}")
 
 
-def _argv(asked: PlanRequest, label: str, cluster: str, stages: int | None) -> tuple[str, ...]:
+def _argv(asked: PlanForm, label: str, cluster: str, stages: int | None) -> tuple[str, ...]:
     """The same question on the command line."""
     words = ["plan", f"{label}.onnx" if asked.zoo else label]
     if cluster:

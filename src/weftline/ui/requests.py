@@ -10,14 +10,14 @@ from starlette.requests import Request
 
 from weftline.errors import InputError
 
-__all__ = ["ClusterText", "CompareRequest", "FileRequest", "PlanRequest", "read_json"]
+__all__ = ["ClusterForm", "CompareRequest", "FileRequest", "PlanForm", "read_json"]
 
 T = TypeVar("T")
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Text = Annotated[str, Meta(max_length=2**20)]
 
 
-class PlanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlanForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Start a search."""
 
     seconds: Annotated[float, Meta(ge=1)]
@@ -52,7 +52,7 @@ class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     second: int
 
 
-class ClusterText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster to be checked."""
 
     text: Text
