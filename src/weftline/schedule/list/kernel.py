@@ -136,7 +136,7 @@ def _choose(
     limits = table.limit
     lane_ptr, lane_of, partners = board.lane_ptr, board.lane_of, board.partner
     ranks, mosts, overdues, keys, micro_key = rules.rank, rules.most, rules.overdue, rules.key, rules.micro_key
-    reserve, bankers, holds = rules.reserve, rules.banker, rules.hold
+    reserve, bankers, holds, patience = rules.reserve, rules.banker, rules.hold, rules.patience
     next_micro, missing, arrive, levels, free = state.next_micro, state.missing, state.arrive, state.level, state.free
     wake = state.wake
     n = len(spans)
@@ -179,22 +179,13 @@ def _choose(
     wake[device] = look
     if best < 0 or best_busy:
         return -1
-    waited = NEVER
-    if ranks[best] == RANK_FILL:
-        waited = soon_any
-    elif ranks[best] == RANK_FORWARD:
-        waited = soon_first
-    if waited < NEVER and _is_patient(table, rules, device, best, waited - now):
+    is_fill = ranks[best] == RANK_FILL
+    waited = soon_any if is_fill else (soon_first if ranks[best] == RANK_FORWARD else NEVER)
+    share = patience[2 * device + (PATIENCE_FILL if is_fill else PATIENCE_FORWARD)]
+    if waited < NEVER and 1000 * (waited - now) < share * spans[best]:
         wake[device] = waited
         return -1
     return best
-
-
-@part
-def _is_patient(table: BlockTable, rules: ListRules, device: int, block: int, wait: int) -> bool:
-    """Whether a W (F) lets the device wait so long for what is known to come."""
-    slot = PATIENCE_FILL if rules.rank[block] == RANK_FILL else PATIENCE_FORWARD
-    return bool(1000 * wait < rules.patience[2 * device + slot] * table.span[block])
 
 
 @part

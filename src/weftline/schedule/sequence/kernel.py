@@ -309,8 +309,8 @@ def _try(
         line_forward(table, board, state, op, high, stamp)
     else:
         line_backward(table, board, state, op, low, stamp)
-    if _is_legal(state, several, forward, stamp):
-        pending = _touch_moved(board, state, several, forward)
+    if _is_legal(state.moved, state.of, state.mark, several, forward, stamp):
+        pending = _touch_moved(board.place_ptr, state.moved, state.of, state.dirty, several, forward)
         kept0, kept1, kept2 = state.value[MAKESPAN_NOW], state.value[DEVICE_SPAN_NOW], state.value[SUM_OF_ENDS]
         least = (WEIGHT_OF_MEAN_SPAN if by_span else WEIGHT_OF_MEAN_END) * 0.998 * kept2 / devices
         begin = last_begin(board.place_ptr, state.of, state.start) if by_span else 0
@@ -334,30 +334,30 @@ def _try(
 
 
 @part
-def _is_legal(state: SequenceState, several: int, forward: bool, stamp: int) -> bool:
+def _is_legal(moved: Indices, of: Indices, mark: Indices, several: int, forward: bool, stamp: int) -> bool:
     """Whether none that the operation passed waits for it (backward: it waits for none of them)."""
     legal = True
     for j in range(several):
-        old, new = state.moved[j, OLD_PLACE], state.moved[j, NEW_PLACE]
+        old, new = moved[j, OLD_PLACE], moved[j, NEW_PLACE]
         if new != old:
-            passed = state.of[new - 1] if forward else state.of[new + 1]
-            legal = legal and state.mark[passed] != stamp
+            passed = of[new - 1] if forward else of[new + 1]
+            legal = legal and mark[passed] != stamp
     return legal
 
 
 @part
-def _touch_moved(board: SequenceBoard, state: SequenceState, several: int, forward: bool) -> int:
+def _touch_moved(place_ptr: Indices, moved: Indices, of: Indices, dirty: Flags, several: int, forward: bool) -> int:
     """Mark the operations whose start may change -> how many."""
     pending = 0
     for j in range(several):
-        old, new = state.moved[j, OLD_PLACE], state.moved[j, NEW_PLACE]
+        old, new = moved[j, OLD_PLACE], moved[j, NEW_PLACE]
         if new != old:
-            end = board.place_ptr[state.moved[j, MOVED_DEVICE] + 1]
-            pending += _touch(state.dirty, state.of, min(old, new), end)
-            pending += _touch(state.dirty, state.of, new, end)
-            pending += _touch(state.dirty, state.of, max(old, new) + 1, end)
+            end = place_ptr[moved[j, MOVED_DEVICE] + 1]
+            pending += _touch(dirty, of, min(old, new), end)
+            pending += _touch(dirty, of, new, end)
+            pending += _touch(dirty, of, max(old, new) + 1, end)
             if not forward:
-                pending += _touch(state.dirty, state.of, new + 1, end)
+                pending += _touch(dirty, of, new + 1, end)
     return pending
 
 
