@@ -10,8 +10,8 @@ from weftline.ask.scheduling import make_schedule, read_limits, sweep_memory
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.plans.schedule import Schedule, schedule_to_json
 from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.noise import Noise
-from weftline.schedule.shapes import make_shape
 
 
 def test_memory_that_is_given_first_can_be_taken() -> None:

@@ -307,7 +307,7 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
 def _blocks_of(request: ScheduleRequest) -> Blocks:
     """The stages of a plan as blocks."""
     from weftline.plans import load_plan, plan_result
-    from weftline.schedule.pipeline_blocks import pipeline_blocks
+    from weftline.schedule.make_blocks import pipeline_blocks
     from weftline.simulate import Loads
 
     plan = load_plan(request.plan) if isinstance(request.plan, Path | str) else request.plan

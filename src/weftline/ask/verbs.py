@@ -216,7 +216,7 @@ def plan_stages(
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
     """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     return make_shape(name, devices, train=train)
 
