@@ -174,14 +174,14 @@ def plan(
         **smaller,
     }
     if reward != "measured":
-        return make_plan(grouped.problem, **asked)
+        return make_plan(grouped.small, **asked)
     if model_file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
-    import_module("weftline.run.planned_model").check_same_model(grouped.problem.graph, model_file)
+    import_module("weftline.run.planned_model").check_same_model(grouped.small.graph, model_file)
     with import_module("weftline.run.openvino.reward").openvino_backend(
-        grouped.problem, model_file, runtimes=runtimes, measurements=measurements, seed=seed
+        grouped.small, model_file, runtimes=runtimes, measurements=measurements, seed=seed
     ) as backend:
-        return make_plan(grouped.problem, backend=backend, **asked)
+        return make_plan(grouped.small, backend=backend, **asked)
 
 
 def plan_stages(

@@ -84,7 +84,7 @@ class Question:
         if grouped.note:
             typer.echo(f"warning: {grouped.note}", err=True)
         self.group = grouped.group
-        return grouped.problem
+        return grouped.small
 
     @property
     def inputs(self) -> dict[str, str]:
