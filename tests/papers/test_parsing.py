@@ -12,8 +12,16 @@ from weftline.papers.hsdag.network import (
     make_links,
     parse,
 )
-from weftline.papers.training.placer import Parameters, common_devices, draw, log_probabilities
-from weftline.papers.training.reinforce import advantages, discounted_return, log_rewards, speed_rewards
+from weftline.papers.training.placer import (
+    Parameters,
+    advantages,
+    common_devices,
+    discounted_return,
+    draw,
+    log_probabilities,
+    log_rewards,
+    speed_rewards,
+)
 from weftline.simulate.batch import INFEASIBLE
 
 

@@ -19,12 +19,9 @@ from weftline.graph.arrays import Ints
 from weftline.latency.measured.trials import Meter, Nodes, Trials, make_nodes, offer_single_devices
 from weftline.latency.policy.settings import prepare_torch, read_choice, read_schedule, read_whole, read_word, shorten
 from weftline.papers.hsdag.features import FEATURES, PAPER_FEATURES, Floats, choose_features, features
-from weftline.papers.hsdag.network import Network
-from weftline.papers.training.checkpoints import Arrays
-from weftline.papers.training.keeper import Outcome
-from weftline.papers.training.placer import draw
-from weftline.papers.training.reinforce import advantages, discounted_return, log_rewards, speed_rewards
-from weftline.papers.training.training import run_training
+from weftline.papers.hsdag.network import HsdagNetwork
+from weftline.papers.training.placer import advantages, discounted_return, draw, log_rewards, speed_rewards
+from weftline.papers.training.training import Arrays, EpisodeResult, run_training
 from weftline.search import Search, Solver
 
 __all__ = ["PRESETS", "SOLVER", "TAKES", "Preset", "solve"]
@@ -93,7 +90,7 @@ def solve(search: Search, meter: Meter | None = None) -> None:
     settings = {"preset": name, "levels": str(levels), "features": ",".join(chosen), "nodes": decided}
 
     def make() -> _Paper | _Batched:
-        network = Network(
+        network = HsdagNetwork(
             features(search.problem, nodes, chosen),
             nodes,
             seed=search.seed,
@@ -124,7 +121,7 @@ def _prior(nodes: Nodes, ahead: float) -> Floats:
 class _Trained:
     """What both ways to train share: nothing but the network is carried from one episode to the next."""
 
-    def __init__(self, network: Network, nodes: Nodes, trials: Trials, preset: Preset, samples: int) -> None:
+    def __init__(self, network: HsdagNetwork, nodes: Nodes, trials: Trials, preset: Preset, samples: int) -> None:
         self.parameters = network.parameters
         self._network, self._trials, self._preset, self._samples = network, trials, preset, samples
         self._prior = _prior(nodes, preset.prior)
@@ -142,7 +139,7 @@ class _Trained:
 class _Paper(_Trained):
     """One placement per pass, a gradient step per episode."""
 
-    def episode(self, number: int) -> Outcome | None:
+    def episode(self, number: int) -> EpisodeResult | None:
         """T placements; each pass sees the sum of the group embeddings before it.
 
         The gradient of the episode is its return times the sum of those of the log-probabilities, summed as they come.
@@ -159,13 +156,13 @@ class _Paper(_Trained):
             carried = carried + view.embedding.detach()[self.parameters.torch.from_numpy(view.group)]
         rewards = speed_rewards(self._trials.values(np.stack(drawn)), self._unit)
         self.parameters.descend(-discounted_return(rewards, GAMMA) * gradient, self._preset.rate)
-        return Outcome(float(rewards.mean()), entropy)
+        return EpisodeResult(float(rewards.mean()), entropy)
 
 
 class _Batched(_Trained):
     """Many placements per pass and a gradient step after each pass; rounds begin anew."""
 
-    def episode(self, number: int) -> Outcome | None:
+    def episode(self, number: int) -> EpisodeResult | None:
         """Every level learns from its own placements."""
         torch = self.parameters.torch
         turn, within = divmod(number, ROUND)
@@ -184,7 +181,7 @@ class _Batched(_Trained):
             loss = loss - (gain * drawn.log_probability).mean() - weight * near * drawn.devices.shape[1]
             entropy += float(drawn.entropy.detach()) / len(views)
         self.parameters.descend(self.parameters.gradient(loss), self._preset.rate, clip=CLIP)
-        return Outcome(float(rewards.mean()), entropy)
+        return EpisodeResult(float(rewards.mean()), entropy)
 
 
 SOLVER = Solver(

@@ -36,9 +36,9 @@ from weftline.papers.training.placer import (
 )
 
 __all__ = [
+    "HsdagNetwork",
     "Level",
     "Links",
-    "Network",
     "View",
     "best_edges",
     "convolved",
@@ -181,7 +181,7 @@ class View:
     """(G, width)."""
 
 
-class Network:
+class HsdagNetwork:
     """`heads`: the levels at which devices are drawn."""
 
     def __init__(

@@ -15,7 +15,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.latency.blocks.windows import windows
 from weftline.latency.exact.cp_sat import Attempt, look_below, start_plan
 from weftline.latency.exact.order_model import Answer, common_unit, in_units
-from weftline.papers.moirai.milp_model import SPAN, MilpModel, reachable
+from weftline.papers.moirai.milp_model import MODEL_HORIZON, MilpModel, reachable
 from weftline.papers.moirai.milp_worker import MilpAnswer, solve_here, solve_in_process
 from weftline.search import Search, Solver
 from weftline.simulate.tables import Tables, tables
@@ -32,7 +32,7 @@ WORK = 3000
 CLOSING = 0.5
 OVERTIME = 0.05
 """Seconds, and share of the time left, kept because HiGHS ends late and its answer has to be read."""
-LEAK = 1e-5
+BOUND_LEAK = 1e-5
 """Share by which the tolerances of HiGHS may make a bound too large, generously."""
 
 
@@ -64,8 +64,8 @@ def _solve_model(attempt: Attempt) -> Answer | None:
     answer = _run(search, model, pairs)
     bound = attempt.lower
     if np.isfinite(answer.bound):
-        units = answer.bound * horizon / SPAN
-        bound = max(bound, int(np.ceil(units * (1 - LEAK) - 1e-6)) * unit)
+        units = answer.bound * horizon / MODEL_HORIZON
+        bound = max(bound, int(np.ceil(units * (1 - BOUND_LEAK) - 1e-6)) * unit)
     if answer.status == "infeasible":
         return Answer("infeasible", attempt.horizon + 1, None, None, None)
     if not answer.values:

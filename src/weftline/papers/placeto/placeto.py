@@ -3,8 +3,10 @@
 An episode begins with everything on the device that would be fastest alone, visits every node once in topological order
 and simulates the placement after each. The reward of a step is by how much the logarithm of latency falls (memory above
 the limits adds to it). REINFORCE with a baseline per step (mean return of the last episodes), entropy bonus, several
-episodes at once in one pass. Ours: times of the node on every device stand in its features, or devices could not be
-told apart; ops are grouped in chains, and large graphs in MOST_NODES runs of them.
+episodes at once in one pass. The network: messages along the edges in both directions, sums over neighbours, ancestors,
+descendants and all others, then a look from the node that is placed. Every table is dense, so the graph must be small.
+Ours: times of the node on every device stand in its features, or devices could not be told apart; ops are grouped in
+chains, and large graphs in `most_nodes` runs of them.
 """
 
 from __future__ import annotations
@@ -16,15 +18,79 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.measured.trials import Nodes, Trials, make_nodes, offer_single_devices
 from weftline.latency.policy.settings import prepare_torch, read_schedule, shorten
-from weftline.papers.placeto.network import PlacetoNetwork
-from weftline.papers.training.checkpoints import Arrays
-from weftline.papers.training.keeper import Outcome
-from weftline.papers.training.placer import Tensor, log_probabilities
-from weftline.papers.training.training import run_training
+from weftline.papers.training.placer import Parameters, Tensor, log_probabilities
+from weftline.papers.training.training import Arrays, EpisodeResult, run_training
 from weftline.search import Search, Solver
 from weftline.simulate import simulate_latency
 
-__all__ = ["SOLVER", "solve"]
+__all__ = ["SOLVER", "PlacetoNetwork", "solve"]
+
+ROUNDS = 8
+_PAIRS = ("forward", "backward", "ancestors", "descendants", "parallel")
+
+
+class PlacetoNetwork:
+    """`width` numbers are known about each node."""
+
+    def __init__(self, nodes: Nodes, width: int, devices: int, seed: int) -> None:
+        self.parameters = own = Parameters(seed)
+        torch = own.torch
+        before = np.zeros((nodes.count, nodes.count), np.float32)
+        before[nodes.target, nodes.source] = 1.0
+        ancestors = _closure(before > 0)
+        parallel = ~(ancestors | ancestors.T | np.eye(nodes.count, dtype=np.bool_))
+        self._before = {"forward": torch.from_numpy(before), "backward": torch.from_numpy(before.T.copy())}
+        self._has = {name: (table.sum(1) > 0).float()[:, None] for name, table in self._before.items()}
+        looks = {"ancestors": ancestors, "descendants": ancestors.T.copy(), "parallel": parallel}
+        self._looks = {name: torch.from_numpy(table.astype(np.float32)) for name, table in looks.items()}
+        own.linear("input.0", width, width)
+        own.linear("input.1", width, width)
+        for name in _PAIRS:
+            wide = width if name in self._before else 2 * width
+            for layer in ("f.0", "f.1", "g.0", "g.1"):
+                own.linear(f"{name}.{layer}", wide, wide)
+        own.linear("place.0", 8 * width, 16 * width)
+        own.linear("place.1", 16 * width, 8 * width)
+        own.linear("place.2", 8 * width, devices, scale=0.1)
+        own.seal()
+
+    def scores(self, features: Tensor, node: Tensor) -> Tensor:
+        """(S, N, width) features and (S,) nodes -> (S, K)."""
+        own = self.parameters
+        first = self._two("input", ("0", "1"), features)
+        around = own.torch.cat([self._messages(name, first) for name in self._before], dim=-1)
+        states = own.torch.arange(len(node))
+        seen = [around[states, node]]
+        for name, table in self._looks.items():
+            sums = (table[node][:, None, :] @ self._two(name, ("f.0", "f.1"), around))[:, 0]
+            seen.append(self._two(name, ("g.0", "g.1"), sums))
+        hidden = own.dense("place.0", own.torch.cat(seen, dim=-1)).relu()
+        return own.dense("place.2", own.dense("place.1", hidden).relu())
+
+    def _messages(self, name: str, first: Tensor) -> Tensor:
+        """h <- h0 + g(sum over the nodes before of f(h)), again and again."""
+        h = first
+        for _ in range(ROUNDS):
+            sums = self._before[name] @ self._two(name, ("f.0", "f.1"), h)
+            h = first + self._has[name] * self._two(name, ("g.0", "g.1"), sums)
+        return h
+
+    def _two(self, name: str, layers: tuple[str, str], x: Tensor) -> Tensor:
+        """A hidden layer and one more, with ReLU."""
+        own = self.parameters
+        return own.dense(f"{name}.{layers[1]}", own.dense(f"{name}.{layers[0]}", x).relu()).relu()
+
+
+def _closure(direct: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What can be reached in any number of steps, by squaring."""
+    reached = direct
+    while True:
+        product = reached.astype(np.float32) @ reached.astype(np.float32)
+        further: NDArray[np.bool_] = reached | (product > 0)
+        if np.array_equal(further, reached):
+            return reached
+        reached = further
+
 
 MOST_NODES = 200
 EPISODES, WORKERS = 100, 4
@@ -81,7 +147,7 @@ class _Placeto:
         """The returns of another time."""
         self._returns, self._rounds = arrays["returns"].copy(), arrays["rounds"].copy()
 
-    def episode(self, number: int) -> Outcome | None:
+    def episode(self, number: int) -> EpisodeResult | None:
         """Roll out, then one gradient step over all steps of all episodes."""
         n, torch = self._nodes.count, self.parameters.torch
         placement = np.repeat(self._start[None], WORKERS, axis=0)
@@ -100,7 +166,7 @@ class _Placeto:
             rewards[node], cost = cost - after, after
         advantage = self._advantages(rewards)
         entropy = self._learn(np.concatenate(states), actions.reshape(-1), advantage.reshape(-1), number)
-        return None if entropy is None else Outcome(float(rewards.sum(axis=0).mean()), entropy)
+        return None if entropy is None else EpisodeResult(float(rewards.sum(axis=0).mean()), entropy)
 
     def _learn(self, states: NDArray[np.float32], actions: Ints, advantage: Floats, number: int) -> float | None:
         """A step of Adam -> the mean entropy, None if time ran out. Gradients are summed over portions of states."""

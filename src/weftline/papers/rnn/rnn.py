@@ -17,11 +17,8 @@ import numpy as np
 from weftline.latency.measured.trials import Bools, Meter, Nodes, Trials, make_nodes, offer_single_devices
 from weftline.latency.policy.settings import prepare_torch, read_schedule, shorten
 from weftline.papers.hsdag.features import Floats, kind_shares, output_shapes
-from weftline.papers.training.checkpoints import Arrays
-from weftline.papers.training.keeper import Outcome
-from weftline.papers.training.placer import NEVER, Draws, Parameters, Tensor
-from weftline.papers.training.reinforce import advantages, log_rewards
-from weftline.papers.training.training import run_training
+from weftline.papers.training.placer import CLOSED_SCORE, Draws, Parameters, Tensor, advantages, log_rewards
+from weftline.papers.training.training import Arrays, EpisodeResult, run_training
 from weftline.search import Search, Solver
 
 __all__ = ["SOLVER", "RnnNetwork", "solve"]
@@ -60,7 +57,7 @@ class RnnNetwork:
             context = own.dense("attention", look)[..., 0].softmax(-1) @ memory
             state = _gru(own, "write", torch.cat([own.tensor["device"][last], context], dim=-1), state)
             scores = own.dense("place", torch.cat([state, context], dim=-1))
-            likelihood = scores.masked_fill(self._closed[node], NEVER).log_softmax(-1)
+            likelihood = scores.masked_fill(self._closed[node], CLOSED_SCORE).log_softmax(-1)
             noise = torch.rand(likelihood.shape, generator=own.generator).clamp_(min=1e-30)
             last = (likelihood.detach() - (-noise.log_()).log_()).argmax(-1)
             devices.append(last)
@@ -135,14 +132,14 @@ class _Rnn:
     def restore(self, arrays: Arrays) -> None:
         """Nothing to restore."""
 
-    def episode(self, number: int) -> Outcome | None:
+    def episode(self, number: int) -> EpisodeResult | None:
         """Some placements and one gradient step."""
         torch, draws = self.parameters.torch, self._network.draw(SAMPLES)
         rewards = log_rewards(self._trials.values(draws.devices), self._unit)
         gain = torch.from_numpy(advantages(rewards).astype(np.float32))
         loss = -(gain * draws.log_probability).mean() - ENTROPY * draws.entropy * draws.devices.shape[1]
         self.parameters.descend(self.parameters.gradient(loss), RATE, clip=CLIP)
-        return Outcome(float(rewards.mean()), float(draws.entropy.detach()))
+        return EpisodeResult(float(rewards.mean()), float(draws.entropy.detach()))
 
 
 SOLVER = Solver(

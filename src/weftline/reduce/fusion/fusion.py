@@ -23,8 +23,7 @@ from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.feasible import merge_together
 from weftline.reduce.contract import chains, coplace, split_cycles
-from weftline.reduce.fusion.gcof import matches
-from weftline.reduce.fusion.gcof_rules import backend_of
+from weftline.reduce.fusion.gcof import backend_of, matches
 from weftline.reduce.fusion.oracle import OracleError, ask, regions
 
 __all__ = ["METHODS", "Coarsened", "Fusion", "Method", "coarsened", "costed_with_fusion", "fuse", "fused_problem"]
