@@ -93,6 +93,12 @@ class Nodes:
         return place
 
     @property
+    def alone(self) -> Ints:
+        """(K,): about what each device takes alone, in ns; nodes that it may not have count a lot."""
+        times: Ints = np.where(self.allowed, self.time, 2**40).sum(axis=0)
+        return times
+
+    @property
     def choices(self) -> float:
         """The number of different placements; infinite where a float cannot hold it."""
         with np.errstate(over="ignore"):

@@ -9,6 +9,7 @@ Simplified: see README.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
@@ -16,37 +17,59 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.pipeline.pieces import make_pieces, reduce_exactly
 from weftline.pipeline.simple import overflow_of
-from weftline.pipeline.slice.kernel import NEVER
 from weftline.pipeline.slice.orders import Keys, keyed_order
 from weftline.pipeline.slice.slicer import Slicer
 from weftline.search import Search, Solver, alarm
+from weftline.simulate.sentinels import NEVER
 
 __all__ = ["SOLVERS"]
 
-ELITE, FRESH, BIAS = 0.2, 0.1, 0.7
-"""Parts of a population that are kept and that are new; chance that a child's key comes from its elite parent."""
-ATTEMPTS = 6
+
+@dataclass(frozen=True)
+class BrkgaParameters:
+    """Numbers of the genetic search, as published."""
+
+    population: int = field(default=10, metadata={"least": 3, "most": 10**6})
+    """Individuals of a generation."""
+    generations: int = field(default=10, metadata={"least": 1})
+    elite_share: float = field(default=0.2, metadata={"most": 0.5})
+    """Of a population, which is kept."""
+    fresh_share: float = field(default=0.1, metadata={"most": 0.4})
+    """Of a population, which is drawn anew."""
+    elite_bias: float = field(default=0.7, metadata={"most": 1})
+    """Chance that a child's key comes from its elite parent."""
+    most_attempts: int = 6
+    """Searches, each with less memory where the one before overflowed a device."""
 
 
-def _solve(search: Search, size: int, generations: int) -> None:
+@dataclass(frozen=True)
+class LongBrkgaParameters(BrkgaParameters):
+    """The longer preset."""
+
+    population: int = field(default=100, metadata={"least": 3, "most": 10**6})
+    generations: int = field(default=100, metadata={"least": 1})
+
+
+def _solve(search: Search, kind: type[BrkgaParameters]) -> None:
+    parameters = search.parameters(kind)
     with alarm(search) as stop:
         room = search.problem.capacity.copy()
-        for _ in range(ATTEMPTS):
-            overflow = _evolve(search, size, generations, room, stop)
+        for _ in range(parameters.most_attempts):
+            overflow = _evolve(search, parameters, room, stop)
             if not overflow.any() or search.is_over:
                 return
             room = room - overflow
 
 
-def _evolve(search: Search, size: int, generations: int, room: Ints, stop: Ints) -> Ints:
+def _evolve(search: Search, parameters: BrkgaParameters, room: Ints, stop: Ints) -> Ints:
     """Offer every new best -> bytes that its activations overflowed each device (then there is no better one)."""
     pieces = reduce_exactly(make_pieces(search.problem))
     slicer = Slicer(pieces, room)
     overflow = np.zeros(len(room), np.int64)
     best = NEVER
-    value = np.full(size, NEVER, np.int64)
+    value = np.full(parameters.population, NEVER, np.int64)
     known: dict[bytes, int] = {}
-    for keys, fresh in _populations(len(pieces.time), size, generations, value, search.seed):
+    for keys, fresh in _populations(len(pieces.time), parameters, value, search.seed):
         before = len(known)
         for i in fresh:
             if search.is_over:
@@ -69,33 +92,33 @@ def _evolve(search: Search, size: int, generations: int, room: Ints, stop: Ints)
     return overflow
 
 
-def _populations(count: int, size: int, generations: int, value: Ints, seed: int) -> Iterator[tuple[Keys, range]]:
+def _populations(count: int, parameters: BrkgaParameters, value: Ints, seed: int) -> Iterator[tuple[Keys, range]]:
     """Each generation and which of its individuals are new; their values are written before the next is made."""
-    dice = np.random.default_rng(seed)
-    elite, fresh = max(1, round(ELITE * size)), max(1, round(FRESH * size))
-    keys = dice.random((size, count))
+    rng, size = np.random.default_rng(seed), parameters.population
+    elite, fresh = max(1, round(parameters.elite_share * size)), max(1, round(parameters.fresh_share * size))
+    keys = rng.random((size, count))
     yield keys, range(size)
-    for _ in range(generations - 1):
+    for _ in range(parameters.generations - 1):
         rank = np.argsort(value, kind="stable")
         keys, value[:] = keys[rank], value[rank]
         children = size - elite - fresh
-        first = dice.integers(0, elite, children)
-        second = dice.integers(elite, size, children)
-        mixed = np.where(dice.random((children, count)) < BIAS, keys[first], keys[second])
-        keys = np.concatenate([keys[:elite], dice.random((fresh, count)), mixed])
+        first = rng.integers(0, elite, children)
+        second = rng.integers(elite, size, children)
+        mixed = np.where(rng.random((children, count)) < parameters.elite_bias, keys[first], keys[second])
+        keys = np.concatenate([keys[:elite], rng.random((fresh, count)), mixed])
         yield keys, range(elite, size)
 
 
 SOLVER_BRKGA = Solver(
     "brkga-100",
     "biased random-key genetic algorithm over orders, 10 x 10 slices (Archer et al., Algorithm 2)",
-    lambda search: _solve(search, 10, 10),
+    lambda search: _solve(search, BrkgaParameters),
+    parameters=BrkgaParameters,
 )
 SOLVER_LONG = Solver(
     "brkga-10000",
     "biased random-key genetic algorithm over orders, 100 x 100 slices (Archer et al., Algorithm 2)",
-    lambda search: _solve(search, 100, 100),
+    lambda search: _solve(search, LongBrkgaParameters),
+    parameters=LongBrkgaParameters,
 )
-
-
 SOLVERS = (SOLVER_BRKGA, SOLVER_LONG)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.blocks.windows import Windows
 from weftline.latency.exact.order_build import running_bytes
+from weftline.simulate.sentinels import NOBODY
 from weftline.simulate.tables import Tables
 
 __all__ = ["MODEL_HORIZON", "MilpModel", "Row", "TransferNode", "reachable"]
@@ -37,7 +38,7 @@ class TransferNode(NamedTuple):
     alike: bool
     """All readers share the device to which it goes."""
     consumer: int
-    """-1 = for all consumers on the target device."""
+    """NOBODY = for all consumers on the target device."""
     start: Any
     """None where latency is a sum."""
     pairs: list[tuple[int, int, float, Any]]
@@ -201,7 +202,7 @@ class MilpModel:
         tail = [max(self._tail[reader][b] for reader in readers) for b in range(len(length))]
         if not used:
             return
-        node = self._node(tensor, maker, readers, consumer, pairs, used, tail, length)
+        node = self._node((tensor, maker, readers, consumer), pairs, used, tail, length)
         for reader in readers if not self._table.sequential else ():
             self._row({self.start[reader]: 1.0, **node.minus_end()}, 0.0, np.inf)
         if not self._table.sequential:
@@ -229,7 +230,7 @@ class MilpModel:
                 self._row({x[a]: 1.0, u: -1.0}, 0.0, np.inf)
             used = [(a, b, length[a][b], chosen[a]) for a, _ in pairs if length[a][b] > 0]
             tail = [min(self._tail[reader][b] for reader in here)] * len(length)
-            node = self._node(tensor, maker, here, -1, pairs, used, tail, length)
+            node = self._node((tensor, maker, here, NOBODY), pairs, used, tail, length)
             if self._table.sequential:
                 continue
             late = float(self._horizon)
@@ -240,15 +241,14 @@ class MilpModel:
 
     def _node(
         self,
-        tensor: int,
-        maker: int,
-        readers: list[int],
-        consumer: int,
+        ends: tuple[int, int, list[int], int],
         pairs: list[tuple[int, int]],
         used: list[tuple[int, int, float, Any]],
         tail: list[float],
         length: list[list[float]],
     ) -> TransferNode:
+        """`ends`: tensor, maker, readers, and the consumer if there is one alone."""
+        tensor, maker, readers, consumer = ends
         ready = min(self._est[maker][a] + self._time[maker][a] for a, _ in pairs)
         late = max(self._horizon - length[a][b] - tail[b] for a, b in pairs)
         done = max(self._horizon - tail[b] for _, b in pairs)

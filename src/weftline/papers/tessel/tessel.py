@@ -44,8 +44,21 @@ __all__ = [
     "lazy_search",
 ]
 
-MOST_WORK = 3_000
-"""Vectors * blocks that a search without time limit looks at."""
+
+@dataclass(frozen=True)
+class TesselLazyParameters:
+    """Of the lazy search."""
+
+    most_work: int = 3_000
+    """Vectors * blocks that a search without time limit looks at."""
+
+
+@dataclass(frozen=True)
+class TesselFastParameters:
+    """A warmup or cooldown is good enough at its work + 5 % of 128 periods."""
+
+    accept_share: float = 0.05
+    accept_periods: int = 128
 
 
 @dataclass(frozen=True)
@@ -60,11 +73,11 @@ class SolvedRepetend:
 def lazy_search(search: ScheduleSearch, counts: Sequence[int]) -> SolvedRepetend | None:
     """The best repetend with so many micro-batch indices; what is found is offered."""
     blocks, best = search.blocks, None
-    looked = 0
+    looked, most = 0, search.parameters(TesselLazyParameters).most_work
     for count in counts:
         for index in index_vectors(blocks, count):
             looked += 1
-            if _is_over(search) or (search.time_limit is None and looked * blocks.n > MOST_WORK):
+            if _is_over(search) or (search.time_limit is None and looked * blocks.n > most):
                 break
             found = _solve_vector(search, index, None if best is None else best.period - 1)
             if found is not None and _completes(search, index):
@@ -198,15 +211,6 @@ def _solve_lazy(search: ScheduleSearch) -> None:
         raise InfeasibleError("Tessel's lazy search found no repetend within the limits", conflicts=search.refused)
 
 
-SCHEDULER_LAZY = Scheduler(
-    "tessel-lazy", "Tessel (HPCA 2024): repetend enumeration and lazy completion by z3", _solve_lazy
-)
-
-
-ACCEPT, REPEATS = 0.05, 128
-"""A warmup or cooldown is good enough at its work + 5 % of 128 periods."""
-
-
 def compact(blocks: Blocks) -> list[int]:
     """Block -> its start in the repetend, dependencies ignored."""
     rank = {int(i): k for k, i in enumerate(blocks.table.order)}
@@ -266,7 +270,8 @@ def _solve_fast(search: ScheduleSearch) -> None:
     start = compact(blocks)
     period = max(begin + block.span for begin, block in zip(start, blocks.blocks, strict=True))
     index = backward_indices(blocks, start, period)
-    slack = ACCEPT * period * REPEATS
+    parameters = search.parameters(TesselFastParameters)
+    slack = parameters.accept_share * period * parameters.accept_periods
     good = (_work(blocks, warmup(index)) + slack, _work(blocks, cooldown(index)) + slack)
     orders = composed(search, index, start, good) if max(index) < search.micro_batches else None
     if orders is not None:
@@ -277,7 +282,16 @@ def _solve_fast(search: ScheduleSearch) -> None:
         )
 
 
+SCHEDULER_LAZY = Scheduler(
+    "tessel-lazy",
+    "Tessel (HPCA 2024): repetend enumeration and lazy completion by z3",
+    _solve_lazy,
+    parameters=TesselLazyParameters,
+)
 SCHEDULER_FAST = Scheduler(
-    "tessel-fast", "Tessel-fast (TPDS 2024): compaction, indices backwards, early accept by z3", _solve_fast
+    "tessel-fast",
+    "Tessel-fast (TPDS 2024): compaction, indices backwards, early accept by z3",
+    _solve_fast,
+    parameters=TesselFastParameters,
 )
 SCHEDULERS = (SCHEDULER_LAZY, SCHEDULER_FAST)

@@ -25,9 +25,9 @@ from weftline.simulate.batch import INFEASIBLE
 
 __all__ = [
     "Draws",
-    "Parameters",
     "Rewards",
     "Tensor",
+    "Weights",
     "advantages",
     "common_devices",
     "describe_placer",
@@ -43,7 +43,7 @@ Tensor = Any
 """A torch.Tensor; PyTorch is an extra, so its types are not named."""
 
 
-class Parameters:
+class Weights:
     """Describe layers with `linear`, `norm` and `table`, then `seal`; then use `tensor[name]` and the layers."""
 
     def __init__(self, seed: int) -> None:
@@ -67,7 +67,7 @@ class Parameters:
         """A free matrix, uniform within +-bound."""
         self.tensor[name] = self._uniform((rows, columns), bound)
 
-    def seal(self) -> Parameters:
+    def seal(self) -> Weights:
         """All weights are described: move them into one vector."""
         self.flat = self.torch.cat([value.reshape(-1) for value in self.tensor.values()])
         self._first = self.flat.clone()
@@ -142,15 +142,15 @@ class Draws:
     """The mean over groups, in nats."""
 
 
-def describe_placer(parameters: Parameters, name: str, width: int, devices: int) -> None:
+def describe_placer(weights: Weights, name: str, width: int, devices: int) -> None:
     """width -> 128 -> devices; the last layer begins small, so that the first placements are nearly uniform."""
-    parameters.linear(f"{name}.0", width, HIDDEN_WIDTH)
-    parameters.linear(f"{name}.1", HIDDEN_WIDTH, devices, scale=0.1)
+    weights.linear(f"{name}.0", width, HIDDEN_WIDTH)
+    weights.linear(f"{name}.1", HIDDEN_WIDTH, devices, scale=0.1)
 
 
-def placer_scores(parameters: Parameters, name: str, embedding: Tensor) -> Tensor:
+def placer_scores(weights: Weights, name: str, embedding: Tensor) -> Tensor:
     """(G, K)."""
-    return parameters.dense(f"{name}.1", parameters.dense(f"{name}.0", embedding).relu())
+    return weights.dense(f"{name}.1", weights.dense(f"{name}.0", embedding).relu())
 
 
 def common_devices(allowed: Bools, group: Ints) -> Bools:
@@ -162,16 +162,16 @@ def common_devices(allowed: Bools, group: Ints) -> Bools:
     return np.where(common.any(axis=1, keepdims=True), common, some)
 
 
-def log_probabilities(parameters: Parameters, scores: Tensor, allowed: Bools) -> Tensor:
+def log_probabilities(weights: Weights, scores: Tensor, allowed: Bools) -> Tensor:
     """The logarithm of softmax over allowed devices."""
-    open_ones = parameters.torch.from_numpy(allowed)
+    open_ones = weights.torch.from_numpy(allowed)
     return scores.masked_fill(~open_ones, CLOSED_SCORE).log_softmax(-1)
 
 
-def draw(parameters: Parameters, log_probability: Tensor, count: int) -> Draws:
+def draw(weights: Weights, log_probability: Tensor, count: int) -> Draws:
     """`count` placements from (G, K) log-probabilities."""
-    torch = parameters.torch
-    noise = torch.rand((count, *log_probability.shape), generator=parameters.generator).clamp_(min=1e-30)
+    torch = weights.torch
+    noise = torch.rand((count, *log_probability.shape), generator=weights.generator).clamp_(min=1e-30)
     devices = (log_probability.detach() - (-noise.log_()).log_()).argmax(-1)
     picked = log_probability.expand(count, -1, -1).gather(-1, devices[..., None])[..., 0]
     entropy = -(log_probability.exp() * log_probability).sum(-1).mean()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,18 +28,20 @@ from weftline.files import read_limited, write_atomically
 from weftline.latency.anneal.anneal import anneal_from, ask_helpers
 from weftline.latency.measured.trials import Trials
 from weftline.latency.policy.settings import Schedule, one_thread
-from weftline.papers.training.placer import Parameters
+from weftline.papers.training.placer import Weights
 from weftline.problem.json_form import problem_hash, problem_to_file
 from weftline.search import Search
 from weftline.units import format_time
 
 __all__ = [
+    "SIZE",
     "Arrays",
     "Checkpoint",
     "EpisodeResult",
     "Keeper",
     "Learner",
     "Owner",
+    "changed_settings",
     "read_checkpoint",
     "run_training",
     "write_checkpoint",
@@ -195,7 +197,7 @@ class EpisodeResult:
 class Learner(Protocol):
     """A network that is trained on one problem."""
 
-    parameters: Parameters
+    weights: Weights
 
     def episode(self, number: int) -> EpisodeResult | None:
         """Try placements, learn from them; None if time ran out in the middle."""
@@ -226,7 +228,7 @@ class Keeper:
         """After every so many episodes, and after the last one."""
         if self._path is None or (done % self._every == 0) == last:
             return
-        write_checkpoint(self._path, self._owner, Checkpoint(done, self._learner.parameters.steps, self._arrays()))
+        write_checkpoint(self._path, self._owner, Checkpoint(done, self._learner.weights.steps, self._arrays()))
 
     def resume(self) -> int:
         """Put back what the checkpoint holds, if there is one -> episodes done."""
@@ -248,7 +250,7 @@ class Keeper:
         return found.episode
 
     def _put_back(self, found: Checkpoint) -> None:
-        own, arrays = self._learner.parameters, found.arrays
+        own, arrays = self._learner.weights, found.arrays
         with own.torch.no_grad():
             for name, value in own.tensor.items():
                 value.copy_(own.torch.from_numpy(arrays[f"weight/{name}"]))
@@ -262,7 +264,7 @@ class Keeper:
         self._learner.restore({name: arrays[f"state/{name}"] for name in self._learner.state()})
 
     def _arrays(self) -> Arrays:
-        own = self._learner.parameters
+        own = self._learner.weights
         kept = [devices for _, devices in self._trials.kept]
         return {
             **{f"weight/{name}": value.detach().numpy() for name, value in own.tensor.items()},
@@ -279,8 +281,16 @@ class Keeper:
         return {**shapes, "kept/devices": (-1, self._trials.nodes.count)}
 
 
+SIZE = {"least": 1, "most": 10**6}
+"""Metadata of a parameter that is the size of something."""
 TRAINING_SHARE = 1 / 3
 """Of the time for training, if all the rest is for the polish."""
+
+
+def changed_settings(parameters: Any) -> dict[str, str]:
+    """What the user set among a solver's numbers: a checkpoint belongs to these."""
+    told = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
+    return {field.name: str(told[field.name]) for field in fields(parameters) if told[field.name] != field.default}
 
 
 def run_training(
