@@ -57,11 +57,8 @@ Request = Prepare | Measure | Rest
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """To any of them; without an error all that was asked for is there."""
+    """To any of them."""
 
-    error: str = ""
-    kind: str = ""
-    """Of an error: input (file, names, devices) or run."""
     version: str = ""
     nodes: tuple[RunNode, ...] = ()
     """Prepared with kernels: what runs."""

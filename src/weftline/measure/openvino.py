@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from weftline.errors import UsageError
 from weftline.graph import Graph
 from weftline.measure.job import Answer
 from weftline.measure.kernels import kernel_groups
-from weftline.measure.processes import SECONDS, Worker
+from weftline.measure.processes import SECONDS, DeviceProcess
 from weftline.reduce.fusion.oracle import OracleError
 from weftline.run.openvino.devices import OpenvinoDevice
 from weftline.run.openvino.job import OpenvinoSetup
@@ -60,13 +59,10 @@ def measure_openvino(
 
 
 def _ask(id: str, setup: OpenvinoSetup) -> Answer:
-    with TemporaryDirectory(prefix="weftline-profile-", ignore_cleanup_errors=True) as folder:
-        worker = Worker(id, Path(folder) / "0", "weftline.measure.openvino_worker")
-        try:
-            worker.send(setup)
-            return worker.receive(time.monotonic() + SECONDS)
-        finally:
-            worker.close()
+    worker = DeviceProcess(id, "weftline.measure.openvino_worker")
+    with worker.child:
+        worker.send(setup)
+        return worker.receive(time.monotonic() + SECONDS)
 
 
 def _device_profile(graph: Graph, device: Device, here: OpenvinoDevice, answer: Answer) -> DeviceProfile:

@@ -12,10 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from weftline.errors import WeftlineError
 from weftline.graph import Graph
 from weftline.importers.openvino.module import last_line, openvino_module
 from weftline.measure.job import Answer
@@ -24,9 +22,9 @@ from weftline.measure.ort_worker import WARM_UP, middle_of
 from weftline.run.openvino.devices import OpenvinoDevice, core_for, read_model, resolve
 from weftline.run.openvino.job import OpenvinoSetup
 from weftline.run.openvino.worker import CONFIG, fix_shapes, make_inputs
-from weftline.worker.lines import open_lines
+from weftline.worker.child import Conversation, serve
 
-__all__ = ["main", "run_nodes"]
+__all__ = ["run_nodes"]
 
 NO_WORK = ("Const", "Output")
 
@@ -144,18 +142,10 @@ def _word(node: Any, key: str) -> str:
     return str(information[key].astype(str)) if key in information else ""
 
 
-def main() -> int:
+def answer(conversation: Conversation) -> None:
     """One question, one answer."""
-    lines, answers = open_lines()
-    try:
-        answer = measure(msgspec.json.decode(lines.get(), type=OpenvinoSetup))
-    except WeftlineError as error:
-        answer = Answer(str(error), "input")
-    except Exception as error:  # OpenVINO raises RuntimeError, and now and then others
-        answer = Answer(last_line(error), "run")
-    answers.write(msgspec.json.encode(answer) + b"\n")
-    return 1 if answer.error else 0
+    conversation.send(measure(conversation.receive(OpenvinoSetup)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(answer, in_short=last_line))

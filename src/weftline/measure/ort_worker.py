@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from weftline.errors import InputError, WeftlineError
@@ -22,9 +21,9 @@ from weftline.measure.job import LEVELS, Answer, Measure, Prepare, Request, Rest
 from weftline.measure.kernels import RunNode
 from weftline.run.devices import CPU
 from weftline.run.session import Pace, bind_cores
-from weftline.worker.lines import open_lines
+from weftline.worker.child import Conversation, serve
 
-__all__ = ["WARM_UP", "Bench", "main", "middle_of"]
+__all__ = ["WARM_UP", "Bench", "middle_of"]
 
 WARM_UP = 3
 MAX_EVENTS = 60_000
@@ -195,44 +194,36 @@ def _fix_shapes(graph: Any, shapes: dict[str, tuple[int, ...]]) -> None:
                 kind.shape.dim.add(dim_value=size)
 
 
-def main() -> int:
-    """Answer line by line until the input ends."""
-    folder: list[str] = []
-    lines, answers = open_lines(lambda: _remove(folder))
-
-    def say(answer: Answer) -> None:
-        answers.write(msgspec.json.encode(answer) + b"\n")
-
-    try:
-        setup = msgspec.json.decode(lines.get(), type=Setup)
-        folder.append(setup.folder)
-        bench = Bench(setup)
-        say(Answer(version=bench.version))
-        while True:
-            ask: Request = msgspec.json.decode(lines.get(), type=Request)
-            if isinstance(ask, Prepare):
-                say(bench.prepare(ask))
-                continue
-            if isinstance(ask, Rest):
-                say(Answer())
-                continue
-            say(bench.measure(ask))
-            while ask.keep and lines.empty():
-                bench.pace.begin()
-                bench.run()
-                bench.pace.end()
-    except WeftlineError as error:
-        say(Answer(str(error), "input"))
-    except Exception as error:  # ONNX Runtime has many of its own
-        say(Answer((str(error).strip().splitlines() or [type(error).__name__])[0][:300], "run"))
-    return 1
+def answer(conversation: Conversation, folder: list[str]) -> None:
+    """Answer line by line; what is put into `folder` is removed if the caller is gone and cannot do it itself."""
+    setup = conversation.receive(Setup)
+    folder.append(setup.folder)
+    bench = Bench(setup)
+    conversation.send(Answer(version=bench.version))
+    while True:
+        ask: Request = conversation.receive(Request)  # type: ignore[arg-type]
+        if isinstance(ask, Prepare):
+            conversation.send(bench.prepare(ask))
+            continue
+        if isinstance(ask, Rest):
+            conversation.send(Answer())
+            continue
+        conversation.send(bench.measure(ask))
+        while ask.keep and conversation.idle:
+            bench.pace.begin()
+            bench.run()
+            bench.pace.end()
 
 
 def _remove(folder: list[str]) -> None:
-    """The caller is gone and cannot remove its folders itself."""
     for name in folder:
         shutil.rmtree(Path(name).parent, ignore_errors=True)
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    made: list[str] = []
+    sys.exit(serve(lambda conversation: answer(conversation, made), at_end=lambda: _remove(made), in_short=_first_line))

@@ -6,10 +6,6 @@ Simplified: this machine only (not Windows, whose pipes cannot be waited for).
 
 from __future__ import annotations
 
-import os
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,69 +18,39 @@ from weftline.errors import InputError, WeftlineError
 from weftline.measure.job import Answer, Measure, Prepare, Request, Rest, Setup
 from weftline.run.devices import OrtDevice
 from weftline.run.openvino.job import OpenvinoSetup
+from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["SECONDS", "Worker", "Workers"]
+__all__ = ["SECONDS", "DeviceProcess", "Workers"]
 
 SECONDS = 600.0
 """Longest time for one answer."""
 
 
-class Worker:
-    """One process."""
+class DeviceProcess:
+    """One process; whatever goes wrong in it is an error that names its device."""
 
-    def __init__(self, id: str, folder: Path, module: str = "weftline.measure.ort_worker") -> None:
-        self.id, self.pending = id, b""
-        folder.mkdir()
-        self._said = folder.with_suffix(".txt")
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                bufsize=0,
-            )
+    def __init__(self, id: str, module: str = "weftline.measure.ort_worker") -> None:
+        self.id, self.child = id, Child(module)
 
     def send(self, message: Setup | OpenvinoSetup | Request) -> None:
         """A line."""
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(msgspec.json.encode(message) + b"\n")
-        except OSError:
-            raise WeftlineError(self._last_words()) from None
+            self.child.send(message)
+        except ChildGone as error:
+            raise WeftlineError(f"the process of device {self.id!r} {error}") from None
 
     def receive(self, end: float) -> Answer:
         """The line that answers."""
-        assert self.process.stdout is not None
-        while b"\n" not in self.pending:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(end - time.monotonic(), 0.0))
-            if not ready:
-                raise WeftlineError(f"the process of device {self.id!r} gave no answer in time")
-            part = os.read(self.process.stdout.fileno(), 2**16)
-            if not part:
-                raise WeftlineError(self._last_words())
-            self.pending += part
-        line, self.pending = self.pending.split(b"\n", 1)
-        answer = msgspec.json.decode(line, type=Answer)
-        if answer.kind == "input":
-            raise InputError(answer.error, where=f"device {self.id!r}")
-        if answer.error:
-            raise WeftlineError(f"ONNX Runtime cannot run the model on device {self.id!r}: {answer.error}")
-        return answer
-
-    def close(self) -> None:
-        """End it."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-    def _last_words(self) -> str:
-        code = self.process.wait()
-        said = self._said.read_bytes()[-2000:].decode("utf-8", "replace").strip()
-        why = f"crashed (signal {-code})" if code < 0 else f"ended with code {code}"
-        return f"the process of device {self.id!r} {why}" + (f": {said.splitlines()[-1][:200]}" if said else "")
+        try:
+            return self.child.receive(Answer, end)
+        except ChildGone as error:
+            raise WeftlineError(f"the process of device {self.id!r} {error}") from None
+        except ChildSilent:
+            raise WeftlineError(f"the process of device {self.id!r} gave no answer in time") from None
+        except ChildFailed as error:
+            if error.words.ours:
+                raise InputError(error.words.what, where=f"device {self.id!r}") from None
+            raise WeftlineError(f"ONNX Runtime cannot run the model on device {self.id!r}: {error}") from None
 
 
 class Workers:
@@ -102,11 +68,12 @@ class Workers:
     ) -> None:
         self._limit, self.versions = seconds, dict.fromkeys(devices, "")
         self._folder = TemporaryDirectory(prefix="weftline-profile-", ignore_cleanup_errors=True)
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, DeviceProcess] = {}
         try:
             for number, (id, device) in enumerate(devices.items()):
                 folder = Path(self._folder.name) / str(number)
-                self._workers[id] = Worker(id, folder)
+                folder.mkdir()
+                self._workers[id] = DeviceProcess(id)
                 setup = Setup(str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed)
                 self._workers[id].send(setup)
             for id in devices:
@@ -141,7 +108,7 @@ class Workers:
     def close(self) -> None:
         """End all of them."""
         for worker in self._workers.values():
-            worker.close()
+            worker.child.close()
         self._workers.clear()
         self._folder.cleanup()
 
