@@ -9,10 +9,6 @@ machine (not Windows, whose pipes cannot be waited for), one inference at a time
 from __future__ import annotations
 
 import math
-import os
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +27,7 @@ from weftline.errors import InputError, LimitReached, MissingExtra, UsageError, 
 from weftline.graph import Graph
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_device, openvino_devices, run_by_openvino
 from weftline.run.openvino.job import Ask, Setup, Timing
+from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
 __all__ = ["TOLERANCE", "Measurement", "Meter", "measure_placements"]
 
@@ -111,9 +108,8 @@ class Meter:
         self._model, self._inputs, self._seed = Path(model).absolute(), inputs, seed
         self._budget, self._rounds, self._warm_up = budget, rounds, warm_up
         self._give_up, self._tolerance, self._limit = give_up, tolerance, seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._folder: TemporaryDirectory[str] | None = None
-        self._pending = b""
 
     @property
     def left(self) -> int | None:
@@ -178,11 +174,7 @@ class Meter:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            self._process.close()
             self._process = None
         if self._folder is not None:
             self._folder.cleanup()
@@ -205,69 +197,41 @@ class Meter:
 
     def _start(self, end: float | None) -> None:
         self._folder = TemporaryDirectory(prefix="weftline-openvino-")
-        folder, self._pending, stored = Path(self._folder.name), b"", ""
-        inputs = dict(self._inputs or {})
+        inputs, stored = dict(self._inputs or {}), ""
         if inputs:
-            stored = str(folder / "inputs.npz")
+            stored = str(Path(self._folder.name) / "inputs.npz")
             np.savez(stored, *inputs.values(), allow_pickle=False)  # without names: some are options of savez
-        with (folder / "said.txt").open("wb") as said:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "weftline.run.openvino.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                bufsize=0,
-            )
+        self._process = Child("weftline.run.openvino.worker")
         pairs = tuple((device.name, dict(device.properties)) for device in self._known.values())
         reference = self._known[self.reference].name
         setup = Setup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
         try:
-            timing = self._talk(setup, end)
+            self._talk(setup, end)
         except _Gone as error:
             self.close()
             raise WeftlineError(f"OpenVINO cannot run the model on one device: {error}") from None
-        if timing.error:
+        except ChildFailed as error:
             self.close()
-            if timing.kind == "input":
-                raise InputError(timing.error)
-            raise WeftlineError(f"OpenVINO cannot run the model on {self.reference}: {timing.error}")
+            if error.words.ours:
+                raise InputError(error.words.what) from None
+            raise WeftlineError(f"OpenVINO cannot run the model on {self.reference}: {error}") from None
 
     def _talk(self, message: Setup | Ask, last: float | None) -> Timing:
         """Send a line, wait for the line that answers it, not longer than until `last`."""
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert self._process is not None
         own = time.monotonic() + self._limit
-        end = own if last is None else min(own, last)
         try:
-            process.stdin.write(msgspec.json.encode(message) + b"\n")
-        except OSError:
-            raise _Gone(self._last_words()) from None
-        while b"\n" not in self._pending:
-            ready, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0.0))
-            if not ready and last is not None and time.monotonic() < own:
+            self._process.send(message)
+            return self._process.receive(Timing, own if last is None else min(own, last))
+        except ChildSilent:
+            if last is not None and time.monotonic() < own:
                 self.close()
-                raise LimitReached("the time was over during a measurement")
-            if not ready:
-                raise _Gone(f"no answer within {self._limit:.0f} s")
-            part = os.read(process.stdout.fileno(), 2**16)
-            if not part:
-                raise _Gone(self._last_words())
-            self._pending += part
-        line, self._pending = self._pending.split(b"\n", 1)
-        try:
-            return msgspec.json.decode(line, type=Timing)
+                raise LimitReached("the time was over during a measurement") from None
+            raise _Gone(f"no answer within {self._limit:.0f} s") from None
+        except ChildGone as error:
+            raise _Gone(f"the process that runs OpenVINO {error}") from None
         except msgspec.DecodeError as error:
             raise _Gone(f"the process that runs OpenVINO gave an answer that makes no sense: {error}") from error
-
-    def _last_words(self) -> str:
-        assert self._process is not None
-        assert self._folder is not None
-        code = self._process.wait()
-        said = (Path(self._folder.name) / "said.txt").read_bytes()[-2000:].decode("utf-8", "replace").strip()
-        why = f"crashed (signal {-code})" if code < 0 else f"ended with code {code}"
-        return f"the process that runs OpenVINO {why}" + (f": {said.splitlines()[-1][:200]}" if said else "")
 
 
 class _Gone(Exception):

@@ -15,19 +15,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import InputError, WeftlineError
+from weftline.errors import InputError
 from weftline.importers.openvino.module import last_line, openvino_module
 from weftline.run.inputs import difference, random_values
 from weftline.run.openvino.devices import OpenvinoDevice, affinity_of, core_for, read_model, resolve
 from weftline.run.openvino.job import Ask, Setup, Timing
 from weftline.run.openvino.load_affinity import AffinityError, hetero, set_affinity
-from weftline.worker.lines import open_lines
+from weftline.worker.child import Conversation, serve
 
-__all__ = ["CONFIG", "Bench", "fix_shapes", "main", "make_inputs"]
+__all__ = ["CONFIG", "Bench", "fix_shapes", "make_inputs"]
 
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 WRONG = 1e300
@@ -160,21 +159,13 @@ def fix_shapes(model: Any, graph: Any) -> None:
     model.reshape(wanted)
 
 
-def main() -> int:
+def answer(conversation: Conversation) -> None:
     """Answer line by line until the input ends."""
-    lines, answers = open_lines()
-    try:
-        bench = Bench(msgspec.json.decode(lines.get(), type=Setup))
-    except WeftlineError as error:
-        answers.write(msgspec.json.encode(Timing(str(error), "input")) + b"\n")
-        return 1
-    except Exception as error:
-        answers.write(msgspec.json.encode(Timing(last_line(error), "compile")) + b"\n")
-        return 1
-    answers.write(msgspec.json.encode(Timing()) + b"\n")
+    bench = Bench(conversation.receive(Setup))
+    conversation.send(Timing())
     while True:
-        answers.write(msgspec.json.encode(bench.measure(msgspec.json.decode(lines.get(), type=Ask))) + b"\n")
+        conversation.send(bench.measure(conversation.receive(Ask)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(answer, in_short=last_line))
