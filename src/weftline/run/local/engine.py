@@ -15,20 +15,24 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
 from types import TracebackType
 from typing import Any
 
+import msgspec
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice
 from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, make_memory
-from weftline.run.local.layout import PARENT, Answer, Job, Layout, WireJob, stored_type
-from weftline.run.local.process import Worker
+from weftline.run.local.layout import PARENT, Answer, Go, Job, Layout, WireJob, stored_type
+from weftline.worker.child import LastWords
+from weftline.worker.parent import Child, ChildFailed, ChildGone
 
 __all__ = ["TIMEOUT", "Arrays", "Engine", "Lane", "LanePass", "Seat"]
 
@@ -121,6 +125,8 @@ LOOK = 0.5
 """Seconds between two looks at the clock."""
 BLAME = 0.3
 """Seconds in which workers may still say why, after one has ended."""
+QUOTED_LINES = 5
+"""Of what a worker printed, in an error."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +171,9 @@ class Engine:
     def __init__(self, lanes: Sequence[tuple[Layout, Mapping[str, Seat]]], *, timeout: float = TIMEOUT) -> None:
         self.timeout = timeout
         self._selector = selectors.DefaultSelector()
-        self._workers: list[list[Worker]] = []
+        self._workers: list[list[LocalWorker]] = []
         self._lanes: list[Lane] = []
-        self._answers: dict[Worker, Answer] = {}
+        self._answers: dict[LocalWorker, Answer] = {}
         self._heard = time.monotonic()
         try:
             for layout, seats in lanes:
@@ -197,7 +203,8 @@ class Engine:
         for number, (lane, workers) in enumerate(zip(self._lanes, self._workers, strict=True)):
             lane.begin(counts[number], feeds, keep[number] if keep else frozenset())
             for worker in workers:
-                worker.go(counts[number])
+                with suppress(ChildGone):  # one that has ended is noticed when it is listened to
+                    worker.send(Go(counts[number]))
         while not all(lane.finished for lane in self._lanes):
             for lane in self._lanes:
                 self._careful(lane.step)
@@ -213,7 +220,7 @@ class Engine:
         """End every worker and free everything; may be called twice."""
         workers = [worker for workers in self._workers for worker in workers]
         for worker in workers:
-            worker.kill()
+            worker.kill()  # all before the first is waited for
         for worker in workers:
             worker.close()
         for lane in self._lanes:
@@ -227,7 +234,7 @@ class Engine:
         blocks = {process: make_memory(layout.sizes[process]) for process in processes}
         ends: dict[int, dict[int, tuple[int, int]]] = {process: {} for process in processes}
         opened = [*blocks.values()]
-        workers: list[Worker] = []
+        workers: list[LocalWorker] = []
         self._workers.append(workers)
         try:
             for a in processes:
@@ -266,8 +273,8 @@ class Engine:
             if isinstance(key.data, Line):
                 self._careful(key.data.pump)
                 continue
-            worker: Worker = key.data
-            answers = worker.listen()
+            worker: LocalWorker = key.data
+            answers = worker.hear()
             if answers is None or worker.failure:
                 self._fail()
             for answer in answers or ():
@@ -283,23 +290,22 @@ class Engine:
     def _fail(self) -> None:
         """Some worker failed: listen to all a little longer, then blame the one that did not blame others."""
         workers = [worker for workers in self._workers for worker in workers]
-        ended: list[Worker] = []
+        ended: list[LocalWorker] = []
         until = time.monotonic() + BLAME
         while time.monotonic() < until and len(ended) < len(workers):
             for key, _ in self._selector.select(0.05):
                 if isinstance(key.data, Line):
                     self._selector.unregister(key.fileobj)
-                elif key.data.listen() is None:
+                elif key.data.hear() is None:
                     ended.append(key.data)
                     self._selector.unregister(key.fileobj)
         silent = [worker for worker in ended if worker.failure is None]
         if silent:
-            text = " and ".join(f"of device {worker.device!r} {worker.story(worker.end())}" for worker in silent)
+            text = " and ".join(f"of device {worker.device!r} {worker.story()}" for worker in silent)
             raise WeftlineError(f"the worker {text}")
-        for kind, error in (("input", InputError), ("run", WeftlineError), ("peer", WeftlineError)):
-            for worker in workers:
-                if worker.failure is not None and worker.failure.kind == kind:
-                    raise error(f"device {worker.device!r}: {worker.failure.text}")
+        failed = [(_blame(worker.failure), worker.device, worker.failure) for worker in workers if worker.failure]
+        for _, device, words in sorted(failed, key=lambda found: found[0]):
+            raise (InputError if words.kind == "InputError" else WeftlineError)(f"device {device!r}: {words.what}")
         raise WeftlineError("a worker has left")
 
     def _hang(self) -> str:
@@ -315,9 +321,59 @@ class Engine:
         )
 
 
+class LocalWorker(Child):
+    """The process of one device."""
+
+    def __init__(self, device: str, job: Job, descriptors: Collection[int]) -> None:
+        self.device = device
+        self.failure: LastWords | None = None
+        """What it said before it ended, if it failed."""
+        data = msgspec.json.encode(job)
+        told = make_memory(len(data))
+        try:
+            with open(told, "r+b", closefd=False) as file:
+                file.write(data)
+                file.flush()
+                file.seek(0)
+            super().__init__("weftline.run.local.worker", str(told), descriptors=(told, *descriptors))
+        finally:
+            os.close(told)
+
+    def hear(self) -> list[Answer] | None:
+        """What it has said, once something is there to read; None if it has ended."""
+        try:
+            return self.listen(Answer)
+        except ChildFailed as error:
+            self.failure = error.words
+            return []
+
+    def state(self) -> str:
+        """What the system says it does now: running, sleeping, stopped ..."""
+        import psutil
+
+        try:
+            return str(psutil.Process(self.pid).status())
+        except psutil.Error:
+            return "gone"
+
+    def story(self) -> str:
+        """How it ended, and its last words."""
+        code, how = self.end(), ""
+        if code < 0:
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        last = self.printed(QUOTED_LINES)
+        return (how or f"ended with exit code {code}") + ("; it said: " + " | ".join(last) if last else "")
+
+
+def _blame(words: LastWords) -> int:
+    """What was asked, ONNX Runtime, a peer that has left."""
+    return {"InputError": 0, "PeerGone": 2}.get(words.kind, 1)
+
+
 def _start_worker(
     layout: Layout, me: int, seat: Seat, blocks: Mapping[int, int], ends: Mapping[int, tuple[int, int]]
-) -> Worker:
+) -> LocalWorker:
     wires = layout.wires_of(me)
     mapped = {wire.maker: blocks[wire.maker] for wire in wires}
     job = Job(
@@ -332,4 +388,4 @@ def _start_worker(
         blocks=mapped,
         lines=dict(ends),
     )
-    return Worker(layout.devices[me], job, {*mapped.values(), *(end for pair in ends.values() for end in pair)})
+    return LocalWorker(layout.devices[me], job, {*mapped.values(), *(end for pair in ends.values() for end in pair)})

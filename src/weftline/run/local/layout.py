@@ -69,11 +69,9 @@ class Go(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Ready for the first request, done with all of them, or failed."""
+    """Ready for the first request, or done with all of them."""
 
-    kind: Literal["ready", "done", "input", "run", "peer"]
-    """The last three are failures: of what was asked, of ONNX Runtime, of a peer that has left."""
-    text: str = ""
+    kind: Literal["ready", "done"]
     compute_ns: tuple[int, ...] = ()
     """Of each segment that runs here: mean, at the speed of the device."""
     busy_ns: int = 0

@@ -8,19 +8,17 @@ share. It ends when its input ends, so it never outlives its parent. Simplified:
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import sys
-import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from weftline.errors import InputError
-from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone
+from weftline.run.local.channel import FILLED, FREE, Block, Line
 from weftline.run.local.layout import ELEMENTS, Answer, Go, Job, WireJob
 from weftline.run.session import Pace, bind_cores, open_segment
+from weftline.worker.child import Conversation, die_with, serve
 
 __all__ = ["Runner", "main"]
 
@@ -129,56 +127,22 @@ def memory_in_use() -> tuple[int, int]:
         return now, now
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process with its parent; elsewhere the end of standard input does it."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _commands(job: Job) -> queue.SimpleQueue[bytes]:
-    """Lines of standard input; at its end the process ends, whatever it does."""
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin.buffer:
-            lines.put(line)
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    if os.getppid() != job.parent:
-        os._exit(0)
-    return lines
-
-
-def _say(answers: Any, answer: Answer) -> None:
-    answers.write(msgspec.json.encode(answer) + b"\n")
-    answers.flush()
-
-
-def main() -> None:
+def answer(conversation: Conversation, job: Job) -> None:
     """Serve until the input ends."""
+    runner = Runner(job)
+    now, peak = memory_in_use()
+    conversation.send(Answer("ready", rss=now, peak_rss=peak))
+    while True:
+        conversation.send(runner.run(conversation.receive(Go).requests))
+
+
+def main() -> NoReturn:
+    """Read the job, serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    _die_with_parent()
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         job = msgspec.json.decode(file.read(), type=Job)
-    lines = _commands(job)
-    try:
-        runner = Runner(job)
-        now, peak = memory_in_use()
-        _say(answers, Answer("ready", rss=now, peak_rss=peak))
-        while True:
-            _say(answers, runner.run(msgspec.json.decode(lines.get(), type=Go).requests))
-    except PeerGone as error:
-        _say(answers, Answer("peer", str(error)))
-    except InputError as error:
-        _say(answers, Answer("input", str(error)))
-    except Exception as error:  # onnxruntime has a type for each of its codes
-        _say(answers, Answer("run", str(error)[:2000] or type(error).__name__))
-    os._exit(1)
+    die_with(job.parent)
+    os._exit(serve(lambda conversation: answer(conversation, job)))
 
 
 if __name__ == "__main__":
