@@ -13,14 +13,14 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from weftline.grid.job import Row, answer, failed
 from weftline.grid.questions import Question
+from weftline.worker.parent import environment_of_children
 
 __all__ = ["Answer", "answer_locally", "cores"]
 
@@ -36,7 +36,7 @@ def cores() -> int:
 def answer_locally(questions: Sequence[Question], *, jobs: int) -> Generator[Answer, None, None]:
     """Answer all questions in any order; closing the iterator ends the workers."""
     waiting = deque(questions)
-    with _environment(_ONE_THREAD):
+    with environment_of_children(_ONE_THREAD):
         while waiting:
             for suspect in (yield from _work(waiting, jobs)):
                 if (yield from _work(deque([suspect]), 1)):
@@ -85,18 +85,3 @@ def _watch(line: Connection) -> None:
         line.recv_bytes()
     finally:
         os._exit(1)
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables that processes started inside inherit."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
