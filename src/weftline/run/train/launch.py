@@ -8,18 +8,19 @@ Nothing outlives the call. Simplified: one machine unless torchrun brings more.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
 from weftline.run.train.job import Job, Report
+from weftline.worker.child import LastWords
+from weftline.worker.parent import Child
 
 __all__ = ["launch", "run_processes", "under_torchrun"]
 
@@ -39,18 +40,13 @@ def launch(jobs: Sequence[Job], *, time_limit: float) -> list[list[Report]]:
 
 
 def run_processes(module: str, folder: Path, world: int, time_limit: float) -> bytes:
-    """Run a worker's module (`torch_worker.start`) as so many processes -> the answer of rank 0."""
-    workers: list[subprocess.Popen[bytes]] = []
-    try:
+    """Run a worker's module (`train.worker.start`) as so many processes -> the answer of rank 0."""
+    with ExitStack() as ending:
         # Where it is safe, one process loads torch and forks: loading takes seconds, forking does not.
         shares = [range(world)] if sys.platform == "linux" else [range(r, r + 1) for r in range(world)]
-        for share in shares:
-            workers.append(_start(module, folder, share, world))
+        workers = [ending.enter_context(_start(module, folder, share, world)) for share in shares]
         _wait(workers, folder, time.monotonic() + time_limit)
         return (folder / "answer.json").read_bytes()
-    finally:
-        for worker in workers:
-            _end(worker)
 
 
 def under_torchrun() -> bool:
@@ -76,56 +72,41 @@ def _join(jobs: Sequence[Job]) -> list[list[Report]]:
         dist.destroy_process_group()
 
 
-def _start(module: str, folder: Path, ranks: range, world: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
+def _start(module: str, folder: Path, ranks: range, world: int) -> Child:
+    environment = dict.fromkeys(_THREADS, "1")
     if sys.platform == "linux":
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = [sys.executable, "-P", "-m", module, str(folder), str(world)]
-    with (folder / f"said-{ranks[0]}.txt").open("wb") as said:
-        return subprocess.Popen(
-            [*command, ",".join(map(str, ranks)), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
-            env=environment,
-        )
+        environment["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    words = (str(folder), str(world), ",".join(map(str, ranks)), str(os.getpid()))
+    return Child(module, *words, environment=environment, answers=False)
 
 
-def _wait(workers: Sequence[subprocess.Popen[bytes]], folder: Path, end: float) -> None:
+def _wait(workers: Sequence[Child], folder: Path, end: float) -> None:
     """Until all have ended well; the first that fails ends the run."""
-    while any(worker.poll() is None for worker in workers):
-        if any(worker.poll() for worker in workers):
+    while any(worker.code is None for worker in workers):
+        if any(worker.code for worker in workers):
             break
         if time.monotonic() > end:
             raise LimitReached("the time limit was over before the run was done. Try a larger time limit")
         time.sleep(0.02)
-    failed = [rank for rank, worker in enumerate(workers) if worker.poll()]
-    if failed:
+    failed = next((worker for worker in workers if worker.code), None)
+    if failed is not None:
         # Others fail because one did: give the one with the cause a moment to say it.
         time.sleep(0.2)
-        raise _cause(folder, failed[0], workers[failed[0]].poll())
+        raise _cause(folder, failed)
 
 
-def _cause(folder: Path, first: int, code: int | None) -> WeftlineError:
+def _cause(folder: Path, first: Child) -> WeftlineError:
     """The error of our own if there is one, else the first that a process reported."""
-    said: list[tuple[int, dict[str, Any]]] = []
+    said: list[tuple[int, LastWords]] = []
     for path in sorted(folder.glob("error-*.json")):
-        said.append((int(path.stem.split("-")[1]), msgspec.json.decode(path.read_bytes())))
+        said.append((int(path.stem.split("-")[1]), msgspec.json.decode(path.read_bytes(), type=LastWords)))
     # A process that lost its peer says so; the peer knows why.
-    said.sort(key=lambda pair: (not pair[1]["ours"], "onnect" in pair[1]["what"], pair[0]))
+    said.sort(key=lambda pair: (not pair[1].ours, "onnect" in pair[1].what, pair[0]))
     if not said:
-        tail = (folder / f"said-{first}.txt").read_text(errors="replace").strip()[-2000:]
-        return WeftlineError(f"a process of the run ended with code {code}:\n{tail}")
-    rank, error = said[0]
-    if error["ours"]:
+        tail = "\n".join(first.printed(100))[-2000:]
+        return WeftlineError(f"a process of the run ended with code {first.code}:\n{tail}")
+    rank, words = said[0]
+    if words.ours:
         kinds: dict[str, type[WeftlineError]] = {"InputError": InputError, "UsageError": UsageError}
-        return kinds.get(error["kind"], WeftlineError)(error["what"])
-    return WeftlineError(f"process {rank} of the run failed: {error['kind']}: {error['what']}")
-
-
-def _end(worker: subprocess.Popen[bytes]) -> None:
-    if worker.stdin is not None:
-        worker.stdin.close()
-    if worker.poll() is None:
-        worker.kill()
-    worker.wait()
+        return kinds.get(words.kind, WeftlineError)(words.what)
+    return WeftlineError(f"process {rank} of the run failed: {words.kind}: {words.what}")

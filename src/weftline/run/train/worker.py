@@ -22,6 +22,7 @@ import msgspec
 
 from weftline.errors import WeftlineError
 from weftline.run.train.job import Job
+from weftline.worker.child import LastWords, die_with, end_with_input
 
 __all__ = ["Task", "main", "start"]
 
@@ -38,17 +39,17 @@ class Task:
 
 def main(folder: Path, world: int, ranks: Sequence[int], parent: int, task: Task) -> int:
     """A spawned process: one rank, or all of them as forks of a process that has loaded torch but started no thread."""
-    _die_with(parent)
+    die_with(parent)
     if len(ranks) == 1:
-        _watch_parent()
+        end_with_input()
         return _member(folder, world, ranks[0], task)
     task.load(folder)
     here, children = os.getpid(), {}
     for rank in ranks:
         child = os.fork()
         if child == 0:
-            _die_with(here)
-            _watch_parent()
+            die_with(here)
+            end_with_input()
             code = _member(folder, world, rank, task)
             sys.stderr.flush()
             os._exit(code)
@@ -124,42 +125,13 @@ def _jobs(folder: Path) -> list[Job]:
 
 
 def _write_error(folder: Path, rank: int, error: Exception) -> None:
-    said = {
-        "kind": type(error).__name__,
-        "what": str(error)[:4000],
-        "ours": isinstance(error, WeftlineError),
-    }
-    _write(folder / f"error-{rank}.json", msgspec.json.encode(said))
+    _write(folder / f"error-{rank}.json", msgspec.json.encode(LastWords.of(error)))
 
 
 def _write(path: Path, data: bytes) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(data)
     temporary.replace(path)
-
-
-def _die_with(parent: int) -> None:
-    """On Linux the kernel ends this process when its parent is gone."""
-    if sys.platform == "linux":
-        import ctypes
-        import signal
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(1)
-
-
-def _watch_parent() -> None:
-    """The starter holds the other end of standard input and writes nothing: reading ends when it is gone."""
-
-    def watch() -> None:
-        with suppress(OSError):
-            while os.read(0, 4096):
-                pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":
