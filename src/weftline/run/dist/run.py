@@ -30,7 +30,7 @@ from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, S
 from weftline.run.inputs import make_feeds
 from weftline.run.local.start import run_folder
 from weftline.run.planned_model import check_planned_model
-from weftline.run.result import Result
+from weftline.run.result import RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
@@ -62,7 +62,7 @@ class PlanRank:
 
 
 @dataclass(frozen=True)
-class PlanTorchResult(Result):
+class PlanTorchResult(RunResult):
     """What a real run did."""
 
     in_seconds: ClassVar[bool] = True
@@ -84,28 +84,24 @@ class PlanTorchResult(Result):
     """Throughput: what is predicted if transfers hide behind compute, as they do here."""
     ranks: tuple[PlanRank, ...]
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
-        what = "period" if self.objective == "throughput" else "latency"
-        checked = "outputs were not compared"
-        if self.max_output_difference is not None:
-            checked = f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)"
-        hidden = ""
+    def opening(self) -> list[str]:
+        """Processes."""
+        return [f"{len(self.ranks)} processes over {self.backend}, {self.requests} requests"]
+
+    def closing(self) -> list[str]:
+        """Times, then those of each process."""
+        what, hidden = "period" if self.objective == "throughput" else "latency", ""
         if self.overlapped_ns is not None and self.overlapped_ns != self.predicted_ns:
             hidden = f", {self.overlapped_ns / 1e6:.2f} ms with transfers behind compute"
-        return "\n".join(
-            (
-                f"{len(self.ranks)} processes over {self.backend}, {self.requests} requests",
-                checked,
-                f"{what}: measured {self.measured_seconds * 1e3:.2f} ms, "
-                f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
-                *(
-                    f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
-                    f"compute {rank.compute_ns / 1e6:.2f} ms, planned {rank.planned_compute_ns / 1e6:.2f} ms"
-                    for rank in self.ranks
-                ),
-            )
-        )
+        return [
+            f"{what}: measured {self.measured_seconds * 1e3:.2f} ms, "
+            f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
+            *(
+                f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
+                f"compute {rank.compute_ns / 1e6:.2f} ms, planned {rank.planned_compute_ns / 1e6:.2f} ms"
+                for rank in self.ranks
+            ),
+        ]
 
 
 def run_plan_torch(

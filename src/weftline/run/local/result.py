@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weftline.errors import ExecutionMismatch
-from weftline.run.result import TOLERANCE, Result
+from weftline.run.result import RunResult, misplaced_ops
 from weftline.units import format_time
 
-__all__ = ["TOLERANCE", "DeviceRun", "LocalResult", "SegmentRun"]
+__all__ = ["DeviceRun", "LocalResult", "SegmentRun"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class DeviceRun:
 
 
 @dataclass(frozen=True)
-class LocalResult(Result):
+class LocalResult(RunResult):
     """One run."""
 
     engine: str
@@ -71,28 +70,29 @@ class LocalResult(Result):
     """Name -> ns, measured as `measured_ns`."""
     notes: tuple[str, ...] = ()
 
-    def check(self, tolerance: float = TOLERANCE) -> None:
-        """Raise `ExecutionMismatch` if outputs differ from the unsplit model's, or something ran elsewhere."""
-        super().check(tolerance)
-        if self.misplaced:
-            raise ExecutionMismatch(f"what ran is not the plan: {'; '.join(self.misplaced[:3])}")
+    def mistakes(self) -> list[str]:
+        """Something ran elsewhere."""
+        return misplaced_ops(self.misplaced)
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
+    def opening(self) -> list[str]:
+        """Times."""
         word = "period" if self.objective == "throughput" else "latency"
+        measured, predicted = format_time(self.measured_ns), format_time(self.predicted_ns)
+        return [f"{word}: measured {measured}, predicted {predicted} (mean of {self.requests} requests)"]
+
+    def how_compared(self) -> str:
+        """With their number."""
+        return f" (relative, {self.compared} requests compared)"
+
+    def closing(self) -> list[str]:
+        """Devices, baselines, notes."""
         lines = [
-            f"{word}: measured {format_time(self.measured_ns)}, predicted {format_time(self.predicted_ns)} "
-            f"(mean of {self.requests} requests)",
-            f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative, "
-            f"{self.compared} requests compared)",
+            f"{run.device} (cores {','.join(map(str, run.cores))}, speed {run.speed:g}): {run.ops} ops in "
+            f"{run.segments} segment{'s' if run.segments > 1 else ''}, computes {format_time(run.compute_ns)}, "
+            f"predicted {format_time(run.predicted_compute_ns)}; busy {run.utilisation:.0%}, "
+            f"peak {run.peak_rss / 2**20:.0f} MiB"
+            for run in self.devices
         ]
-        for run in self.devices:
-            lines.append(
-                f"{run.device} (cores {','.join(map(str, run.cores))}, speed {run.speed:g}): {run.ops} ops in "
-                f"{run.segments} segment{'s' if run.segments > 1 else ''}, computes {format_time(run.compute_ns)}, "
-                f"predicted {format_time(run.predicted_compute_ns)}; busy {run.utilisation:.0%}, "
-                f"peak {run.peak_rss / 2**20:.0f} MiB"
-            )
         for name, value in self.baselines.items():
             lines.append(f"{name}: {format_time(value)}, the plan takes {self.measured_ns / max(value, 1):.3f} of it")
-        return "\n".join((*lines, *self.notes))
+        return [*lines, *self.notes]

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
-from weftline.errors import ExecutionMismatch, UsageError
+from weftline.errors import UsageError
 from weftline.run.local.engine import TIMEOUT, LanePass
-from weftline.run.local.result import TOLERANCE
 from weftline.run.local.run import Baselines, check_runtimes
 from weftline.run.local.start import Asked, Feeds, Started, start_plan
 from weftline.run.planned_model import check_planned_model
+from weftline.run.result import RunResult, misplaced_ops
 from weftline.units import format_time
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class WatchResult:
+class WatchResult(RunResult):
     """What a watched run did."""
 
     engine: str
@@ -86,38 +86,42 @@ class WatchResult:
     answered: int
     rounds: tuple[Round, ...]
     switches: tuple[Switch, ...]
+    measured_ns: int
+    """In the last round, as `predicted_ns` is."""
+    predicted_ns: int
     max_output_difference: float
     misplaced: tuple[str, ...]
     plan: Plan
     """The one that ran last."""
 
-    def check(self, tolerance: float = TOLERANCE) -> None:
-        """Raise `ExecutionMismatch` if outputs differ, something ran elsewhere, or a request was lost."""
-        if not self.max_output_difference <= tolerance:
-            raise ExecutionMismatch(
-                f"outputs differ from the unsplit model by {self.max_output_difference:.2e}, more than {tolerance:.0e}"
-            )
-        if self.misplaced:
-            raise ExecutionMismatch(f"what ran is not the plan: {'; '.join(self.misplaced[:3])}")
+    def mistakes(self) -> list[str]:
+        """Something ran elsewhere, or a request was lost."""
+        wrong = misplaced_ops(self.misplaced)
         if self.answered != self.requests:
-            raise ExecutionMismatch(f"{self.requests} requests were sent, {self.answered} were answered")
+            wrong.append(f"{self.requests} requests were sent, {self.answered} were answered")
+        return wrong
 
     def to_json(self) -> dict[str, Any]:
-        """All but the plan itself."""
-        found = {name: value for name, value in vars(self).items() if name != "plan"}
+        """All but the plan itself, and what the last round says again."""
+        found = {
+            name: value for name, value in vars(self).items() if name not in ("measured_ns", "predicted_ns", "plan")
+        }
         built: dict[str, Any] = msgspec.to_builtins(found)
         return {**built, "value_ns": self.plan.value_ns}
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
+    def opening(self) -> list[str]:
+        """Requests and times."""
         word = "period" if self.objective == "throughput" else "latency"
         first, last = self.rounds[0], self.rounds[-1]
-        lines = [
+        return [
             f"{self.answered} requests answered in {len(self.rounds)} rounds, {len(self.switches)} changes of plan",
             f"{word}: first round {format_time(first.measured_ns)} (predicted {format_time(first.predicted_ns)}), "
             f"last round {format_time(last.measured_ns)} (predicted {format_time(last.predicted_ns)})",
-            f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)",
         ]
+
+    def closing(self) -> list[str]:
+        """Changes of plan."""
+        lines = []
         for switch in self.switches:
             slow = ", ".join(f"{id} {factor:.2f}x" for id, factor in switch.devices.items())
             lines.append(
@@ -125,7 +129,7 @@ class WatchResult:
                 f"{format_time(switch.new_ns)} instead of {format_time(switch.kept_ns)} (pause "
                 f"{format_time(switch.pause_ns)})"
             )
-        return "\n".join(lines)
+        return lines
 
 
 class Watcher:
@@ -202,6 +206,8 @@ class _Watched:
             self.answered,
             tuple(self.rounds),
             tuple(self.switches),
+            self.rounds[-1].measured_ns,
+            self.rounds[-1].predicted_ns,
             min(self.worst, 1e300),
             self.wrong,
             self.plan,

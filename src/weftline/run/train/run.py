@@ -1,7 +1,8 @@
 """Run schedules: prepare jobs, launch processes, and say what was measured beside what was simulated.
 
-In: timetables, an engine, a model. Out: a `RunResult` for each. The simulated time is that of the one simulator with
-the measured time of every block and the measured time of a small message. Simplified: times of a loaded machine vary.
+In: timetables, an engine, a model. Out: a `TrainRunResult` for each. The simulated time is that of the one simulator
+with the measured time of every block and the measured time of a small message. Simplified: times of a loaded machine
+vary.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from weftline.errors import ExecutionMismatch, MissingExtra, UsageError
-from weftline.run.result import Result, whole_ns
+from weftline.errors import MissingExtra, UsageError
+from weftline.run.result import RunResult, whole_ns
 from weftline.run.train.job import Job, Report
 from weftline.run.train.launch import launch
 from weftline.run.train.model import model_reference
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from weftline.problem.blocks import Block
     from weftline.simulate import Timetable
 
-__all__ = ["RankResult", "RunResult", "run_schedule", "run_schedules"]
+__all__ = ["RankResult", "TrainRunResult", "run_schedule", "run_schedules"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,13 @@ class RankResult:
 
 
 @dataclass(frozen=True)
-class RunResult(Result):
+class TrainRunResult(RunResult):
     """What a real run did."""
 
     in_seconds: ClassVar[bool] = True
     json_names: ClassVar[Mapping[str, str]] = MappingProxyType({"predicted_ns": "simulated_ns"})
+    compared_with: ClassVar[str] = "one process"
+    tolerance: ClassVar[float] = 1e-6
 
     engine: str
     micro_batches: int
@@ -75,29 +78,27 @@ class RunResult(Result):
         """The same as `predicted_ns`."""
         return self.predicted_ns / 1e9
 
-    def check(self, tolerance: float = 1e-6) -> None:
-        """Raise `ExecutionMismatch` if gradients (of inference: outputs) differ more from those of one process."""
-        found = self.max_output_difference if self.max_gradient_difference is None else self.max_gradient_difference
-        if found is not None and found > tolerance:
-            what = "outputs" if self.max_gradient_difference is None else "gradients"
-            raise ExecutionMismatch(f"{what} differ from one process by {found:.2e}, more than {tolerance:.0e}")
+    def difference(self) -> tuple[str, float | None]:
+        """Gradients where something is trained, else outputs."""
+        if self.max_gradient_difference is None and self.max_output_difference is not None:
+            return "outputs", self.max_output_difference
+        return "gradients", self.max_gradient_difference
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
-        checked = "gradients were not compared"
-        if self.max_gradient_difference is not None:
-            checked = f"gradients differ from one process by at most {self.max_gradient_difference:.2e}"
-        elif self.max_output_difference is not None:
-            checked = f"outputs differ from one process by at most {self.max_output_difference:.2e}"
+    def how_compared(self) -> str:
+        """Absolute."""
+        return ""
+
+    def opening(self) -> list[str]:
+        """Processes."""
+        return [f"{len(self.ranks)} processes, {self.micro_batches} micro-batches, engine {self.engine}"]
+
+    def closing(self) -> list[str]:
+        """Times."""
         ratio = self.measured_seconds / self.simulated_seconds if self.simulated_seconds else float("nan")
-        return "\n".join(
-            (
-                f"{len(self.ranks)} processes, {self.micro_batches} micro-batches, engine {self.engine}",
-                checked,
-                f"step: measured {self.measured_seconds * 1e3:.2f} ms, "
-                f"simulated {self.simulated_seconds * 1e3:.2f} ms ({ratio:.2f} x)",
-            )
-        )
+        return [
+            f"step: measured {self.measured_seconds * 1e3:.2f} ms, "
+            f"simulated {self.simulated_seconds * 1e3:.2f} ms ({ratio:.2f} x)"
+        ]
 
 
 def run_schedule(
@@ -111,7 +112,7 @@ def run_schedule(
     rate: float = 0.01,
     check: bool = True,
     time_limit: float = 600.0,
-) -> RunResult:
+) -> TrainRunResult:
     """Train a model by a schedule in real processes.
 
     `model` is FILE:FUNCTION, module:function or a function at the top of a file; see `StageModel`. `seeds` models are
@@ -139,7 +140,7 @@ def run_schedules(
     rate: float = 0.01,
     check: bool = True,
     time_limit: float = 600.0,
-) -> tuple[RunResult, ...]:
+) -> tuple[TrainRunResult, ...]:
     """Several pairs of schedule and engine, one after another in the same processes: to start them takes longest."""
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch")
@@ -172,11 +173,11 @@ def _timetable(schedule: Timetable | Schedule) -> Timetable:
     return schedule.timetable() if isinstance(schedule, Schedule) else schedule
 
 
-def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> RunResult:
+def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> TrainRunResult:
     lanes = [lane for lane in timetable.blocks.devices if not lane.link]
     trained = job.check and any(job.layout.trained)
     losses = [sum(found) for found in zip(*(r.losses for r in reports if r.losses), strict=True)]
-    return RunResult(
+    return TrainRunResult(
         engine=job.engine,
         micro_batches=job.layout.micro_batches,
         seeds=job.seeds,
