@@ -33,7 +33,7 @@ from weftline.interrupts import Interruption
 __all__ = ["ENGINES", "PlanSweep", "SweepFolder", "sweep_plans"]
 
 MOST_BYTES = 2**30
-DEFECT = 1
+DEFECT_CODE = 1
 """Exit code of what should not happen, and is tried again."""
 
 
@@ -69,7 +69,7 @@ class SweepFolder:
     def is_finished(self, key: str) -> bool:
         """Whether a question needs no more work: it has a plan, or an error that would come again."""
         row = self.rows.get(key)
-        return row is not None and (row.error is None or row.error.exit_code != DEFECT)
+        return row is not None and (row.error is None or row.error.exit_code != DEFECT_CODE)
 
     def add(self, row: Row, plan: bytes) -> None:
         """Keep an answer."""

@@ -19,8 +19,8 @@ from weftline.grid.questions import Question
 
 __all__ = ["answer_by_ray"]
 
-ATTEMPTS = 3
-AHEAD = 4
+START_ATTEMPTS = 3
+TASKS_PER_CORE = 4
 """Tasks given to Ray for each core, so that a large sweep does not stand in its queue whole."""
 
 
@@ -43,7 +43,7 @@ def answer_by_ray(questions: Sequence[Question], *, jobs: int, address: str | No
 
 def _start(ray: Any, jobs: int, address: str | None) -> None:
     """A busy machine may miss Ray's own limit of 30 s for its start, so that is tried again."""
-    for left in reversed(range(ATTEMPTS)):
+    for left in reversed(range(START_ATTEMPTS)):
         try:
             ray.init(
                 address=address or "local",
@@ -64,7 +64,7 @@ def _start(ray: Any, jobs: int, address: str | None) -> None:
 
 def _answers(ray: Any, questions: Sequence[Question]) -> Generator[Answer, None, None]:
     task = ray.remote(num_cpus=1, max_retries=0)(answer)
-    most = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    most = TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
     left = iter(questions)
     running: dict[Any, Question] = {}
     try:

@@ -21,7 +21,7 @@ import msgspec
 
 from weftline.errors import MissingExtra
 from weftline.run.local.channel import ChannelTimes, fit
-from weftline.run.local.channel_meter import WARM_UP, Ask, pin
+from weftline.run.local.channel_meter import CHANNEL_WARM_UP, ChannelAsk, pin
 from weftline.run.train.launch import run_processes
 from weftline.run.train.worker import Task, start
 
@@ -42,7 +42,7 @@ def measure_gloo(
         raise MissingExtra("torch", "torch")
     asked = tuple(sorted(set(sizes)))
     with TemporaryDirectory(prefix="weftline-gloo-") as folder:
-        ask = Ask(asked, (tuple(cores[0]), tuple(cores[1])), rounds)
+        ask = ChannelAsk(asked, (tuple(cores[0]), tuple(cores[1])), rounds)
         (Path(folder) / ASK).write_bytes(msgspec.json.encode(ask))
         answer = run_processes("weftline.measure.gloo_meter", Path(folder), 2, timeout)
     times = msgspec.json.decode(answer, type=list[int])
@@ -59,13 +59,13 @@ def _work(folder: Path, store: Any, rank: int, world: int) -> bytes:
     import torch
     import torch.distributed as dist
 
-    ask = msgspec.json.decode((folder / ASK).read_bytes(), type=Ask)
+    ask = msgspec.json.decode((folder / ASK).read_bytes(), type=ChannelAsk)
     pin(ask.cores[rank])
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     found = []
     for size in ask.sizes:
         array, taken = torch.zeros(size, dtype=torch.uint8), []
-        for _ in range(ask.rounds + WARM_UP):
+        for _ in range(ask.rounds + CHANNEL_WARM_UP):
             begin = time.monotonic_ns()
             if rank == 0:
                 dist.send(array, 1)
@@ -74,7 +74,7 @@ def _work(folder: Path, store: Any, rank: int, world: int) -> bytes:
                 dist.recv(array, 0)
                 dist.send(array, 0)
             taken.append((time.monotonic_ns() - begin) // 2)
-        found.append(round(median(taken[WARM_UP:])))
+        found.append(round(median(taken[CHANNEL_WARM_UP:])))
     dist.barrier()
     dist.destroy_process_group()
     return msgspec.json.encode(found)

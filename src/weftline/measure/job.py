@@ -7,13 +7,13 @@ import msgspec
 from weftline.measure.kernels import RunNode
 from weftline.run.devices import OrtDevice
 
-__all__ = ["LEVELS", "Answer", "Measure", "Prepare", "Request", "Rest", "Setup"]
+__all__ = ["LEVELS", "Measure", "OrtSetup", "Prepare", "ProfileAnswer", "Request", "Rest"]
 
 LEVELS = {"ALL": "ORT_ENABLE_ALL", "EXTENDED": "ORT_ENABLE_EXTENDED", "NONE": "ORT_DISABLE_ALL"}
 """Our word -> the name in ONNX Runtime."""
 
 
-class Setup(msgspec.Struct, frozen=True):
+class OrtSetup(msgspec.Struct, frozen=True):
     """Once, at the start."""
 
     model: str
@@ -56,7 +56,7 @@ class Rest(msgspec.Struct, frozen=True, tag=True):
 Request = Prepare | Measure | Rest
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ProfileAnswer(msgspec.Struct, frozen=True):
     """To any of them."""
 
     version: str = ""

@@ -30,14 +30,14 @@ from weftline.run.split.split import split_model
 
 __all__ = ["Channel", "measure_hop", "measure_links"]
 
-SEGMENTS, REQUESTS, WARM_UP = 16, 100, 20
+HOP_SEGMENTS, HOP_REQUESTS, HOP_WARM_UP = 16, 100, 20
 
 
 def measure_hop(a: OrtDevice, b: OrtDevice) -> int:
     """Ns from the end of a segment on one device to where the next could have ended on the other, had it no work."""
     from onnx import TensorProto, helper
 
-    names = [f"t{number}" for number in range(SEGMENTS + 1)]
+    names = [f"t{number}" for number in range(HOP_SEGMENTS + 1)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16]) for name in (names[0], names[-1])]
     nodes = [helper.make_node("Tanh", [x], [y]) for x, y in pairwise(names)]
     made = helper.make_model(
@@ -47,13 +47,13 @@ def measure_hop(a: OrtDevice, b: OrtDevice) -> int:
         path = folder / "hops.onnx"
         path.write_bytes(made.SerializeToString())
         graph = read_file(path).graph
-        parts = parts_by_level(graph, np.arange(SEGMENTS, dtype=np.int32) % 2)
+        parts = parts_by_level(graph, np.arange(HOP_SEGMENTS, dtype=np.int32) % 2)
         manifest = split_model(path, graph, parts, ("a", "b"), folder)
         feeds = [{names[0]: np.ones(16, np.float32)}]
         with Engine([(lay_out(manifest, str(folder), pipelined=False), {"a": Seat(a), "b": Seat(b)})]) as engine:
-            engine.run([WARM_UP], feeds)
-            found = engine.run([REQUESTS], feeds)[0]
-    return round(median(found.latencies) / (SEGMENTS + 1))
+            engine.run([HOP_WARM_UP], feeds)
+            found = engine.run([HOP_REQUESTS], feeds)[0]
+    return round(median(found.latencies) / (HOP_SEGMENTS + 1))
 
 
 Channel = Literal["memory", "gloo"]

@@ -19,9 +19,9 @@ from weftline.cost.profile_file import DeviceProfile, Kernel
 from weftline.cost.profiled import roofline_shares
 from weftline.errors import UsageError
 from weftline.graph import Graph
-from weftline.measure.job import Answer
+from weftline.measure.job import ProfileAnswer
 from weftline.measure.kernels import kernel_groups
-from weftline.measure.processes import SECONDS, DeviceProcess
+from weftline.measure.processes import ANSWER_SECONDS, DeviceProcess
 from weftline.reduce.fusion.oracle import OracleError
 from weftline.run.openvino.devices import OpenvinoDevice
 from weftline.run.openvino.job import OpenvinoSetup
@@ -58,14 +58,14 @@ def measure_openvino(
     return version, tuple(found)
 
 
-def _ask(id: str, setup: OpenvinoSetup) -> Answer:
+def _ask(id: str, setup: OpenvinoSetup) -> ProfileAnswer:
     worker = DeviceProcess(id, "weftline.measure.openvino_worker")
     with worker.child:
         worker.send(setup)
-        return worker.receive(time.monotonic() + SECONDS)
+        return worker.receive(time.monotonic() + ANSWER_SECONDS)
 
 
-def _device_profile(graph: Graph, device: Device, here: OpenvinoDevice, answer: Answer) -> DeviceProfile:
+def _device_profile(graph: Graph, device: Device, here: OpenvinoDevice, answer: ProfileAnswer) -> DeviceProfile:
     total = round(median(answer.ns))
     low, middle, high = np.quantile(np.array(answer.ns, np.float64), (0.25, 0.5, 0.75))
     try:
@@ -89,7 +89,7 @@ def _device_profile(graph: Graph, device: Device, here: OpenvinoDevice, answer: 
     )
 
 
-def _kernels(graph: Graph, answer: Answer, total: int) -> tuple[Kernel, ...]:
+def _kernels(graph: Graph, answer: ProfileAnswer, total: int) -> tuple[Kernel, ...]:
     """Groups of ops with the time of their nodes, scaled so that they add up to a whole run."""
     groups = kernel_groups(graph, answer.nodes, answer.nodes)
     count = int(max(groups.group.max(), groups.of_node.max())) + 1

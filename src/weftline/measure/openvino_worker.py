@@ -1,8 +1,8 @@
 """The process in which OpenVINO is timed on one device: it may crash or hang without harm to the caller.
 
-In: a line of JSON on standard input, an `OpenvinoSetup`. Out: an `Answer`: whole runs without a profiler, the nodes of
-the compiled graph with the tensors of ours that they make, and the time of each by OpenVINO's own counters. Simplified:
-random inputs, full precision, one inference at a time.
+In: a line of JSON on standard input, an `OpenvinoSetup`. Out: a `ProfileAnswer`: whole runs without a profiler, the
+nodes of the compiled graph with the tensors of ours that they make, and the time of each by OpenVINO's own counters.
+Simplified: random inputs, full precision, one inference at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from weftline.graph import Graph
 from weftline.importers.openvino.module import last_line, openvino_module
-from weftline.measure.job import Answer
+from weftline.measure.job import ProfileAnswer
 from weftline.measure.kernels import RunNode
-from weftline.measure.ort_worker import WARM_UP, middle_of
+from weftline.measure.ort_worker import WARM_UP_RUNS, middle_of
 from weftline.run.openvino.devices import OpenvinoDevice, core_for, read_model, resolve
 from weftline.run.openvino.job import OpenvinoSetup
 from weftline.run.openvino.worker import CONFIG, fix_shapes, make_inputs
@@ -29,7 +29,7 @@ __all__ = ["run_nodes"]
 NO_WORK = ("Const", "Output")
 
 
-def measure(setup: OpenvinoSetup) -> Answer:
+def measure(setup: OpenvinoSetup) -> ProfileAnswer:
     """Whole runs, then kernels."""
     core = core_for([OpenvinoDevice(setup.device, setup.properties)])
     model = read_model(core, setup.model)
@@ -42,7 +42,7 @@ def measure(setup: OpenvinoSetup) -> Answer:
         made = compiled.create_infer_request()
         for number, tensor in enumerate(inputs):
             made.set_input_tensor(number, tensor)
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP_RUNS):
             made.infer()
         return compiled, made
 
@@ -55,7 +55,7 @@ def measure(setup: OpenvinoSetup) -> Answer:
     times = np.array([[sum(row.get(name, 0.0) for name in of_node) for of_node in names] for row in counted])
     middle, spread = middle_of(times)
     version = openvino_module().get_version()
-    return Answer(
+    return ProfileAnswer(
         version=version,
         nodes=nodes,
         ns=whole,

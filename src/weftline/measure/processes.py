@@ -1,6 +1,6 @@
 """The processes that profile devices: start them, ask them one at a time or all at once, and leave nothing behind.
 
-In: a `Setup` for each device. Out: answers; a process that fails, dies or hangs is an error that names the device.
+In: a `OrtSetup` for each device. Out: answers; a process that fails, dies or hangs is an error that names the device.
 Simplified: this machine only (not Windows, whose pipes cannot be waited for).
 """
 
@@ -15,14 +15,14 @@ from types import MappingProxyType, TracebackType
 import msgspec
 
 from weftline.errors import InputError, WeftlineError
-from weftline.measure.job import Answer, Measure, Prepare, Request, Rest, Setup
+from weftline.measure.job import Measure, OrtSetup, Prepare, ProfileAnswer, Request, Rest
 from weftline.run.devices import OrtDevice
 from weftline.run.openvino.job import OpenvinoSetup
 from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["SECONDS", "DeviceProcess", "Workers"]
+__all__ = ["ANSWER_SECONDS", "DeviceProcess", "Workers"]
 
-SECONDS = 600.0
+ANSWER_SECONDS = 600.0
 """Longest time for one answer."""
 
 
@@ -32,17 +32,17 @@ class DeviceProcess:
     def __init__(self, id: str, module: str = "weftline.measure.ort_worker") -> None:
         self.id, self.child = id, Child(module)
 
-    def send(self, message: Setup | OpenvinoSetup | Request) -> None:
+    def send(self, message: OrtSetup | OpenvinoSetup | Request) -> None:
         """A line."""
         try:
             self.child.send(message)
         except ChildGone as error:
             raise WeftlineError(f"the process of device {self.id!r} {error}") from None
 
-    def receive(self, end: float) -> Answer:
+    def receive(self, end: float) -> ProfileAnswer:
         """The line that answers."""
         try:
-            return self.child.receive(Answer, end)
+            return self.child.receive(ProfileAnswer, end)
         except ChildGone as error:
             raise WeftlineError(f"the process of device {self.id!r} {error}") from None
         except ChildSilent:
@@ -64,7 +64,7 @@ class Workers:
         *,
         speeds: Mapping[str, float] = MappingProxyType({}),
         seed: int = 0,
-        seconds: float = SECONDS,
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._limit, self.versions = seconds, dict.fromkeys(devices, "")
         self._folder = TemporaryDirectory(prefix="weftline-profile-", ignore_cleanup_errors=True)
@@ -74,7 +74,9 @@ class Workers:
                 folder = Path(self._folder.name) / str(number)
                 folder.mkdir()
                 self._workers[id] = DeviceProcess(id)
-                setup = Setup(str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed)
+                setup = OrtSetup(
+                    str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed
+                )
                 self._workers[id].send(setup)
             for id in devices:
                 self.versions[id] = self._receive(id).version
@@ -82,11 +84,11 @@ class Workers:
             self.close()
             raise
 
-    def prepare(self, id: str, ask: Prepare) -> Answer:
+    def prepare(self, id: str, ask: Prepare) -> ProfileAnswer:
         """A new session for one device."""
         return self._ask(id, ask)
 
-    def measure_together(self, ids: Sequence[str], ask: Measure) -> dict[str, Answer]:
+    def measure_together(self, ids: Sequence[str], ask: Measure) -> dict[str, ProfileAnswer]:
         """All at the same time; none ends before the last has answered, and each rests as its speed says."""
         if len(ids) == 1:
             return {ids[0]: self._ask(ids[0], ask)}
@@ -98,11 +100,11 @@ class Workers:
             self._ask(id, Rest())
         return answers
 
-    def _ask(self, id: str, ask: Request) -> Answer:
+    def _ask(self, id: str, ask: Request) -> ProfileAnswer:
         self._workers[id].send(ask)
         return self._receive(id)
 
-    def _receive(self, id: str) -> Answer:
+    def _receive(self, id: str) -> ProfileAnswer:
         return self._workers[id].receive(time.monotonic() + self._limit)
 
     def close(self) -> None:

@@ -34,12 +34,12 @@ from weftline.run.split.split import split_model
 
 __all__ = ["even_cuts", "longer_transfers", "measure_steps"]
 
-SEGMENTS, FEWEST = 24, 4
-TURNS, LEAST_TURNS, WARM_UP = 12, 4, 4
+STEP_SEGMENTS, FEWEST_SEGMENTS = 24, 4
+MOST_TURNS, LEAST_TURNS, WARM_UP_TURNS = 12, 4, 4
 MOST_SECONDS = 20.0
-MOST = 1_000_000
+MOST_STEP_NS = 1_000_000
 """Ns; more than that is no step."""
-LARGEST = 2**30
+LARGEST_MODEL_BYTES = 2**30
 """Bytes of weights; three times as many are held."""
 
 
@@ -47,12 +47,12 @@ def measure_steps(
     model: Path, graph: Graph, profile: Profile, pair: Sequence[tuple[Device, OrtDevice]], seconds: float
 ) -> int:
     """Ns that a transfer takes longer; `WeftlineError` says why it cannot be told."""
-    if sum(op.weight_bytes for op in graph.ops) + sum(tied.bytes for tied in graph.tied) > LARGEST:
+    if sum(op.weight_bytes for op in graph.ops) + sum(tied.bytes for tied in graph.tied) > LARGEST_MODEL_BYTES:
         raise WeftlineError("the model is too large to be held three times")
     problem = build_problem(graph, _alone(profile, pair), rules=Rules(objective="latency"), costs=profile)
-    part = even_cuts(problem, SEGMENTS)
+    part = even_cuts(problem, STEP_SEGMENTS)
     count = int(part.max()) + 1
-    if count < FEWEST:
+    if count < FEWEST_SEGMENTS:
         raise WeftlineError(f"the model has too few kernels: {count}")
     parts = Parts(part, tuple(number % 2 for number in range(count)))
     first, second, steps = _run(model, problem, parts, pair, seconds)
@@ -88,7 +88,7 @@ def longer_transfers(problem: Problem, parts: Parts, extra: float) -> int:
     planned = sum(
         int(problem.cost.transfer[problem.cost.transfer_row[t], parts.device[s], parts.device[s + 1]]) for t, s in sent
     )
-    return min(max(0, round((extra - planned) / max(len(sent), 1))), MOST)
+    return min(max(0, round((extra - planned) / max(len(sent), 1))), MOST_STEP_NS)
 
 
 def _run(
@@ -110,8 +110,8 @@ def _run(
         def turn(count: int) -> list[float]:
             return [mean(engine.run([count], feeds)[0].latencies) for engine in ready]
 
-        once = sum(turn(WARM_UP)) / 1e9
-        turns = min(TURNS, int(MOST_SECONDS / once / 2))
+        once = sum(turn(WARM_UP_TURNS)) / 1e9
+        turns = min(MOST_TURNS, int(MOST_SECONDS / once / 2))
         if turns < LEAST_TURNS:
             raise WeftlineError(f"a run takes too long: {once / len(ready):.1f} s")
         count = max(2, round(seconds / turns / once))

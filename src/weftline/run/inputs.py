@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from weftline.errors import InputError
 from weftline.run.local.layout import stored_type
-from weftline.run.split.manifest import INPUT, Manifest, Wire
+from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelWire
 
 __all__ = ["as_numbers", "difference", "make_feeds", "random_values"]
 
-SMALL = 1e-2
+SMALL_VALUE = 1e-2
 """Outputs below this share of the largest are compared with that share instead of with themselves."""
 
 
@@ -42,7 +42,7 @@ def difference(ours: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]) -
         if not np.array_equal(x[odd], y[odd], equal_nan=True) or not np.isfinite(x[~odd]).all():
             return float("inf")
         x, y = x[~odd], y[~odd]
-        floor = max(SMALL * float(np.abs(y).max(initial=0.0)), float(np.finfo(np.float32).tiny))
+        floor = max(SMALL_VALUE * float(np.abs(y).max(initial=0.0)), float(np.finfo(np.float32).tiny))
         worst = max(worst, float((np.abs(x - y) / np.maximum(np.abs(y), floor)).max(initial=0.0)))
     return worst
 
@@ -62,7 +62,7 @@ def make_feeds(
     manifest: Manifest, given: Mapping[str, NDArray[Any]] | None, seed: int
 ) -> list[dict[str, NDArray[Any]]]:
     """What is given, or several of random values, more than there are stages."""
-    wires = [wire for wire in manifest.tensors if wire.source == INPUT]
+    wires = [wire for wire in manifest.tensors if wire.source == MODEL_INPUT]
     if given is not None:
         return [_given(wires, given)]
     dice = np.random.default_rng(seed)
@@ -81,14 +81,14 @@ def as_numbers(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     return (values.astype(np.uint32) << 16).view(np.float32)
 
 
-def _random(wire: Wire, dice: np.random.Generator) -> NDArray[Any]:
+def _random(wire: ModelWire, dice: np.random.Generator) -> NDArray[Any]:
     if wire.dtype == "bfloat16":
         values = random_values(wire.name, wire.shape, np.dtype(np.float32), dice).astype(np.float32)
         return np.asarray((values.view(np.uint32) >> 16).astype(np.uint16))
     return random_values(wire.name, wire.shape, np.dtype(wire.dtype), dice).astype(wire.dtype)
 
 
-def _given(wires: Sequence[Wire], given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _given(wires: Sequence[ModelWire], given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     names = [wire.name for wire in wires]
     for name in given:
         if name not in names:

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from weftline.errors import ExecutionMismatch
 
-__all__ = ["TOLERANCE", "RunResult", "in_ns", "misplaced_ops", "whole_ns"]
+__all__ = ["OUTPUT_TOLERANCE", "RunResult", "in_ns", "misplaced_ops", "whole_ns"]
 
-TOLERANCE = 1e-3
+OUTPUT_TOLERANCE = 1e-3
 MOST_SECONDS = 1e9
 OTHER_NAMES = MappingProxyType({"simulated_ns": "predicted_ns"})
 """Name in the JSON of an engine -> ours."""
@@ -30,7 +30,7 @@ class RunResult:
     json_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Our name -> that of the JSON, where they differ in more than the unit."""
     compared_with: ClassVar[str] = "the unsplit model"
-    tolerance: ClassVar[float] = TOLERANCE
+    tolerance: ClassVar[float] = OUTPUT_TOLERANCE
     """Of `check`."""
 
     engine: str

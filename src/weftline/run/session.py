@@ -6,8 +6,8 @@ beside the original model, it is told that folder. It maps the files: no copy, h
 
 Segments as ONNX Runtime runs them on a device: sessions on its provider, bound to its cores, at its speed.
 
-In: a split model, an `OrtDevice`, a speed. Out: sessions, and `SegmentRun`, which runs one with arrays of its own. A
-provider that is not there, or does not start, is an error. Simplified: one request at a time.
+In: a split model, an `OrtDevice`, a speed. Out: sessions, and `SegmentSession`, which runs one with arrays of its own.
+A provider that is not there, or does not start, is an error. Simplified: one request at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.split.manifest import Manifest
 
-__all__ = ["Pace", "SegmentRun", "bind_cores", "open_segment", "open_segments", "open_session", "tell_weights_folder"]
+__all__ = [
+    "Pace",
+    "SegmentSession",
+    "bind_cores",
+    "open_segment",
+    "open_segments",
+    "open_session",
+    "tell_weights_folder",
+]
 
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -104,7 +112,7 @@ def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) 
     return session
 
 
-class SegmentRun:
+class SegmentSession:
     """A segment that is run with arrays of its own."""
 
     def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str], pace: Pace) -> None:
@@ -120,10 +128,12 @@ class SegmentRun:
         return found, self._pace.end()
 
 
-def open_segments(folder: Path, manifest: Manifest, device: str, how: OrtDevice, speed: float) -> dict[int, SegmentRun]:
+def open_segments(
+    folder: Path, manifest: Manifest, device: str, how: OrtDevice, speed: float
+) -> dict[int, SegmentSession]:
     """Number -> segment, for those of one device, in their order."""
     return {
-        segment.number: SegmentRun(
+        segment.number: SegmentSession(
             open_segment(folder, manifest, segment.number, how), segment.inputs, segment.outputs, Pace(how, speed)
         )
         for segment in manifest.segments

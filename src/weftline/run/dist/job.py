@@ -1,7 +1,7 @@
 """What the processes of a plan over torch.distributed are told and what they answer, and which tensor goes where.
 
-In: a manifest and the devices of the ranks. Out: `PlanJob`, `PlanReport` (they travel as JSON), and `Message`s in the
-one order that both ends of every pair keep. Simplified: a tensor is sent once to every process that reads it.
+In: a manifest and the devices of the ranks. Out: `PlanJob`, `PlanReport` (they travel as JSON), and `TensorMessage`s in
+the one order that both ends of every pair keep. Simplified: a tensor is sent once to every process that reads it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,18 @@ import numpy as np
 
 from weftline.errors import InputError
 from weftline.run.devices import OrtDevice
-from weftline.run.split.manifest import INPUT, Manifest
+from weftline.run.split.manifest import MODEL_INPUT, Manifest
 
-__all__ = ["Message", "PlanAnswer", "PlanJob", "PlanReport", "RankDevice", "Started", "messages_of", "plain_dtype"]
+__all__ = [
+    "PlanAnswer",
+    "PlanJob",
+    "PlanReport",
+    "RankDevice",
+    "StartedRanks",
+    "TensorMessage",
+    "messages_of",
+    "plain_dtype",
+]
 
 
 class RankDevice(msgspec.Struct, frozen=True):
@@ -71,7 +80,7 @@ class PlanAnswer(msgspec.Struct, frozen=True):
     backend: str
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartedRanks(msgspec.Struct, frozen=True):
     """What processes of this machine are told."""
 
     job: PlanJob
@@ -83,7 +92,7 @@ class Started(msgspec.Struct, frozen=True):
     """Number of different inputs."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class TensorMessage(msgspec.Struct, frozen=True):
     """A tensor on its way from one rank to another, once per request."""
 
     number: int
@@ -103,12 +112,12 @@ class Message(msgspec.Struct, frozen=True):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-def messages_of(manifest: Manifest, devices: Sequence[str]) -> tuple[Message, ...]:
+def messages_of(manifest: Manifest, devices: Sequence[str]) -> tuple[TensorMessage, ...]:
     """All messages of a request, by the segment that makes the tensor: the order in which each rank sends."""
     rank = {device: number for number, device in enumerate(devices)}
     found: list[tuple[int, int, str, str, tuple[int, ...], int, int]] = []
     for wire in manifest.tensors:
-        if wire.source == INPUT:
+        if wire.source == MODEL_INPUT:
             continue
         source = rank[manifest.segments[wire.source].device]
         readers: dict[int, int] = {}
@@ -120,7 +129,7 @@ def messages_of(manifest: Manifest, devices: Sequence[str]) -> tuple[Message, ..
                 found.append((wire.source, reader, wire.name, dtype, wire.shape, source, target))
     found.sort(key=lambda message: message[:3])
     return tuple(
-        Message(number, name, dtype, shape, maker, reader, source, target)
+        TensorMessage(number, name, dtype, shape, maker, reader, source, target)
         for number, (maker, reader, name, dtype, shape, source, target) in enumerate(found)
     )
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.run.dist.job import PlanJob, PlanReport, messages_of, plain_dtype
-from weftline.run.dist.wires import SLOTS, Wires, as_bytes, lost
-from weftline.run.session import SegmentRun
-from weftline.run.split.manifest import INPUT, Manifest
+from weftline.run.dist.wires import WIRE_SLOTS, RankWires, as_bytes, lost
+from weftline.run.session import SegmentSession
+from weftline.run.split.manifest import MODEL_INPUT, Manifest
 
 __all__ = ["Arrays", "Member", "compare", "gather"]
 
@@ -32,13 +32,13 @@ class Member:
     """One rank with its sessions and messages."""
 
     def __init__(
-        self, job: PlanJob, rank: int, manifest: Manifest, segments: dict[int, SegmentRun], feeds: Sequence[Arrays]
+        self, job: PlanJob, rank: int, manifest: Manifest, segments: dict[int, SegmentSession], feeds: Sequence[Arrays]
     ) -> None:
         self.job, self.rank, self.manifest, self._segments, self._feeds = job, rank, manifest, segments, feeds
         ids = [device.id for device in job.devices]
         self._total = job.warm_up + job.requests
         messages = messages_of(manifest, ids)
-        self.wires = Wires(messages, rank, ids, self._total, job.timeout)
+        self.wires = RankWires(messages, rank, ids, self._total, job.timeout)
         self._sent = [message for message in messages if message.source == rank]
         self._sends = {n: [m for m in self._sent if m.maker == n] for n in segments}
         self._receives = {n: [m for m in messages if m.target == rank and m.reader == n] for n in segments}
@@ -107,13 +107,15 @@ def gather(member: Member, kept: Sequence[Arrays]) -> list[tuple[int, Arrays]]:
     """At rank 0: the requests that are compared, with all outputs; nothing elsewhere."""
     rank_of = {device.id: rank for rank, device in enumerate(member.job.devices)}
     first = member.job.warm_up + member.job.requests - len(kept)
-    tag = SLOTS * len(member.messages)
+    tag = WIRE_SLOTS * len(member.messages)
     gathered: list[tuple[int, Arrays]] = []
     for number, made in enumerate(kept):
         found = dict(made)
         for wire in member.outputs:
-            source = INPUT if wire.source == INPUT else rank_of[member.manifest.segments[wire.source].device]
-            if source in (INPUT, 0):
+            source = (
+                MODEL_INPUT if wire.source == MODEL_INPUT else rank_of[member.manifest.segments[wire.source].device]
+            )
+            if source in (MODEL_INPUT, 0):
                 continue
             if member.rank == source:
                 _send(found[wire.name], tag)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.importers.registry import file_sha256
 from weftline.run.devices import ort_devices
-from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
+from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
 from weftline.run.inputs import make_feeds
 from weftline.run.local.start import run_folder
 from weftline.run.planned_model import check_planned_model
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanRank", "PlanTorchResult", "run_plan_torch"]
 
-TIMEOUT = 120.0
+PEER_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def run_plan_torch(
     requests: int = 100,
     seed: int = 0,
     check: bool = True,
-    timeout: float = TIMEOUT,
+    timeout: float = PEER_SECONDS,
 ) -> PlanTorchResult | None:
     """Run a plan; call `check` on the result to insist on equal outputs. None in ranks of torchrun other than 0.
 
@@ -172,7 +172,7 @@ def _launch(asked: _Asked, job: PlanJob) -> PlanAnswer:
     how = ort_devices(asked.used, asked.runtimes)
     with run_folder() as folder:
         feeds = make_feeds(asked.split(job.model, folder), asked.inputs, asked.seed)
-        started = Started(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
+        started = StartedRanks(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
         write_started(folder, started, feeds)
         # Each of them takes less than the timeout, or the processes end on their own.
         longest = job.timeout * (job.requests + job.warm_up + 10)

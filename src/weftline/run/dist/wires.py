@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
-from weftline.run.dist.job import Message
+from weftline.run.dist.job import TensorMessage
 
-__all__ = ["SLOTS", "Wires", "as_bytes", "lost"]
+__all__ = ["WIRE_SLOTS", "RankWires", "as_bytes", "lost"]
 
-SLOTS = 2
+WIRE_SLOTS = 2
 
 
-class Wires:
+class RankWires:
     """Both ends of all messages of one rank."""
 
     def __init__(
-        self, messages: Sequence[Message], rank: int, devices: Sequence[str], requests: int, timeout: float
+        self, messages: Sequence[TensorMessage], rank: int, devices: Sequence[str], requests: int, timeout: float
     ) -> None:
         # Nothing is sent where there is nothing to send: both ends know it.
         self._incoming = [message for message in messages if message.target == rank]
@@ -49,20 +49,20 @@ class Wires:
             return
         for message in self._incoming:
             if message.size:
-                key = (message.number, request % SLOTS)
+                key = (message.number, request % WIRE_SLOTS)
                 work = dist.irecv(self._slot(message, key), message.source, self._group(message), _tag(*key))
                 self._posted[key] = work
 
-    def receive(self, message: Message, request: int) -> NDArray[Any]:
+    def receive(self, message: TensorMessage, request: int) -> NDArray[Any]:
         """Wait for a tensor; it is valid until the request after the next is expected."""
-        key = (message.number, request % SLOTS)
+        key = (message.number, request % WIRE_SLOTS)
         if not message.size:
             return np.zeros(message.shape, message.dtype)
         self._wait(self._posted.pop(key), message, message.source, f"waited for tensor {message.name[:80]!r} from")
         slot = self._slots[key].cpu() if self._on_gpu else self._slots[key]
         return np.asarray(slot.numpy().view(message.dtype).reshape(message.shape))
 
-    def send(self, message: Message, request: int, array: NDArray[Any]) -> None:
+    def send(self, message: TensorMessage, request: int, array: NDArray[Any]) -> None:
         """Start to send a tensor; waits until the one two requests ago has left."""
         import torch
         import torch.distributed as dist
@@ -75,26 +75,26 @@ class Wires:
             )
         if not message.size:
             return
-        key = (message.number, request % SLOTS)
+        key = (message.number, request % WIRE_SLOTS)
         self._finish(key, message)
         tensor = torch.from_numpy(as_bytes(array))
         tensor = tensor.cuda() if self._on_gpu else tensor
         work = dist.isend(tensor, message.target, self._group(message), _tag(*key))
         self._sent[key] = (work, tensor)
 
-    def finish(self, messages: Sequence[Message]) -> None:
+    def finish(self, messages: Sequence[TensorMessage]) -> None:
         """Wait until everything has left."""
         for message in messages:
-            for slot in range(SLOTS):
+            for slot in range(WIRE_SLOTS):
                 self._finish((message.number, slot), message)
 
-    def _finish(self, key: tuple[int, int], message: Message) -> None:
+    def _finish(self, key: tuple[int, int], message: TensorMessage) -> None:
         if key in self._sent:
             work, _ = self._sent[key]
             self._wait(work, message, message.target, f"could not send tensor {message.name[:80]!r} to")
             del self._sent[key]
 
-    def _slot(self, message: Message, key: tuple[int, int]) -> Any:
+    def _slot(self, message: TensorMessage, key: tuple[int, int]) -> Any:
         import torch
 
         if key not in self._slots:
@@ -102,10 +102,10 @@ class Wires:
             self._slots[key] = torch.empty(message.size, dtype=torch.uint8, device=device)
         return self._slots[key]
 
-    def _group(self, message: Message) -> Any:
+    def _group(self, message: TensorMessage) -> Any:
         return self._groups.get((message.source, message.target))
 
-    def _wait(self, work: Any, message: Message, peer: int, what: str) -> None:
+    def _wait(self, work: Any, message: TensorMessage, peer: int, what: str) -> None:
         try:
             work.wait(timedelta(seconds=self._limit))
         except (RuntimeError, ValueError) as error:  # torch's errors of communication are RuntimeErrors
@@ -127,4 +127,4 @@ def lost(what: str, error: BaseException, timeout: float) -> WeftlineError:
 
 
 def _tag(number: int, slot: int) -> int:
-    return SLOTS * number + slot
+    return WIRE_SLOTS * number + slot

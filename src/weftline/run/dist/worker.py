@@ -20,7 +20,7 @@ import numpy as np
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice
-from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, Started, plain_dtype
+from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, StartedRanks, plain_dtype
 from weftline.run.dist.member import Arrays, Member, compare, gather
 from weftline.run.dist.wires import lost
 from weftline.run.session import bind_cores, open_segments
@@ -30,7 +30,7 @@ from weftline.run.train.worker import Task, start
 __all__ = ["JOB", "serve", "write_started"]
 
 JOB, INPUTS = "plan-job.json", "inputs.npz"
-WRONG = 1e300
+WRONG_DIFFERENCE = 1e300
 """An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 
 
@@ -61,7 +61,7 @@ def serve(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], s
     if rank == 0 and job.check:
         worst = compare(Path(job.model), feeds, outputs)
     decoded = tuple(msgspec.json.decode(found, type=PlanReport) for found in reports)
-    return PlanAnswer(decoded, min(worst, WRONG), len(outputs), "nccl" if report.nccl else "gloo")
+    return PlanAnswer(decoded, min(worst, WRONG_DIFFERENCE), len(outputs), "nccl" if report.nccl else "gloo")
 
 
 def tell(store: Any, key: str, rank: int, world: int, said: bytes) -> list[bytes]:
@@ -140,7 +140,7 @@ def _use_nccl(member: Member, how: OrtDevice) -> None:
     member.nccl = True
 
 
-def write_started(folder: Path, started: Started, feeds: Sequence[Arrays]) -> None:
+def write_started(folder: Path, started: StartedRanks, feeds: Sequence[Arrays]) -> None:
     """What processes of this machine read."""
     names = list(feeds[0])
     arrays = {f"{number}-{place}": feed[name] for number, feed in enumerate(feeds) for place, name in enumerate(names)}
@@ -153,7 +153,7 @@ def _load(folder: Path) -> None:
 
 
 def _work(folder: Path, store: Any, rank: int, world: int) -> bytes:
-    started = msgspec.json.decode((folder / JOB).read_bytes(), type=Started)
+    started = msgspec.json.decode((folder / JOB).read_bytes(), type=StartedRanks)
     with np.load(folder / INPUTS, allow_pickle=False) as file:
         feeds = [
             {name: file[f"{number}-{place}"] for place, name in enumerate(started.inputs)}

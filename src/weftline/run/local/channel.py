@@ -1,8 +1,8 @@
 """Arrays between processes of one machine: memory that both map, and two pipes of tokens.
 
-In: descriptors that the parent made and handed to both. Out: `Block` (the memory) and `Line` (the tokens): a token says
-that a slot of a tensor is filled, or free again. Nothing has a name, so nothing can leak; a peer that dies closes its
-pipes, which is an end of file here. Simplified: one machine; whoever holds the descriptors is trusted.
+In: descriptors that the parent made and handed to both. Out: `SharedBlock` (the memory) and `Line` (the tokens): a
+token says that a slot of a tensor is filled, or free again. Nothing has a name, so nothing can leak; a peer that dies
+closes its pipes, which is an end of file here. Simplified: one machine; whoever holds the descriptors is trusted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ from numpy.typing import NDArray
 
 from weftline.errors import WeftlineError
 
-__all__ = ["FILLED", "FREE", "Block", "ChannelTimes", "Line", "PeerGone", "make_memory", "measure_channel"]
+__all__ = [
+    "SLOT_FILLED",
+    "SLOT_FREE",
+    "ChannelTimes",
+    "Line",
+    "PeerGone",
+    "SharedBlock",
+    "make_memory",
+    "measure_channel",
+]
 
-FILLED, FREE = 0, 1
+SLOT_FILLED, SLOT_FREE = 0, 1
 TOKEN = "I"
 TOKEN_BYTES = array(TOKEN).itemsize
 AT_ONCE = 1024
@@ -45,7 +54,7 @@ def make_memory(size: int) -> int:
     return descriptor
 
 
-class Block:
+class SharedBlock:
     """Memory behind a descriptor, mapped; the descriptor can be closed."""
 
     def __init__(self, descriptor: int) -> None:

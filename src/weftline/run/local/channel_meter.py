@@ -16,14 +16,14 @@ import msgspec
 import numpy as np
 
 from weftline.errors import WeftlineError
-from weftline.run.local.channel import FILLED, FREE, Block, Line, make_memory
+from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, SharedBlock, make_memory
 
 __all__ = ["main", "one_way_times"]
 
-WARM_UP = 5
+CHANNEL_WARM_UP = 5
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ChannelAsk(msgspec.Struct, frozen=True):
     """What is measured."""
 
     sizes: tuple[int, ...]
@@ -35,7 +35,7 @@ def one_way_times(
     sizes: Sequence[int], cores: tuple[Sequence[int], Sequence[int]], rounds: int, timeout: float
 ) -> list[int]:
     """Ns for each size, by two processes of their own."""
-    ask = Ask(tuple(sizes), (tuple(cores[0]), tuple(cores[1])), rounds)
+    ask = ChannelAsk(tuple(sizes), (tuple(cores[0]), tuple(cores[1])), rounds)
     command = [sys.executable, "-P", "-m", "weftline.run.local.channel_meter"]
     try:
         done = subprocess.run(command, input=msgspec.json.encode(ask), capture_output=True, timeout=timeout, check=True)
@@ -49,7 +49,7 @@ def one_way_times(
 
 def main() -> None:
     """Fork: the child sends, this process receives and answers."""
-    ask = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    ask = msgspec.json.decode(sys.stdin.buffer.read(), type=ChannelAsk)
     memory = make_memory(2 * max(ask.sizes, default=1))
     clock = make_memory(2 * 8)
     there, back = os.pipe(), os.pipe()
@@ -58,11 +58,11 @@ def main() -> None:
     if not child:
         os.close(there[0])
         os.close(back[1])
-        _send(ask, Block(memory), Block(clock), Line(back[0], there[1]))
+        _send(ask, SharedBlock(memory), SharedBlock(clock), Line(back[0], there[1]))
         os._exit(0)
     os.close(there[1])
     os.close(back[0])
-    found = _receive(ask, Block(memory), Block(clock), Line(there[0], back[1]))
+    found = _receive(ask, SharedBlock(memory), SharedBlock(clock), Line(there[0], back[1]))
     os.waitpid(child, 0)
     sys.stdout.buffer.write(msgspec.json.encode(found))
 
@@ -73,26 +73,26 @@ def pin(cores: Sequence[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _send(ask: Ask, memory: Block, clock: Block, line: Line) -> None:
+def _send(ask: ChannelAsk, memory: SharedBlock, clock: SharedBlock, line: Line) -> None:
     sent = clock.array(0, (2,), np.dtype(np.int64))
     for size in ask.sizes:
-        for number in range(ask.rounds + WARM_UP):
+        for number in range(ask.rounds + CHANNEL_WARM_UP):
             slot = memory.array(number % 2 * size, (size,), np.dtype(np.uint8))
             slot[:] = number % 251
             sent[0] = time.monotonic_ns()
-            line.post(0, FILLED)
+            line.post(0, SLOT_FILLED)
             line.flush()
-            line.wait(0, FREE)
+            line.wait(0, SLOT_FREE)
 
 
-def _receive(ask: Ask, memory: Block, clock: Block, line: Line) -> list[int]:
+def _receive(ask: ChannelAsk, memory: SharedBlock, clock: SharedBlock, line: Line) -> list[int]:
     sent = clock.array(0, (2,), np.dtype(np.int64))
     found = []
     for size in ask.sizes:
         own, taken = np.zeros(size, np.uint8), []
-        for number in range(ask.rounds + WARM_UP):
+        for number in range(ask.rounds + CHANNEL_WARM_UP):
             slot = memory.array(number % 2 * size, (size,), np.dtype(np.uint8))
-            line.wait(0, FILLED)
+            line.wait(0, SLOT_FILLED)
             begin = time.monotonic_ns()
             own[:] = slot
             first = time.monotonic_ns()
@@ -101,9 +101,9 @@ def _receive(ask: Ask, memory: Block, clock: Block, line: Line) -> list[int]:
             taken.append(begin - int(sent[0]) + max(first - begin - again, 0))
             if size and own[-1] != number % 251:
                 raise WeftlineError("what arrived is not what was sent")
-            line.post(0, FREE)
+            line.post(0, SLOT_FREE)
             line.flush()
-        found.append(sorted(taken[WARM_UP:])[ask.rounds // 4])
+        found.append(sorted(taken[CHANNEL_WARM_UP:])[ask.rounds // 4])
     return found
 
 

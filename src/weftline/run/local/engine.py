@@ -1,14 +1,15 @@
 """One chain of workers, seen from the process that feeds it: requests go in, outputs come out.
 
-In: a `Layout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked for.
-Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire
-waits only for its own or an earlier request, so a lane never deadlocks.
+In: a `WorkerLayout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked
+for. Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire waits only for
+its own or an earlier request, so a lane never deadlocks.
 
 The local engine: workers on this machine, started, fed, watched, ended.
 
-In: lanes (a `Layout` each) and what stands for their devices. Out: for each lane when requests were sent and done, what
-workers measured, outputs that were asked for. A worker that dies, fails or hangs is an error that names its device;
-whatever happens, no process, memory or file is left. Simplified: one parent thread; all lanes run at the same time.
+In: lanes (a `WorkerLayout` each) and what stands for their devices. Out: for each lane when requests were sent and
+done, what workers measured, outputs that were asked for. A worker that dies, fails or hangs is an error that names its
+device; whatever happens, no process, memory or file is left. Simplified: one parent thread; all lanes run at the same
+time.
 """
 
 from __future__ import annotations
@@ -29,23 +30,27 @@ from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice
-from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, make_memory
-from weftline.run.local.layout import PARENT, Answer, Go, Job, Layout, WireJob, stored_type
+from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory
+from weftline.run.local.layout import PARENT_PROCESS, Go, WireJob, WorkerAnswer, WorkerJob, WorkerLayout, stored_type
 from weftline.worker.child import LastWords
 from weftline.worker.parent import Child, ChildFailed, ChildGone
 
-__all__ = ["TIMEOUT", "Arrays", "Engine", "Lane", "LanePass", "Seat"]
+__all__ = ["HANG_SECONDS", "Arrays", "Engine", "LanePass", "Seat", "WorkerLane"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class Lane:
+class WorkerLane:
     """Counts requests on their way."""
 
-    def __init__(self, layout: Layout, blocks: Mapping[int, Block], lines: Mapping[int, Line]) -> None:
+    def __init__(self, layout: WorkerLayout, blocks: Mapping[int, SharedBlock], lines: Mapping[int, Line]) -> None:
         self.lines = lines
-        self._inputs = [(wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT]
-        self._outputs = [(wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT in wire.readers]
+        self._inputs = [
+            (wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT_PROCESS
+        ]
+        self._outputs = [
+            (wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT_PROCESS in wire.readers
+        ]
         self._most = 2**62 if layout.pipelined else 1
         self._first = self._sent = self._done = self._end = 0
         self._feeds: Sequence[Arrays] = ()
@@ -77,17 +82,17 @@ class Lane:
             return False
         lines, sent = self.lines, self._sent
         for wire, slots, readers in self._inputs:
-            if sent >= len(slots) and not all(lines[reader].has(wire.number, FREE) for reader in readers):
+            if sent >= len(slots) and not all(lines[reader].has(wire.number, SLOT_FREE) for reader in readers):
                 return False
         feed = self._feeds[(sent - self._first) % len(self._feeds)]
         self.sent_ns.append(time.perf_counter_ns())
         for wire, slots, readers in self._inputs:
             if sent >= len(slots):
                 for reader in readers:
-                    lines[reader].take(wire.number, FREE)
+                    lines[reader].take(wire.number, SLOT_FREE)
             slots[sent % len(slots)][...] = feed[wire.name]
             for reader in readers:
-                lines[reader].post(wire.number, FILLED)
+                lines[reader].post(wire.number, SLOT_FILLED)
         self._sent += 1
         self._flush()
         return True
@@ -96,15 +101,15 @@ class Lane:
         if self._done == self._end or (self._done == self._sent and self._inputs):
             return False
         lines, done = self.lines, self._done
-        if not all(lines[maker].has(wire.number, FILLED) for wire, _, maker in self._outputs):
+        if not all(lines[maker].has(wire.number, SLOT_FILLED) for wire, _, maker in self._outputs):
             return False
         self.done_ns.append(time.perf_counter_ns())
         number = done - self._first
         if number in self._keep:
             self.kept[number] = {wire.name: slots[done % len(slots)].copy() for wire, slots, _ in self._outputs}
         for wire, _, maker in self._outputs:
-            lines[maker].take(wire.number, FILLED)
-            lines[maker].post(wire.number, FREE)
+            lines[maker].take(wire.number, SLOT_FILLED)
+            lines[maker].post(wire.number, SLOT_FREE)
         self._done += 1
         self._flush()
         return True
@@ -114,16 +119,16 @@ class Lane:
             line.flush()
 
 
-def _slots(wire: WireJob, blocks: Mapping[int, Block]) -> list[NDArray[Any]]:
+def _slots(wire: WireJob, blocks: Mapping[int, SharedBlock]) -> list[NDArray[Any]]:
     """The tensors of a wire where they lie, made once: the processes that compute share their cores with this one."""
     block, dtype = blocks[wire.maker], stored_type(wire.dtype)
     return [block.array(wire.offset + slot * wire.stride, wire.shape, dtype) for slot in range(wire.slots)]
 
 
-TIMEOUT = 60.0
-LOOK = 0.5
+HANG_SECONDS = 60.0
+LOOK_SECONDS = 0.5
 """Seconds between two looks at the clock."""
-BLAME = 0.3
+BLAME_SECONDS = 0.3
 """Seconds in which workers may still say why, after one has ended."""
 QUOTED_LINES = 5
 """Of what a worker printed, in an error."""
@@ -143,7 +148,7 @@ class LanePass:
 
     sent_ns: tuple[int, ...]
     done_ns: tuple[int, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[WorkerAnswer, ...]
     """Of each worker."""
     kept: dict[int, dict[str, NDArray[Any]]]
     """Request -> its outputs."""
@@ -168,12 +173,14 @@ class LanePass:
 class Engine:
     """Workers of one or more lanes, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
 
-    def __init__(self, lanes: Sequence[tuple[Layout, Mapping[str, Seat]]], *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, lanes: Sequence[tuple[WorkerLayout, Mapping[str, Seat]]], *, timeout: float = HANG_SECONDS
+    ) -> None:
         self.timeout = timeout
         self._selector = selectors.DefaultSelector()
         self._workers: list[list[LocalWorker]] = []
-        self._lanes: list[Lane] = []
-        self._answers: dict[LocalWorker, Answer] = {}
+        self._lanes: list[WorkerLane] = []
+        self._answers: dict[LocalWorker, WorkerAnswer] = {}
         self._heard = time.monotonic()
         try:
             for layout, seats in lanes:
@@ -229,8 +236,8 @@ class Engine:
         self._workers, self._lanes = [], []
         self._selector.close()
 
-    def _start(self, layout: Layout, seats: Mapping[str, Seat]) -> None:
-        processes = (PARENT, *range(len(layout.devices)))
+    def _start(self, layout: WorkerLayout, seats: Mapping[str, Seat]) -> None:
+        processes = (PARENT_PROCESS, *range(len(layout.devices)))
         blocks = {process: make_memory(layout.sizes[process]) for process in processes}
         ends: dict[int, dict[int, tuple[int, int]]] = {process: {} for process in processes}
         opened = [*blocks.values()]
@@ -245,12 +252,12 @@ class Engine:
             for me, device in enumerate(layout.devices):
                 workers.append(_start_worker(layout, me, seats[device], blocks, ends[me]))
                 self._selector.register(workers[-1].reading, selectors.EVENT_READ, workers[-1])
-            lines = {process: Line(*pair) for process, pair in ends[PARENT].items()}
-            mapped = {process: Block(descriptor) for process, descriptor in blocks.items()}
-            self._lanes.append(Lane(layout, mapped, lines))
+            lines = {process: Line(*pair) for process, pair in ends[PARENT_PROCESS].items()}
+            mapped = {process: SharedBlock(descriptor) for process, descriptor in blocks.items()}
+            self._lanes.append(WorkerLane(layout, mapped, lines))
             for line in lines.values():
                 self._selector.register(line.reading, selectors.EVENT_READ, line)
-            mine = {descriptor for pair in ends[PARENT].values() for descriptor in pair}
+            mine = {descriptor for pair in ends[PARENT_PROCESS].values() for descriptor in pair}
             opened = [descriptor for descriptor in opened if descriptor not in mine]
         finally:
             for descriptor in opened:
@@ -263,7 +270,7 @@ class Engine:
 
     def _poll(self) -> None:
         """Wait for something to happen and take it in."""
-        events = self._selector.select(LOOK)
+        events = self._selector.select(LOOK_SECONDS)
         now = time.monotonic()
         if events:
             self._heard = now
@@ -291,7 +298,7 @@ class Engine:
         """Some worker failed: listen to all a little longer, then blame the one that did not blame others."""
         workers = [worker for workers in self._workers for worker in workers]
         ended: list[LocalWorker] = []
-        until = time.monotonic() + BLAME
+        until = time.monotonic() + BLAME_SECONDS
         while time.monotonic() < until and len(ended) < len(workers):
             for key, _ in self._selector.select(0.05):
                 if isinstance(key.data, Line):
@@ -324,7 +331,7 @@ class Engine:
 class LocalWorker(Child):
     """The process of one device."""
 
-    def __init__(self, device: str, job: Job, descriptors: Collection[int]) -> None:
+    def __init__(self, device: str, job: WorkerJob, descriptors: Collection[int]) -> None:
         self.device = device
         self.failure: LastWords | None = None
         """What it said before it ended, if it failed."""
@@ -339,10 +346,10 @@ class LocalWorker(Child):
         finally:
             os.close(told)
 
-    def hear(self) -> list[Answer] | None:
+    def hear(self) -> list[WorkerAnswer] | None:
         """What it has said, once something is there to read; None if it has ended."""
         try:
-            return self.listen(Answer)
+            return self.listen(WorkerAnswer)
         except ChildFailed as error:
             self.failure = error.words
             return []
@@ -372,11 +379,11 @@ def _blame(words: LastWords) -> int:
 
 
 def _start_worker(
-    layout: Layout, me: int, seat: Seat, blocks: Mapping[int, int], ends: Mapping[int, tuple[int, int]]
+    layout: WorkerLayout, me: int, seat: Seat, blocks: Mapping[int, int], ends: Mapping[int, tuple[int, int]]
 ) -> LocalWorker:
     wires = layout.wires_of(me)
     mapped = {wire.maker: blocks[wire.maker] for wire in wires}
-    job = Job(
+    job = WorkerJob(
         me=me,
         parent=os.getpid(),
         runtime=seat.runtime,

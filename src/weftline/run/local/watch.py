@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
 from weftline.errors import UsageError
-from weftline.run.local.engine import TIMEOUT, LanePass
+from weftline.run.local.engine import HANG_SECONDS, LanePass
 from weftline.run.local.run import Baselines, check_runtimes
-from weftline.run.local.start import Asked, Feeds, Started, start_plan
+from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan
 from weftline.run.planned_model import check_planned_model
 from weftline.run.result import RunResult, misplaced_ops
 from weftline.units import format_time
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Round", "Switch", "WatchResult", "Watcher", "run_watched"]
 
-WINDOW = 3
+WINDOW_ROUNDS = 3
 """Rounds of which the median counts."""
-SLOWER = 0.25
+SLOWER_SHARE = 0.25
 """So much slower than the others, against what was planned, a device must be ..."""
-PATIENCE = 2
+PATIENCE_ROUNDS = 2
 """... in so many rounds, one after another, before a new plan is made."""
-GAIN = 0.05
+LEAST_GAIN = 0.05
 """A new plan must be so much better, under the measured times, to be worth a switch."""
-SECONDS = 5.0
+REPLAN_SECONDS = 5.0
 """For the search of a new plan."""
-LEAST_ROUND, MOST_ROUND, ROUNDS = 10, 50, 20
+LEAST_ROUND, MOST_ROUND, WISHED_ROUNDS = 10, 50, 20
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Watcher:
     """When is it time for a new plan? Fed with measured over planned computing times, round by round."""
 
     def __init__(self) -> None:
-        self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW_ROUNDS)
         self._late = 0
 
     def see(self, slower: Mapping[str, float]) -> dict[str, float]:
@@ -147,9 +147,9 @@ class Watcher:
         self._seen.append(dict(slower))
         middle = {id: median(seen[id] for seen in self._seen) for id in slower}
         least = min(middle.values())
-        late = any(factor > (1 + SLOWER) * least for factor in middle.values())
+        late = any(factor > (1 + SLOWER_SHARE) * least for factor in middle.values())
         self._late = self._late + 1 if late else 0
-        return middle if self._late >= PATIENCE else {}
+        return middle if self._late >= PATIENCE_ROUNDS else {}
 
     def forget(self) -> None:
         """Begin again: the plan is another one, or its times are."""
@@ -165,7 +165,7 @@ def run_watched(
     runtimes: Mapping[str, str] = MappingProxyType({}),
     requests: int = 1000,
     seed: int = 0,
-    timeout: float = TIMEOUT,
+    timeout: float = HANG_SECONDS,
     on_event: Callable[[str], None] | None = None,
 ) -> WatchResult:
     """Run requests in rounds, and change the plan where measured times ask for it."""
@@ -190,7 +190,7 @@ class _Watched:
         self.wrong: tuple[str, ...] = ()
 
     def run(self, requests: int) -> WatchResult:
-        size = max(LEAST_ROUND, min(MOST_ROUND, requests // ROUNDS))
+        size = max(LEAST_ROUND, min(MOST_ROUND, requests // WISHED_ROUNDS))
         begun = time.perf_counter_ns()
         while self.answered < requests:
             with start_plan(self.plan, self.problem, self.asked) as ready:
@@ -213,7 +213,7 @@ class _Watched:
             self.plan,
         )
 
-    def _note(self, ready: Started, begun: int) -> None:
+    def _note(self, ready: StartedPlan, begun: int) -> None:
         """Workers are ready: how long that took, and whether they compute what they should."""
         if self.switches:
             self.switches[-1] = replace(self.switches[-1], pause_ns=time.perf_counter_ns() - begun)
@@ -225,7 +225,7 @@ class _Watched:
         self.worst = max(self.worst, ready.worst(ready.warm_up, self.expected))
         self.wrong += ready.wrong
 
-    def _until_late(self, ready: Started, size: int, requests: int) -> tuple[int, Plan] | None:
+    def _until_late(self, ready: StartedPlan, size: int, requests: int) -> tuple[int, Plan] | None:
         """Rounds until there is a better plan (when that began, and the plan) or no request is left."""
         watcher = Watcher()
         while self.answered < requests:
@@ -246,7 +246,7 @@ class _Watched:
                 watcher.forget()
         return None
 
-    def _slower(self, ready: Started, found: LanePass) -> dict[str, float]:
+    def _slower(self, ready: StartedPlan, found: LanePass) -> dict[str, float]:
         """Measured over planned computing time of every device that the plan uses."""
         planned = dict.fromkeys(ready.layout.devices, 0)
         for op, row in zip(self.problem.graph.ops, self.problem.cost.time.tolist(), strict=True):
@@ -269,10 +269,10 @@ class _Watched:
         self.asked.tell("planning again")
         inputs = {role: sha for role, sha in self.plan.provenance.inputs.items() if role == "model"}
         found = make_plan(
-            self.problem, time_limit=SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
+            self.problem, time_limit=REPLAN_SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
         )
         kept = _value(self.problem, self.plan)
-        if found.value_ns > (1 - GAIN) * kept:
+        if found.value_ns > (1 - LEAST_GAIN) * kept:
             return None
         self.switches.append(Switch(self.answered, dict(slower), kept, found.value_ns, 0))
         return found

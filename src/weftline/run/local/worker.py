@@ -1,8 +1,9 @@
 """A worker of the local engine: one device, pinned, one session of ONNX Runtime per segment.
 
-In: a `Job` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
-`Answer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that processes
-share. It ends when its input ends, so it never outlives its parent. Simplified: fixed shapes, one request at a time.
+In: a `WorkerJob` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
+`WorkerAnswer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that
+processes share. It ends when its input ends, so it never outlives its parent. Simplified: fixed shapes, one request at
+a time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from weftline.run.local.channel import FILLED, FREE, Block, Line
-from weftline.run.local.layout import ELEMENTS, Answer, Go, Job, WireJob
+from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, SharedBlock
+from weftline.run.local.layout import ELEMENTS, Go, WireJob, WorkerAnswer, WorkerJob
 from weftline.run.session import Pace, bind_cores, open_segment
 from weftline.worker.child import Conversation, die_with, serve
 
@@ -43,16 +44,16 @@ class _Step(NamedTuple):
 class Runner:
     """Sessions, memory and lines."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         bind_cores(job.runtime.cores)
         self._job, self._pace = job, Pace(job.runtime, job.speed)
-        self._blocks = {process: Block(descriptor) for process, descriptor in job.blocks.items()}
+        self._blocks = {process: SharedBlock(descriptor) for process, descriptor in job.blocks.items()}
         self._start = {process: block.address for process, block in self._blocks.items()}
         self._lines = {process: Line(*ends) for process, ends in job.lines.items()}
         self._steps = [self._step(number) for number in job.segments]
         self._request = 0
 
-    def run(self, requests: int) -> Answer:
+    def run(self, requests: int) -> WorkerAnswer:
         """Run so many; the times are those of computing alone, stretched."""
         taken = [0] * len(self._steps)
         for _ in range(requests):
@@ -61,15 +62,15 @@ class Runner:
             self._request += 1
         now, peak = memory_in_use()
         each = tuple(round(ns / requests) for ns in taken) if requests else ()
-        return Answer("done", compute_ns=each, busy_ns=sum(taken), rss=now, peak_rss=peak)
+        return WorkerAnswer("done", compute_ns=each, busy_ns=sum(taken), rss=now, peak_rss=peak)
 
     def _run(self, step: _Step) -> int:
         for wire in step.await_filled:
-            self._lines[wire.maker].wait(wire.number, FILLED)
+            self._lines[wire.maker].wait(wire.number, SLOT_FILLED)
         for wire in step.outputs:
             if self._request >= wire.slots:
                 for reader in wire.readers:
-                    self._lines[reader].wait(wire.number, FREE)
+                    self._lines[reader].wait(wire.number, SLOT_FREE)
         slots = tuple([self._request % wire.slots for wire in (*step.inputs, *step.outputs)])
         binding = step.bindings.get(slots) or self._bind(step, slots)
         self._pace.begin()
@@ -78,10 +79,10 @@ class Runner:
         told = set()
         for wire in step.outputs:
             for reader in wire.readers:
-                self._lines[reader].post(wire.number, FILLED)
+                self._lines[reader].post(wire.number, SLOT_FILLED)
                 told.add(reader)
         for wire in step.tell_free:
-            self._lines[wire.maker].post(wire.number, FREE)
+            self._lines[wire.maker].post(wire.number, SLOT_FREE)
             told.add(wire.maker)
         for process in told:
             self._lines[process].flush()
@@ -127,11 +128,11 @@ def memory_in_use() -> tuple[int, int]:
         return now, now
 
 
-def answer(conversation: Conversation, job: Job) -> None:
+def answer(conversation: Conversation, job: WorkerJob) -> None:
     """Serve until the input ends."""
     runner = Runner(job)
     now, peak = memory_in_use()
-    conversation.send(Answer("ready", rss=now, peak_rss=peak))
+    conversation.send(WorkerAnswer("ready", rss=now, peak_rss=peak))
     while True:
         conversation.send(runner.run(conversation.receive(Go).requests))
 
@@ -140,7 +141,7 @@ def main() -> NoReturn:
     """Read the job, serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     with os.fdopen(int(sys.argv[1]), "rb") as file:
-        job = msgspec.json.decode(file.read(), type=Job)
+        job = msgspec.json.decode(file.read(), type=WorkerJob)
     die_with(job.parent)
     os._exit(serve(lambda conversation: answer(conversation, job)))
 

@@ -6,10 +6,10 @@ import msgspec
 
 from weftline.graph import Graph
 
-__all__ = ["Ask", "OpenvinoSetup", "Setup", "Timing"]
+__all__ = ["OpenvinoSetup", "PlacementAsk", "PlacementSetup", "Timing"]
 
 
-class Setup(msgspec.Struct, frozen=True):
+class PlacementSetup(msgspec.Struct, frozen=True):
     """Once, at the start."""
 
     model: str
@@ -26,7 +26,7 @@ class Setup(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-class Ask(msgspec.Struct, frozen=True):
+class PlacementAsk(msgspec.Struct, frozen=True):
     """One placement to measure."""
 
     placement: tuple[int, ...]

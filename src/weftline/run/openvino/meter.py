@@ -26,16 +26,16 @@ from weftline.cluster import Device
 from weftline.errors import InputError, LimitReached, MissingExtra, UsageError, WeftlineError
 from weftline.graph import Graph
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_device, openvino_devices, run_by_openvino
-from weftline.run.openvino.job import Ask, Setup, Timing
+from weftline.run.openvino.job import PlacementAsk, PlacementSetup, Timing
 from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["TOLERANCE", "Measurement", "Meter", "measure_placements"]
+__all__ = ["OUTPUT_TOLERANCE", "Measurement", "PlacementMeter", "measure_placements"]
 
-TOLERANCE = 1e-3
-ROUNDS = 15
-WARM_UP = 2
-STEADY = 0.2
-SECONDS = 120.0
+OUTPUT_TOLERANCE = 1e-3
+METER_ROUNDS = 15
+WARM_UP_RUNS = 2
+STEADY_SPREAD = 0.2
+PLACEMENT_SECONDS = 120.0
 """Longest time for one placement, compilation included."""
 
 
@@ -62,7 +62,7 @@ class Measurement:
     @property
     def steady(self) -> bool:
         """Do the rounds agree? If not, `ratio` says more about what else the machine did than about the placement."""
-        return self.spread <= STEADY
+        return self.spread <= STEADY_SPREAD
 
     @property
     def failed(self) -> bool:
@@ -70,7 +70,7 @@ class Measurement:
         return bool(self.error)
 
 
-class Meter:
+class PlacementMeter:
     """Measures placements of one graph; use it in a `with`, or call `close`. Counts what it has spent."""
 
     def __init__(
@@ -83,11 +83,11 @@ class Meter:
         reference: str = "",
         inputs: Mapping[str, NDArray[Any]] | None = None,
         budget: int | None = None,
-        rounds: int = ROUNDS,
-        warm_up: int = WARM_UP,
+        rounds: int = METER_ROUNDS,
+        warm_up: int = WARM_UP_RUNS,
         give_up: float = 0.0,
-        tolerance: float = TOLERANCE,
-        seconds: float = SECONDS,
+        tolerance: float = OUTPUT_TOLERANCE,
+        seconds: float = PLACEMENT_SECONDS,
         seed: int = 0,
     ) -> None:
         """`reference` is the id of the device that runs the whole model: by default the first that OpenVINO runs.
@@ -122,13 +122,13 @@ class Meter:
         if self.left == 0:
             raise LimitReached(f"the budget of {self._budget} measurements is spent")
         give_up = self._give_up * self.best if self._give_up and self.best < math.inf else 0.0
-        found = self._ask(Ask(self._places(placement), self._rounds, self._warm_up, give_up), end)
+        found = self._ask(PlacementAsk(self._places(placement), self._rounds, self._warm_up, give_up), end)
         self.best = min(self.best, found.ratio)
         return found
 
     def compare(self, placement: Iterable[int], other: Iterable[int], rounds: int) -> Measurement:
         """Two placements in turns; the second is the reference. This spends nothing of the budget."""
-        ask = Ask(self._places(placement), rounds, self._warm_up, 0.0, self._places(other))
+        ask = PlacementAsk(self._places(placement), rounds, self._warm_up, 0.0, self._places(other))
         found = self._ask(ask, None)
         self.spent -= 1
         return found
@@ -139,7 +139,7 @@ class Meter:
             raise UsageError(f"a placement needs one device for each of the {len(self.graph.ops)} ops")
         return places
 
-    def _ask(self, ask: Ask, end: float | None) -> Measurement:
+    def _ask(self, ask: PlacementAsk, end: float | None) -> Measurement:
         if self._process is None:
             self._start(end)
         self.spent += 1
@@ -180,7 +180,7 @@ class Meter:
             self._folder.cleanup()
             self._folder = None
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> PlacementMeter:
         return self
 
     def __exit__(
@@ -204,7 +204,7 @@ class Meter:
         self._process = Child("weftline.run.openvino.worker")
         pairs = tuple((device.name, dict(device.properties)) for device in self._known.values())
         reference = self._known[self.reference].name
-        setup = Setup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
+        setup = PlacementSetup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
         try:
             self._talk(setup, end)
         except _Gone as error:
@@ -216,7 +216,7 @@ class Meter:
                 raise InputError(error.words.what) from None
             raise WeftlineError(f"OpenVINO cannot run the model on {self.reference}: {error}") from None
 
-    def _talk(self, message: Setup | Ask, last: float | None) -> Timing:
+    def _talk(self, message: PlacementSetup | PlacementAsk, last: float | None) -> Timing:
         """Send a line, wait for the line that answers it, not longer than until `last`."""
         assert self._process is not None
         own = time.monotonic() + self._limit
@@ -245,8 +245,8 @@ def measure_placements(
     placements: Iterable[Iterable[int]],
     **options: Any,
 ) -> list[Measurement]:
-    """Measure placements one after another, up to `budget` of them; see `Meter` for the options."""
-    with Meter(graph, devices, model, **options) as meter:
+    """Measure placements one after another, up to `budget` of them; see `PlacementMeter` for the options."""
+    with PlacementMeter(graph, devices, model, **options) as meter:
         found = []
         for placement in placements:
             if meter.left == 0:

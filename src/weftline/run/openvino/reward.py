@@ -17,11 +17,11 @@ from weftline.importers.registry import detect
 from weftline.latency.measured.measurements import BUDGET, Backend, Reading
 from weftline.problem import Problem
 from weftline.run.openvino.devices import openvino_devices, run_by_openvino
-from weftline.run.openvino.meter import Meter
+from weftline.run.openvino.meter import PlacementMeter
 
-__all__ = ["GIVE_UP", "ROUNDS", "openvino_backend"]
+__all__ = ["GIVE_UP", "REWARD_ROUNDS", "openvino_backend"]
 
-ROUNDS = 9
+REWARD_ROUNDS = 9
 """Of one placement: fewer than in a run that is shown to somebody."""
 GIVE_UP = 1.2
 """A placement is dropped after three rounds that were all so many times slower than the best."""
@@ -36,7 +36,7 @@ def openvino_backend(
     runtimes: Mapping[str, str] = MappingProxyType({}),
     measurements: int | None = None,
     reference: str = "",
-    rounds: int = ROUNDS,
+    rounds: int = REWARD_ROUNDS,
     give_up: float = GIVE_UP,
     seed: int = 0,
 ) -> Iterator[Backend]:
@@ -53,7 +53,7 @@ def openvino_backend(
         )
     run_by_openvino(problem.devices, runtimes)  # says which runtimes are for nobody
     openvino_devices(problem.devices, runtimes)  # says which device has none
-    meter = Meter(
+    meter = PlacementMeter(
         problem.graph,
         problem.devices,
         model,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.run.openvino.devices import openvino_devices
-from weftline.run.openvino.meter import ROUNDS, SECONDS, Meter
+from weftline.run.openvino.meter import METER_ROUNDS, PLACEMENT_SECONDS, PlacementMeter
 from weftline.run.planned_model import check_planned_model
 from weftline.run.result import RunResult, whole_ns
 
@@ -94,9 +94,9 @@ def run_openvino(
     inputs: Mapping[str, NDArray[Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     reference: str = "",
-    rounds: int = ROUNDS,
+    rounds: int = METER_ROUNDS,
     seed: int = 0,
-    time_limit: float = SECONDS,
+    time_limit: float = PLACEMENT_SECONDS,
 ) -> OpenvinoResult:
     """Run a plan; call `check` on the result to insist on equal outputs.
 
@@ -106,7 +106,7 @@ def run_openvino(
     problem, placement = _placed(plan)
     used = [device for d, device in enumerate(problem.devices) if d in set(placement.tolist())]
     names = openvino_devices(used, runtimes)  # says which of them OpenVINO does not run
-    meter = Meter(
+    meter = PlacementMeter(
         problem.graph,
         problem.devices,
         model,

@@ -1,8 +1,8 @@
 """The process in which OpenVINO compiles and runs placements: it may crash or hang without harm to the caller.
 
-In: lines of JSON on standard input: a `Setup`, then an `Ask` for every placement. Out: a `Timing` for each. The whole
-model on one device runs in turns with every placement, so that a machine that slows down slows both. It ends when its
-input ends. Simplified: one inference at a time, in full precision.
+In: lines of JSON on standard input: a `PlacementSetup`, then an `PlacementAsk` for every placement. Out: a `Timing` for
+each. The whole model on one device runs in turns with every placement, so that a machine that slows down slows both. It
+ends when its input ends. Simplified: one inference at a time, in full precision.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from weftline.errors import InputError
 from weftline.importers.openvino.module import last_line, openvino_module
 from weftline.run.inputs import difference, random_values
 from weftline.run.openvino.devices import OpenvinoDevice, affinity_of, core_for, read_model, resolve
-from weftline.run.openvino.job import Ask, Setup, Timing
+from weftline.run.openvino.job import PlacementAsk, PlacementSetup, Timing
 from weftline.run.openvino.load_affinity import AffinityError, hetero, set_affinity
 from weftline.worker.child import Conversation, serve
 
-__all__ = ["CONFIG", "Bench", "fix_shapes", "make_inputs"]
+__all__ = ["CONFIG", "PlacementBench", "fix_shapes", "make_inputs"]
 
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-WRONG = 1e300
+WRONG_DIFFERENCE = 1e300
 """An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 ROUND_SECONDS, MOST_TIMES = 0.005, 20
 """A round of a quick model is several inferences, up to so many, so that it is longer than the clock's and the
@@ -38,10 +38,10 @@ machine's small troubles."""
 Arrays = list[NDArray[Any]]
 
 
-class Bench:
+class PlacementBench:
     """A model, its reference, and inputs."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: PlacementSetup) -> None:
         self._names = [name for name, _ in setup.devices]
         wanted = {name: OpenvinoDevice(name, properties) for name, properties in setup.devices}
         wanted.setdefault(setup.reference, OpenvinoDevice(setup.reference, {}))
@@ -53,7 +53,7 @@ class Bench:
         self._reference = self._request(setup.reference)
         self._expected = self._outputs(self._reference)
 
-    def measure(self, ask: Ask) -> Timing:
+    def measure(self, ask: PlacementAsk) -> Timing:
         """Compile and run one placement; whatever OpenVINO refuses becomes an error of the answer."""
         kind = "compile"
         try:
@@ -61,7 +61,7 @@ class Bench:
             other = self._placed(ask.against) if ask.against else self._reference
             kind = "inference"
             found = max(difference(self._outputs(side), self._expected) for side in (candidate, other))
-            return self._race(candidate, other, ask, min(found, WRONG))
+            return self._race(candidate, other, ask, min(found, WRONG_DIFFERENCE))
         except AffinityError as error:
             return Timing(str(error), "input")
         except Exception as error:  # OpenVINO raises RuntimeError, and now and then others
@@ -72,7 +72,7 @@ class Bench:
         affinity = affinity_of(self._nodes, [self._names[device] for device in placement])
         return self._request(hetero(set_affinity(self._model, affinity)))
 
-    def _race(self, candidate: Any, other: Any, ask: Ask, found: float) -> Timing:
+    def _race(self, candidate: Any, other: Any, ask: PlacementAsk, found: float) -> Timing:
         quickest = min((_seconds(side) for _ in range(ask.warm_up) for side in (candidate, other)), default=1.0)
         times = min(max(round(ROUND_SECONDS / max(quickest, 1e-6)), 1), MOST_TIMES)
         ours: list[list[float]] = []
@@ -138,7 +138,7 @@ def _seconds(request: Any) -> float:
     return time.perf_counter() - begin
 
 
-def _stored(setup: Setup) -> dict[str, NDArray[Any]]:
+def _stored(setup: PlacementSetup) -> dict[str, NDArray[Any]]:
     if not setup.inputs:
         return {}
     with np.load(setup.inputs, allow_pickle=False) as file:
@@ -161,10 +161,10 @@ def fix_shapes(model: Any, graph: Any) -> None:
 
 def answer(conversation: Conversation) -> None:
     """Answer line by line until the input ends."""
-    bench = Bench(conversation.receive(Setup))
+    bench = PlacementBench(conversation.receive(PlacementSetup))
     conversation.send(Timing())
     while True:
-        conversation.send(bench.measure(conversation.receive(Ask)))
+        conversation.send(bench.measure(conversation.receive(PlacementAsk)))
 
 
 if __name__ == "__main__":

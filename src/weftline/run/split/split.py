@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weftline.errors import InputError
 from weftline.files import write_atomically
 from weftline.graph import Graph
-from weftline.run.split.manifest import INPUT, Manifest, Segment, Wire, write_manifest
+from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelSegment, ModelWire, write_manifest
 
 if TYPE_CHECKING:
     from weftline.run.split.model import SplitModel
@@ -69,7 +69,7 @@ def split_model(
     return manifest
 
 
-def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequence[Wire]) -> list[Segment]:
+def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequence[ModelWire]) -> list[ModelSegment]:
     count = len(parts.device)
     ops: list[list[str]] = [[] for _ in range(count)]
     inputs: list[list[str]] = [[] for _ in range(count)]
@@ -77,12 +77,12 @@ def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequenc
     for op, part in zip(graph.ops, parts.part.tolist(), strict=True):
         ops[part].append(op.name)
     for wire in wires:
-        if wire.source != INPUT:
+        if wire.source != MODEL_INPUT:
             outputs[wire.source].append(wire.name)
         for target in wire.targets:
             inputs[target].append(wire.name)
     return [
-        Segment(
+        ModelSegment(
             number=number,
             device=devices[parts.device[number]],
             file=f"segment_{number:0{len(str(count - 1))}}.onnx",
@@ -94,25 +94,25 @@ def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequenc
     ]
 
 
-def _wires(split: SplitModel, graph: Graph, parts: Parts) -> list[Wire]:
+def _wires(split: SplitModel, graph: Graph, parts: Parts) -> list[ModelWire]:
     """Every tensor that enters, leaves or crosses; outputs that are constants come from the first segment."""
     part, wires = parts.part.tolist(), []
     for tensor in graph.tensors:
-        source = INPUT if tensor.producer < 0 else part[tensor.producer]
+        source = MODEL_INPUT if tensor.producer < 0 else part[tensor.producer]
         targets = tuple(sorted({part[op] for op in tensor.consumers} - {source}))
         if targets and targets[0] <= source:
             raise InputError(f"tensor {tensor.name[:80]!r} would go back from segment {source} to {targets[0]}")
         kind = split.kinds.get(tensor.name, "")
-        if targets and source != INPUT:
+        if targets and source != MODEL_INPUT:
             _require_sendable(tensor.name, kind, tensor.dtype, graph.ops[tensor.producer].name)
-        if targets or source == INPUT or tensor.output:
+        if targets or source == MODEL_INPUT or tensor.output:
             dtype = "" if kind else tensor.dtype
-            wires.append(Wire(tensor.name, dtype, tensor.shape, source, targets, tensor.output))
+            wires.append(ModelWire(tensor.name, dtype, tensor.shape, source, targets, tensor.output))
     known = {tensor.name for tensor in graph.tensors}
     for name in split.scope.outputs:
         if name not in known:
             made = split.types.types[name]
-            wires.append(Wire(name, "" if name in split.kinds else made.dtype, made.shape, 0, (), True))
+            wires.append(ModelWire(name, "" if name in split.kinds else made.dtype, made.shape, 0, (), True))
     return wires
 
 

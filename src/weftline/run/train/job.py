@@ -1,6 +1,6 @@
 """What worker processes are told and what they answer: plain structs that travel as JSON.
 
-In: nothing. Out: `Job` (one schedule to run) and `Report` (what one rank saw). No solver, simulator or torch is
+In: nothing. Out: `TrainJob` (one schedule to run) and `Report` (what one rank saw). No solver, simulator or torch is
 imported here, so that workers start fast.
 """
 
@@ -10,12 +10,12 @@ import msgspec
 
 from weftline.run.train.model import Layout
 
-__all__ = ["ACTIVATION", "GRADIENT", "TOKEN", "Edge", "Job", "Report", "Work"]
+__all__ = ["ACTIVATION", "GRADIENT", "TOKEN", "BlockWork", "Edge", "Report", "TrainJob"]
 
 ACTIVATION, GRADIENT, TOKEN = "activation", "gradient", "token"
 
 
-class Work(msgspec.Struct, frozen=True):
+class BlockWork(msgspec.Struct, frozen=True):
     """A block, as a rank sees it."""
 
     kind: str
@@ -39,14 +39,14 @@ class Edge(msgspec.Struct, frozen=True):
     """For a gradient: the stage that computed it."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class TrainJob(msgspec.Struct, frozen=True):
     """One schedule to run."""
 
     engine: str
     model: str
     layout: Layout
     ranks: int
-    blocks: tuple[Work, ...]
+    blocks: tuple[BlockWork, ...]
     edges: tuple[Edge, ...]
     actions: tuple[tuple[tuple[str | int, ...], ...], ...]
     """Rank -> its action rows (engine weftline), with ranks in place of devices."""

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
-from weftline.run.train.job import Job, Report
+from weftline.run.train.job import Report, TrainJob
 from weftline.worker.child import LastWords
 from weftline.worker.parent import Child
 
@@ -27,7 +27,7 @@ __all__ = ["launch", "run_processes", "under_torchrun"]
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def launch(jobs: Sequence[Job], *, time_limit: float) -> list[list[Report]]:
+def launch(jobs: Sequence[TrainJob], *, time_limit: float) -> list[list[Report]]:
     """Run jobs -> job -> rank -> report."""
     if under_torchrun():
         return _join(jobs)
@@ -54,7 +54,7 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
 
 
-def _join(jobs: Sequence[Job]) -> list[list[Report]]:
+def _join(jobs: Sequence[TrainJob]) -> list[list[Report]]:
     from datetime import timedelta
 
     import torch.distributed as dist

@@ -1,7 +1,7 @@
 """A timetable -> the job that worker processes run: stages, data on edges, action lists or torch's rows.
 
-In: a `Timetable`, the engine, the user's model and options. Out: a `Job`. Links vanish and devices become ranks, in the
-order of devices. Simplified: a communication block on devices hands on one result.
+In: a `Timetable`, the engine, the user's model and options. Out: a `TrainJob`. Links vanish and devices become ranks,
+in the order of devices. Simplified: a communication block on devices hands on one result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weftline.errors import InputError, UsageError
 from weftline.problem.blocks import Blocks
-from weftline.run.train.job import ACTIVATION, GRADIENT, TOKEN, Edge, Job, Work
+from weftline.run.train.job import ACTIVATION, GRADIENT, TOKEN, BlockWork, Edge, TrainJob
 from weftline.run.train.model import Layout
 from weftline.schedule.lower.lower import Action, data_edges, lower
 from weftline.schedule.lower.stages import Stage, stages_of
@@ -33,7 +33,7 @@ def make_job(
     rate: float,
     check: bool,
     time_limit: float,
-) -> Job:
+) -> TrainJob:
     """Check that the engine can run the schedule, and write down what its processes need."""
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; there are: {', '.join(ENGINES)}")
@@ -56,7 +56,7 @@ def make_job(
     else:
         lists = lower(timetable).actions
         actions = [tuple(_row(action, rank_of) for action in lists[device]) for device in rank_of]
-    return Job(
+    return TrainJob(
         engine,
         model,
         layout,
@@ -79,13 +79,13 @@ def _row(action: Action, rank_of: dict[int, int]) -> tuple[str | int, ...]:
     return tuple(row) if len(row) == 3 else (*row[:4], rank_of[action.peer])
 
 
-def _works(blocks: Blocks, stages: Sequence[Stage], rank_of: dict[int, int]) -> tuple[Work, ...]:
+def _works(blocks: Blocks, stages: Sequence[Stage], rank_of: dict[int, int]) -> tuple[BlockWork, ...]:
     stage_of = {block: s.number for s in stages for block in (s.forward, s.backward, s.weight) if block >= 0}
     found = []
     for number, block in enumerate(blocks.blocks):
         stage = stage_of.get(number, -1)
         ranks = tuple(rank_of[d] for d in block.devices if d in rank_of)
-        found.append(Work(block.kind, ranks, stage, stage >= 0 and stages[stage].weight >= 0))
+        found.append(BlockWork(block.kind, ranks, stage, stage >= 0 and stages[stage].weight >= 0))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from weftline.errors import InputError
-from weftline.run.train.job import Job
+from weftline.run.train.job import TrainJob
 from weftline.run.train.model import Shard, StageModel
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-def build_stage(job: Job, model: StageModel, seed: int, stage: int, shard: Shard) -> Any:
+def build_stage(job: TrainJob, model: StageModel, seed: int, stage: int, shard: Shard) -> Any:
     """A stage's module, with weights that depend on the seed and the stage alone; frozen if it has no backward."""
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which notes down the call for every kind of device there might be.
@@ -63,7 +63,7 @@ def update(modules: Sequence[Any], rate: float) -> None:
 class Reference:
     """The whole model in this process."""
 
-    def __init__(self, job: Job, model: StageModel, seed: int) -> None:
+    def __init__(self, job: TrainJob, model: StageModel, seed: int) -> None:
         self.job, self.model = job, model
         self.modules = [build_stage(job, model, seed, stage, Shard()) for stage in range(job.layout.stages)]
         self.outputs: dict[int, list[torch.Tensor]] = {}
@@ -103,23 +103,23 @@ def _forward_order(inputs: Sequence[Sequence[int]]) -> list[int]:
 MOST_DIMS = 8
 
 
-def forward_ranks(job: Job, stage: int) -> tuple[int, ...]:
+def forward_ranks(job: TrainJob, stage: int) -> tuple[int, ...]:
     """The ranks that hold a stage."""
     return next(work.ranks for work in job.blocks if work.kind == "F" and work.stage == stage)
 
 
-def compare_weights(job: Job, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None) -> float:
+def compare_weights(job: TrainJob, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None) -> float:
     """Largest difference of weights; before the first step it must be 0."""
     return _compare_parameters(job, group, rank, modules, whole, _weight)
 
 
-def compare_gradients(job: Job, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None) -> float:
+def compare_gradients(job: TrainJob, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None) -> float:
     """Largest difference of the gradients of all weights."""
     return _compare_parameters(job, group, rank, modules, whole, _gradient)
 
 
 def compare_outputs(
-    job: Job, group: Any, rank: int, outputs: dict[int, list[torch.Tensor]], whole: Reference | None
+    job: TrainJob, group: Any, rank: int, outputs: dict[int, list[torch.Tensor]], whole: Reference | None
 ) -> float:
     """Largest difference of what the sinks give, by the first rank of each."""
     worst, count = 0.0, job.layout.micro_batches
@@ -136,7 +136,7 @@ def compare_outputs(
 
 
 def _compare_parameters(
-    job: Job, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None, look: Any
+    job: TrainJob, group: Any, rank: int, modules: dict[int, Any], whole: Reference | None, look: Any
 ) -> float:
     worst = 0.0
     held = [[s for s in range(job.layout.stages) if r in forward_ranks(job, s)] for r in range(job.ranks)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weftline.errors import MissingExtra, UsageError
 from weftline.run.result import RunResult, whole_ns
-from weftline.run.train.job import Job, Report
+from weftline.run.train.job import Report, TrainJob
 from weftline.run.train.launch import launch
 from weftline.run.train.model import model_reference
 
@@ -173,7 +173,7 @@ def _timetable(schedule: Timetable | Schedule) -> Timetable:
     return schedule.timetable() if isinstance(schedule, Schedule) else schedule
 
 
-def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> TrainRunResult:
+def _result(timetable: Timetable, job: TrainJob, reports: Sequence[Report]) -> TrainRunResult:
     lanes = [lane for lane in timetable.blocks.devices if not lane.link]
     trained = job.check and any(job.layout.trained)
     losses = [sum(found) for found in zip(*(r.losses for r in reports if r.losses), strict=True)]

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from weftline.errors import WeftlineError
-from weftline.run.train.job import Job, Report
+from weftline.run.train.job import Report, TrainJob
 
 __all__ = ["work"]
 
 
-def work(jobs: Sequence[Job], rank: int) -> list[list[Report]]:
+def work(jobs: Sequence[TrainJob], rank: int) -> list[list[Report]]:
     """Run all jobs in the process group that exists -> job -> rank -> what it saw, the same on every rank."""
     import torch
 
@@ -32,7 +32,7 @@ def work(jobs: Sequence[Job], rank: int) -> list[list[Report]]:
     return reports
 
 
-def _run(job: Job, rank: int, groups: dict[tuple[int, ...], Any]) -> bytes:
+def _run(job: TrainJob, rank: int, groups: dict[tuple[int, ...], Any]) -> bytes:
     """One job on this rank; ranks beyond those of the job only make groups with the others."""
     import torch.distributed as dist
 
@@ -52,7 +52,7 @@ def _run(job: Job, rank: int, groups: dict[tuple[int, ...], Any]) -> bytes:
 class _Trace:
     """Runs the seeds of a job and collects what is reported."""
 
-    def __init__(self, job: Job, rank: int, group: Any) -> None:
+    def __init__(self, job: TrainJob, rank: int, group: Any) -> None:
         from weftline.run.train.model import load_model
 
         self.job, self.rank, self.group = job, rank, group
@@ -95,9 +95,9 @@ class _Trace:
     def _engine(self, seed: int, groups: dict[tuple[int, ...], Any]) -> Any:
         model = self.make(self.job.layout, seed)
         if self.job.engine == "torch":
-            from weftline.run.train.pipeline import Pipeline
+            from weftline.run.train.pipeline import TorchPipeline
 
-            return Pipeline(self.job, self.rank, model, seed, self.group)
+            return TorchPipeline(self.job, self.rank, model, seed, self.group)
         from weftline.run.train.actions import Interpreter
 
         return Interpreter(self.job, self.rank, model, seed, groups)

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from weftline.errors import WeftlineError
-from weftline.run.train.job import Job
+from weftline.run.train.job import TrainJob
 from weftline.worker.child import LastWords, die_with, end_with_input
 
 __all__ = ["Task", "main", "start"]
@@ -120,8 +120,8 @@ def _train(folder: Path, store: Any, rank: int, world: int) -> bytes:
     return msgspec.json.encode(reports)
 
 
-def _jobs(folder: Path) -> list[Job]:
-    return msgspec.json.decode((folder / "jobs.json").read_bytes(), type=list[Job])
+def _jobs(folder: Path) -> list[TrainJob]:
+    return msgspec.json.decode((folder / "jobs.json").read_bytes(), type=list[TrainJob])
 
 
 def _write_error(folder: Path, rank: int, error: Exception) -> None:
