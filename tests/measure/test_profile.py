@@ -26,9 +26,8 @@ from weftline.importers import read_file
 from weftline.measure import cache as profile_cache
 from weftline.measure import links as profile_links
 from weftline.measure import profile as profiling
-from weftline.measure.gloo_meter import measure_gloo
 from weftline.measure.kernels import RunNode, kernel_groups, layout_changes
-from weftline.measure.links import Channel, measure_links
+from weftline.measure.links import Channel, measure_gloo, measure_links
 from weftline.measure.processes import Workers
 from weftline.measure.profile import profile_model
 from weftline.reduce.fusion.oracle import OracleError

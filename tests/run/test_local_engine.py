@@ -18,7 +18,7 @@ import pytest
 from tests.run.local_samples import engine, expected, feeds, seats, small_model, split, stages
 
 from weftline.errors import InputError, WeftlineError
-from weftline.run import session as ort_session
+from weftline.run import devices as ort_session
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.inputs import difference
 from weftline.run.local.engine import Engine, LanePass

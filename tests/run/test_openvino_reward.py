@@ -14,8 +14,7 @@ from weftline.cluster import Cluster
 from weftline.errors import InputError, LimitReached, UsageError
 from weftline.graph import graph_to_json
 from weftline.problem import Problem, Rules, build_problem, read_model
-from weftline.run.openvino.meter import PlacementMeter
-from weftline.run.openvino.reward import openvino_backend
+from weftline.run.openvino.meter import PlacementMeter, openvino_backend
 from weftline.run.openvino.run import run_openvino
 
 

@@ -27,7 +27,7 @@ from weftline import zoo
 from weftline.errors import ExecutionMismatch, InputError, UsageError
 from weftline.plans import Plan
 from weftline.plans.plan import save_plan
-from weftline.run.dist.job import messages_of
+from weftline.run.dist.messages import messages_of
 from weftline.run.dist.run import run_plan_torch
 from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire
 

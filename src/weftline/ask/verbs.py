@@ -177,8 +177,8 @@ def plan(
         return make_plan(grouped.problem, **asked)
     if model_file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
-    import_module("weftline.run.planned_model").check_same_model(grouped.problem.graph, model_file)
-    with import_module("weftline.run.openvino.reward").openvino_backend(
+    import_module("weftline.run.inputs").check_same_model(grouped.problem.graph, model_file)
+    with import_module("weftline.run.openvino.meter").openvino_backend(
         grouped.problem, model_file, runtimes=runtimes, measurements=measurements, seed=seed
     ) as backend:
         return make_plan(grouped.problem, backend=backend, **asked)

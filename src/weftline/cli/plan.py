@@ -133,7 +133,7 @@ def _plan(question: Question, stages: int | None, options: dict[str, Any], measu
     with progress(f"planning {problem.graph.name}") as tell:
         if measured is None:
             return make_plan(problem, on_event=tell, **options)
-        from weftline.run.openvino.reward import openvino_backend
+        from weftline.run.openvino.meter import openvino_backend
 
         with openvino_backend(problem, question.model, **measured) as backend:
             return make_plan(problem, on_event=tell, backend=backend, **options)

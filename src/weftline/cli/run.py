@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from weftline.plans import Plan
     from weftline.run.dist.run import PlanTorchResult
-    from weftline.run.local.result import LocalResult
+    from weftline.run.local.run import LocalResult
     from weftline.run.openvino.run import OpenvinoResult
 
 __all__ = ["run"]
@@ -121,7 +121,7 @@ def run(
     if engine == "weftline":
         raise UsageError("a plan runs by engine local, torch or openvino")
     from weftline.plans.plan import load_plan
-    from weftline.run.arrays import read_arrays
+    from weftline.run.inputs import read_arrays
 
     plan, runtimes = load_plan(answer), read_runtimes(runtime or [])
     given = None if inputs is None else read_arrays(inputs)

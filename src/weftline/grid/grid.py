@@ -25,8 +25,8 @@ import msgspec
 
 from weftline.errors import InputError, UsageError
 from weftline.files import read_limited, write_atomically
+from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
-from weftline.grid.local import Answer, answer_locally, cores
 from weftline.grid.questions import Question, Wanted, questions_of
 from weftline.interrupts import Interruption
 
@@ -192,7 +192,7 @@ def _answers(
     if not asked:
         return
     if engine == "ray":
-        from weftline.grid.ray import answer_by_ray
+        from weftline.grid.engines import answer_by_ray
 
         yield from answer_by_ray(asked, jobs=jobs, address=address)
     else:

@@ -21,8 +21,7 @@ import numpy as np
 from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.measure.job import Measure, Prepare
-from weftline.measure.processes import Workers
+from weftline.measure.processes import Measure, Prepare, Workers
 from weftline.measure.profile import MOST_SECONDS, settling
 from weftline.plans.plan import Plan, Stage
 from weftline.run.devices import ort_devices

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import InputError, WeftlineError
-from weftline.measure.job import LEVELS, Measure, OrtSetup, Prepare, ProfileAnswer, Request, Rest
 from weftline.measure.kernels import RunNode
-from weftline.run.devices import CPU
-from weftline.run.session import Pace, bind_cores
+from weftline.measure.processes import LEVELS, Measure, OrtSetup, Prepare, ProfileAnswer, Request, Rest
+from weftline.run.devices import CPU, Pace, bind_cores
 from weftline.worker.child import Conversation, serve
 
 __all__ = ["WARM_UP_RUNS", "OrtBench", "middle_of"]

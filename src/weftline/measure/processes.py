@@ -1,7 +1,8 @@
-"""The processes that profile devices: start them, ask them one at a time or all at once, and leave nothing behind.
+"""The processes that profile devices: what they are told and answer, how they are started, asked and ended.
 
-In: a `OrtSetup` for each device. Out: answers; a process that fails, dies or hangs is an error that names the device.
-Simplified: this machine only (not Windows, whose pipes cannot be waited for).
+In: an `OrtSetup` for each device, then requests to one of them or to all at once; JSON lines over pipes. Out: answers;
+a process that fails, dies or hangs is an error that names the device. Simplified: this machine only (not Windows, whose
+pipes cannot be waited for).
 """
 
 from __future__ import annotations
@@ -15,12 +16,103 @@ from types import MappingProxyType, TracebackType
 import msgspec
 
 from weftline.errors import InputError, WeftlineError
-from weftline.measure.job import Measure, OrtSetup, Prepare, ProfileAnswer, Request, Rest
+from weftline.graph import Graph
+from weftline.measure.kernels import RunNode
 from weftline.run.devices import OrtDevice
-from weftline.run.openvino.job import OpenvinoSetup
 from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["ANSWER_SECONDS", "DeviceProcess", "Workers"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "LEVELS",
+    "DeviceProcess",
+    "Measure",
+    "OpenvinoSetup",
+    "OrtSetup",
+    "Prepare",
+    "ProfileAnswer",
+    "Request",
+    "Rest",
+    "Workers",
+]
+
+LEVELS = {"ALL": "ORT_ENABLE_ALL", "EXTENDED": "ORT_ENABLE_EXTENDED", "NONE": "ORT_DISABLE_ALL"}
+"""Our word -> the name in ONNX Runtime."""
+
+
+class OrtSetup(msgspec.Struct, frozen=True):
+    """Once, at the start."""
+
+    model: str
+    """Path of an ONNX file."""
+    shapes: dict[str, tuple[int, ...]]
+    """Of the inputs."""
+    device: OrtDevice
+    speed: float
+    """While others are measured it works for this share of the time, as a worker of that speed does."""
+    folder: str
+    """For what ONNX Runtime writes; removed at the end, with the folder it stands in."""
+    seed: int = 0
+
+
+class OpenvinoSetup(msgspec.Struct, frozen=True):
+    """One device to profile."""
+
+    model: str
+    """Path of an IR or ONNX file."""
+    graph: Graph
+    device: str
+    """As OpenVINO knows it."""
+    properties: dict[str, str]
+    runs: int
+    """At least so many, unless `most_seconds` are over and there are three."""
+    least_seconds: float
+    most_seconds: float
+    seed: int = 0
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Make a session and warm it up."""
+
+    level: str
+    kernels: bool
+    """Time every kernel, not only whole runs."""
+    model: str = ""
+    """Another model than that of the setup, such as a stage; its inputs are random."""
+
+
+class Measure(msgspec.Struct, frozen=True, tag=True):
+    """Run the session."""
+
+    runs: int
+    """At least so many, unless `most_seconds` are over and there are three."""
+    least_seconds: float
+    most_seconds: float
+    keep: bool = False
+    """Go on running after the answer until the next line comes: others are still being measured."""
+
+
+class Rest(msgspec.Struct, frozen=True, tag=True):
+    """All have been measured."""
+
+
+Request = Prepare | Measure | Rest
+
+
+class ProfileAnswer(msgspec.Struct, frozen=True):
+    """To any of them."""
+
+    version: str = ""
+    nodes: tuple[RunNode, ...] = ()
+    """Prepared with kernels: what runs."""
+    ns: tuple[int, ...] = ()
+    """Measured: every run."""
+    stolen: float = 0.0
+    """Measured on one core: the share of the time in which it did not work for us."""
+    kernel_ns: tuple[float, ...] = ()
+    """Measured with kernels: each node, mean of the middle half of the runs."""
+    kernel_spread: tuple[float, ...] = ()
+    threads: int = 1
+
 
 ANSWER_SECONDS = 600.0
 """Longest time for one answer."""

@@ -6,7 +6,7 @@ kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole r
 all run the model at the same time, as the stages of a pipeline do, and slowed ones rest as they will. Kernels are those
 of the level that runs (ALL); where they cannot be found again in the graph, those of EXTENDED or of the plain graph,
 scaled to what ALL takes. Links are those of `profile_links`, and as much longer as this model makes them
-(`step_meter`). Simplified: inputs are random, times do not depend on them.
+(`measure_steps`). Simplified: inputs are random, times do not depend on them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from weftline.graph import Graph
 from weftline.graph.ir import INPUT
 from weftline.importers import Imported, ImportOptions, read_file
 from weftline.measure.cache import cached
-from weftline.measure.job import Measure, Prepare, ProfileAnswer
 from weftline.measure.kernels import KernelGroups, RunNode, kernel_groups, layout_changes
-from weftline.measure.links import Channel, measure_links
+from weftline.measure.links import Channel, measure_links, measure_steps
 from weftline.measure.openvino import LEVEL, measure_openvino
-from weftline.measure.processes import Workers
-from weftline.measure.step_meter import measure_steps
+from weftline.measure.processes import Measure, Prepare, ProfileAnswer, Workers
 from weftline.reduce.fusion.oracle import OracleError
 from weftline.run.devices import OrtDevice, ort_devices
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_devices, run_by_openvino

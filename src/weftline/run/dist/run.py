@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.importers.registry import file_sha256
 from weftline.run.devices import ort_devices
-from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
-from weftline.run.inputs import make_feeds
+from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
+from weftline.run.inputs import check_planned_model, make_feeds
 from weftline.run.local.start import run_folder
-from weftline.run.planned_model import check_planned_model
 from weftline.run.result import RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import parts_of_plan
@@ -185,7 +184,7 @@ def _join(asked: _Asked, job: PlanJob) -> PlanAnswer | None:
     """This process is one of torchrun's."""
     import torch.distributed as dist
 
-    from weftline.run.dist.wires import lost
+    from weftline.run.dist.messages import lost
     from weftline.run.dist.worker import serve
 
     world, need = int(os.environ["WORLD_SIZE"]), len(job.devices)

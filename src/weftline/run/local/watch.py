@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
 from weftline.errors import UsageError
+from weftline.run.inputs import check_planned_model
 from weftline.run.local.engine import HANG_SECONDS, LanePass
 from weftline.run.local.run import Baselines, check_runtimes
 from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan
-from weftline.run.planned_model import check_planned_model
 from weftline.run.result import RunResult, misplaced_ops
 from weftline.units import format_time
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from weftline.run.devices import Pace, bind_cores, open_segment
 from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, SharedBlock
 from weftline.run.local.layout import ELEMENTS, Go, WireJob, WorkerAnswer, WorkerJob
-from weftline.run.session import Pace, bind_cores, open_segment
 from weftline.worker.child import Conversation, die_with, serve
 
 __all__ = ["Runner", "main"]

@@ -2,15 +2,17 @@
 
 In: a problem's graph and devices, the model file, placements. Out: a `Measurement` for each, in turns with the whole
 model on one device; its ratio is the reward. A placement that does not compile, fails, crashes the process, takes too
-long or gives other outputs has the ratio infinity, and the process is started again if it must be. Simplified: one
-machine (not Windows, whose pipes cannot be waited for), one inference at a time.
+long or gives other outputs has the ratio infinity, and the process is started again if it must be. `openvino_backend`
+makes it the `Backend` of a measured search. Simplified: one machine (not Windows, whose pipes cannot be waited for),
+one inference at a time.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,11 +27,23 @@ from numpy.typing import NDArray
 from weftline.cluster import Device
 from weftline.errors import InputError, LimitReached, MissingExtra, UsageError, WeftlineError
 from weftline.graph import Graph
+from weftline.graph.arrays import Indices
+from weftline.importers.registry import detect
+from weftline.latency.measured.measurements import BUDGET, Backend, Reading
+from weftline.problem import Problem
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_device, openvino_devices, run_by_openvino
-from weftline.run.openvino.job import PlacementAsk, PlacementSetup, Timing
+from weftline.run.openvino.worker import PlacementAsk, PlacementSetup, Timing
 from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["OUTPUT_TOLERANCE", "Measurement", "PlacementMeter", "measure_placements"]
+__all__ = [
+    "GIVE_UP",
+    "OUTPUT_TOLERANCE",
+    "REWARD_ROUNDS",
+    "Measurement",
+    "PlacementMeter",
+    "measure_placements",
+    "openvino_backend",
+]
 
 OUTPUT_TOLERANCE = 1e-3
 METER_ROUNDS = 15
@@ -272,3 +286,53 @@ def _reference(asked: str, devices: Sequence[Device], known: Mapping[str, Openvi
     if asked not in known:
         raise UsageError(f"the reference {asked[:64]!r} is not a device that OpenVINO runs; it is {', '.join(known)}")
     return asked
+
+
+REWARD_ROUNDS = 9
+"""Of one placement: fewer than in a run that is shown to somebody."""
+GIVE_UP = 1.2
+"""A placement is dropped after three rounds that were all so many times slower than the best."""
+FORMATS = ("openvino", "onnx")
+
+
+@contextmanager
+def openvino_backend(
+    problem: Problem,
+    model: Path | str,
+    *,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    measurements: int | None = None,
+    reference: str = "",
+    rounds: int = REWARD_ROUNDS,
+    give_up: float = GIVE_UP,
+    seed: int = 0,
+) -> Iterator[Backend]:
+    """Every device of the problem needs a runtime of OpenVINO, its own or one of `runtimes`."""
+    budget = BUDGET if measurements is None else measurements
+    if budget < 1:
+        raise UsageError("a measured search needs at least one measurement")
+    kind = detect(Path(model)).name
+    if kind not in FORMATS:
+        raise InputError(
+            f"a {kind} file cannot be run",
+            where=str(model),
+            hint="measured rewards need a model with weights: OpenVINO IR or ONNX",
+        )
+    run_by_openvino(problem.devices, runtimes)  # says which runtimes are for nobody
+    openvino_devices(problem.devices, runtimes)  # says which device has none
+    meter = PlacementMeter(
+        problem.graph,
+        problem.devices,
+        model,
+        runtimes=runtimes,
+        reference=reference,
+        rounds=rounds,
+        give_up=give_up,
+        seed=seed,
+    )
+
+    def measure(placement: Indices, seconds: float | None) -> Reading:
+        return meter.measure(placement.tolist(), seconds)
+
+    with meter:
+        yield Backend(measure, "openvino", meter.reference, budget)

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.run.inputs import check_planned_model
 from weftline.run.openvino.devices import openvino_devices
 from weftline.run.openvino.meter import METER_ROUNDS, PLACEMENT_SECONDS, PlacementMeter
-from weftline.run.planned_model import check_planned_model
 from weftline.run.result import RunResult, whole_ns
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The process in which OpenVINO compiles and runs placements: it may crash or hang without harm to the caller.
 
-In: lines of JSON on standard input: a `PlacementSetup`, then an `PlacementAsk` for every placement. Out: a `Timing` for
+In: lines of JSON on standard input: a `PlacementSetup`, then a `PlacementAsk` for every placement. Out: a `Timing` for
 each. The whole model on one device runs in turns with every placement, so that a machine that slows down slows both. It
 ends when its input ends. Simplified: one inference at a time, in full precision.
 """
@@ -15,18 +15,83 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError
+from weftline.graph import Graph
 from weftline.importers.openvino.module import last_line, openvino_module
 from weftline.run.inputs import difference, random_values
 from weftline.run.openvino.devices import OpenvinoDevice, affinity_of, core_for, read_model, resolve
-from weftline.run.openvino.job import PlacementAsk, PlacementSetup, Timing
 from weftline.run.openvino.load_affinity import AffinityError, hetero, set_affinity
 from weftline.worker.child import Conversation, serve
 
-__all__ = ["CONFIG", "PlacementBench", "fix_shapes", "make_inputs"]
+__all__ = [
+    "CONFIG",
+    "PlacementAsk",
+    "PlacementBench",
+    "PlacementSetup",
+    "Timing",
+    "fix_shapes",
+    "make_inputs",
+]
+
+
+class PlacementSetup(msgspec.Struct, frozen=True):
+    """Once, at the start."""
+
+    model: str
+    """Path of an IR or ONNX file."""
+    graph: Graph
+    devices: tuple[tuple[str, dict[str, str]], ...]
+    """Name and properties of each device in OpenVINO."""
+    reference: str
+    """The device that runs the whole model, for comparison."""
+    inputs: str = ""
+    """An .npz file with arr_0, arr_1, ..., or none: then inputs are random."""
+    input_names: tuple[str, ...] = ()
+    """The inputs that those arrays are for."""
+    seed: int = 0
+
+
+class PlacementAsk(msgspec.Struct, frozen=True):
+    """One placement to measure."""
+
+    placement: tuple[int, ...]
+    """Number of the device of each op of the graph."""
+    rounds: int
+    """Pairs of runs that count: one of the placement, one of the reference."""
+    warm_up: int
+    """Runs of each before that."""
+    give_up: float
+    """After three rounds, stop if all of them were slower than so many times the reference; 0 = never."""
+    against: tuple[int, ...] = ()
+    """Another placement that runs in the reference's place."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """What was measured; without an error all of it is there."""
+
+    error: str = ""
+    kind: str = ""
+    """Of an error: input (file, names, devices), compile, inference."""
+    seconds: float = 0.0
+    """Of one inference: median."""
+    reference_seconds: float = 0.0
+    """The same for the whole model on one device, in turns with it."""
+    ratio: float = 0.0
+    """Median over the rounds."""
+    quickest_ratio: float = 0.0
+    """Of the quickest runs of both: what is left where other programs disturb most runs."""
+    spread: float = 0.0
+    """Interquartile range of the rounds' ratios, as a share of their median."""
+    difference: float = 0.0
+    """Of outputs, see `difference`."""
+    rounds: int = 0
+    ratios: tuple[float, ...] = ()
+    """One for each round."""
+
 
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 WRONG_DIFFERENCE = 1e300

@@ -16,9 +16,8 @@ import torch
 import torch.distributed as dist
 
 from weftline.errors import UsageError
-from weftline.run.train.job import ACTIVATION, GRADIENT, TrainJob
-from weftline.run.train.model import Shard, StageModel
-from weftline.run.train.reference import build_stage, micro_batches
+from weftline.run.train.model import ACTIVATION, GRADIENT, Shard, StageModel, TrainJob
+from weftline.run.train.train import build_stage, micro_batches
 
 __all__ = ["Interpreter"]
 

@@ -18,9 +18,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from weftline.errors import UsageError
-from weftline.run.train.job import TrainJob
-from weftline.run.train.model import Shard, StageModel
-from weftline.run.train.reference import build_stage, micro_batches
+from weftline.run.train.model import Shard, StageModel, TrainJob
+from weftline.run.train.train import build_stage, micro_batches
 
 __all__ = ["TESTED_TORCH", "TorchPipeline"]
 
