@@ -39,7 +39,7 @@ from weftline.latency.measured.proposals import policy_source, solver_source
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
-from weftline.run.openvino.meter import Meter
+from weftline.run.openvino.meter import PlacementMeter
 from weftline.run.openvino.run import run_openvino
 from weftline.search import Search
 from weftline.simulate import simulate_latency
@@ -143,8 +143,8 @@ def _model_file(folder: Path, name: str, size: str, parameters: dict[str, Any]) 
 
 
 @contextmanager
-def _meter(problem: Problem, path: Path, rounds: int) -> Iterator[Meter]:
-    with Meter(
+def _meter(problem: Problem, path: Path, rounds: int) -> Iterator[PlacementMeter]:
+    with PlacementMeter(
         problem.graph, problem.devices, path, runtimes=RUNTIMES, rounds=rounds, warm_up=1, give_up=1.2, reference="all"
     ) as meter:
         yield meter

@@ -102,7 +102,7 @@ def run(
     weftline run sched.json --model examples/train_transformer.py:transformer --engine torch
     """
     from weftline.plans.schedule import Schedule
-    from weftline.run.arrays import read_arrays
+    from weftline.run.inputs import read_arrays
     from weftline.run.local.watch import WatchResult
     from weftline.run.verb import choose_engine, load_answer
     from weftline.run.verb import run as run_answer

@@ -13,10 +13,10 @@ from weftline.cost.profile_file import LinkProfile
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
+from weftline.measure import links
 from weftline.measure import profile as profiling
-from weftline.measure import step_meter
+from weftline.measure.links import MOST_STEP_NS, even_cuts, longer_transfers, measure_steps
 from weftline.measure.profile import profile_model
-from weftline.measure.step_meter import MOST, even_cuts, longer_transfers, measure_steps
 from weftline.problem import Problem
 from weftline.run.devices import ort_devices
 from weftline.run.split.segments import Parts
@@ -49,7 +49,7 @@ def test_what_is_left_is_shared_by_all_transfers() -> None:
     parts = Parts(np.array([0, 1, 2, 3], np.int32), (0, 1, 0, 1))
     assert longer_transfers(problem, parts, 3 * 7 + 30.0) == 10
     assert longer_transfers(problem, parts, 5.0) == 0
-    assert longer_transfers(problem, parts, 1e12) == MOST
+    assert longer_transfers(problem, parts, 1e12) == MOST_STEP_NS
     fan = problem_of([[1, 1]] * 3, [Wire(0, (1, 2), 4)])
     assert longer_transfers(fan, Parts(np.array([0, 1, 1], np.int32), (0, 1)), 4 + 6.0) == 6
 
@@ -80,13 +80,13 @@ def test_a_model_goes_to_and_fro(model: Path, monkeypatch: pytest.MonkeyPatch) -
         seen.append(run(*words))
         return seen[-1][0], seen[-1][0], seen[-1][0] + 10**8
 
-    run = step_meter._run
-    monkeypatch.setattr(step_meter, "_run", noted)
+    run = links._run
+    monkeypatch.setattr(links, "_run", noted)
     monkeypatch.setattr(profiling, "measure_links", lambda *_: (LinkProfile("a", "b", 20_000, 10**9),))
     profile = profile_model(model, TWO, repeats=3, cache=False)
     assert len(seen) == 1
     assert min(seen[0]) > 0
-    assert [link.latency_ns for link in profile.links] == [20_000 + MOST]
+    assert [link.latency_ns for link in profile.links] == [20_000 + MOST_STEP_NS]
     assert profile.note == ""
 
 
@@ -96,7 +96,7 @@ def test_steps_that_cannot_be_measured_are_said(model: Path, monkeypatch: pytest
     def broken(*_: Any) -> tuple[float, float, float]:
         raise WeftlineError("a worker has left")
 
-    monkeypatch.setattr(step_meter, "_run", broken)
+    monkeypatch.setattr(links, "_run", broken)
     monkeypatch.setattr(profiling, "measure_links", lambda *_: (LinkProfile("a", "b", 20_000, 10**9),))
     told: list[str] = []
     profile = profile_model(model, TWO, repeats=3, cache=False, tell=told.append)
@@ -111,9 +111,9 @@ def test_models_that_are_too_large_or_too_small(model: Path, monkeypatch: pytest
     pair = [(device, place) for device, place in zip(TWO.devices, ort_devices(TWO.devices, {}).values(), strict=True)]
     monkeypatch.setattr(profiling, "measure_links", lambda *_: ())
     profile = profile_model(model, TWO, repeats=3, cache=False)
-    monkeypatch.setattr(step_meter, "FEWEST", 10**6)
+    monkeypatch.setattr(links, "FEWEST_SEGMENTS", 10**6)
     with pytest.raises(WeftlineError, match="too few kernels"):
         measure_steps(model, graph, profile, pair, 0.3)
-    monkeypatch.setattr(step_meter, "LARGEST", 1)
+    monkeypatch.setattr(links, "LARGEST_MODEL_BYTES", 1)
     with pytest.raises(WeftlineError, match="too large"):
         measure_steps(model, graph, profile, pair, 0.3)
