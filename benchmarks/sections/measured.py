@@ -32,10 +32,14 @@ from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.importers.openvino.module import openvino_module
-from weftline.latency.measured.calibration import count_parts
-from weftline.latency.measured.measured import search_at_random, search_by_measuring
+from weftline.latency.measured.measured import (
+    count_parts,
+    policy_source,
+    search_at_random,
+    search_by_measuring,
+    solver_source,
+)
 from weftline.latency.measured.measurements import Backend, Measurements, Reading
-from weftline.latency.measured.proposals import policy_source, solver_source
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model

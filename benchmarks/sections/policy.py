@@ -27,11 +27,10 @@ from weftline.latency.anneal.anneal import anneal_starts
 from weftline.latency.anneal.annealer import Annealer
 from weftline.latency.anneal.backfill import backfill
 from weftline.latency.policy.forward_backward import booked_again
-from weftline.latency.policy.network import Said, Weights
-from weftline.latency.policy.policy import DECODES, Policy, asked_weights, offer_plans
-from weftline.latency.policy.polish import polish
+from weftline.latency.policy.instances import draw_cluster, draw_graph
+from weftline.latency.policy.network import PolicyOutput, Weights
+from weftline.latency.policy.policy import DECODES, Policy, asked_weights, offer_plans, polish
 from weftline.latency.policy.samples import untold
-from weftline.latency.policy.train.instances import draw_cluster, draw_graph
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem
 from weftline.search import Search
@@ -154,7 +153,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
         again, values.get("best single device") or again
     )
     plain = untold(policy.seen)
-    unlearnt = Policy(problem, policy.seen, Said(plain, plain, plain.bias))
+    unlearnt = Policy(problem, policy.seen, PolicyOutput(plain, plain, plain.bias))
     for asked, name in ((unlearnt, "control: cPEFT"), (None, "policy, one decode")):
         begun, either = perf_counter(), Search(problem)
         offer_plans(either, asked or _policy(problem, weights), 1)

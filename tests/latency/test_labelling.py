@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from weftline.certify import check
-from weftline.latency.sequential.ascent import ascend
-from weftline.latency.sequential.eliminate import eliminate, minimum_cut
-from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs
-from weftline.latency.sequential.labelling import best_labelling, labelling_bound, priced_labellings
-from weftline.latency.sequential.messages import message_bound, message_witness
+from weftline.latency.sequential.dual import ascend, minimum_cut
+from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs, message_bound, message_witness
+from weftline.latency.sequential.labelling import best_labelling, eliminate, labelling_bound, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.problem.json_form import problem_to_file

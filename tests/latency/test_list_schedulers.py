@@ -18,7 +18,7 @@ from weftline.papers.getf.earliest_first import EarliestFirst
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
-from weftline.simulate.order import default_order
+from weftline.simulate.tables import default_order
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
 from weftline.testing.generate import random_problem

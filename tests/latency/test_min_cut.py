@@ -10,7 +10,8 @@ from weftline.certify import check
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
 from weftline.latency.sequential.label_costs import FAR, label_costs
-from weftline.latency.sequential.min_cut import SOLVER, expand
+from weftline.latency.sequential.min_cut import SOLVER_MIN_CUT as SOLVER
+from weftline.latency.sequential.min_cut import expand
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.problem.load import load_problem

@@ -10,12 +10,11 @@ from weftline import latency as place
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
 from weftline.latency.policy import policy
-from weftline.latency.policy import polish as policy_polish
+from weftline.latency.policy import policy as policy_polish
 from weftline.latency.policy import samples as policy_mend
-from weftline.latency.policy.file import write_arrays
 from weftline.latency.policy.forward_backward import look_back
-from weftline.latency.policy.network import shapes
-from weftline.latency.policy.train.instances import fresh_problem
+from weftline.latency.policy.instances import fresh_problem
+from weftline.latency.policy.network import shapes, write_arrays
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search, Solver
 from weftline.testing.conformance import optimum, solve

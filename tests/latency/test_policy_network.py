@@ -10,13 +10,13 @@ from weftline.graph import assemble
 from weftline.latency.list.decoder import Decoder
 from weftline.latency.policy import network as policy_network
 from weftline.latency.policy.features import FEATURES, see
-from weftline.latency.policy.network import Lean, Weights, ask, first_weights, shapes
-from weftline.latency.policy.order import Orders
+from weftline.latency.policy.instances import fresh_problem
+from weftline.latency.policy.network import DecoderBias, Weights, ask, first_weights, shapes
 from weftline.latency.policy.policy import Policy
-from weftline.latency.policy.train.instances import fresh_problem
-from weftline.latency.policy.train.network import batch_of, forward
+from weftline.latency.policy.samples import Orders
+from weftline.latency.policy.train_network import batch_of, forward
 from weftline.problem import Problem
-from weftline.simulate.order import default_order
+from weftline.simulate.tables import default_order
 from weftline.testing.generate import SeededChooser, make_order
 
 
@@ -171,9 +171,9 @@ def test_lean_is_in_units() -> None:
     assert policy is not None
     bias = np.zeros((len(policy.seen.unit), 2))
     last = int(np.flatnonzero(np.diff(policy.seen.edges.after_ptr) == 0)[-1])
-    plain = policy.decode(Lean(bias, 1.0, 0.0, 1.0)).placement
+    plain = policy.decode(DecoderBias(bias, 1.0, 0.0, 1.0)).placement
     bias[last, plain[last]] = 1e6
-    assert policy.decode(Lean(bias, 1.0, 0.0, 1.0)).placement[last] != plain[last]
+    assert policy.decode(DecoderBias(bias, 1.0, 0.0, 1.0)).placement[last] != plain[last]
 
 
 def test_orders_are_topological() -> None:

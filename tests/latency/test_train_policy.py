@@ -9,15 +9,14 @@ import pytest
 
 from weftline.errors import InputError, UsageError
 from weftline.latency.list.decoder import FAILED
+from weftline.latency.policy import train as training
 from weftline.latency.policy.features import see
-from weftline.latency.policy.network import Said, first_weights
+from weftline.latency.policy.instances import fresh_problem
+from weftline.latency.policy.network import PolicyOutput, first_weights
 from weftline.latency.policy.policy import load_weights
 from weftline.latency.policy.samples import untold
-from weftline.latency.policy.train import train as training
-from weftline.latency.policy.train.instances import fresh_problem
-from weftline.latency.policy.train.network import checkpoint_of, first_state, load_state, save_state
-from weftline.latency.policy.train.reward import advantages, judge
-from weftline.latency.policy.train.train import train_policy
+from weftline.latency.policy.train import advantages, judge, train_policy
+from weftline.latency.policy.train_network import checkpoint_of, first_state, load_state, save_state
 from weftline.search import Event
 
 
@@ -123,7 +122,7 @@ def test_pushes_point_downhill() -> None:
     fast = int(seen.simple_values[:2].argmin())
     lean = untold(seen)
     lean.bias[:, fast] += 2.0
-    said = Said(lean, lean, np.zeros_like(lean.bias))
+    said = PolicyOutput(lean, lean, np.zeros_like(lean.bias))
     pushes = [judge(problem, seen, said, np.random.default_rng(i), risk=False).one.device for i in range(10)]
     mean = np.mean(pushes, axis=0)
     assert mean[fast] > mean[1 - fast]

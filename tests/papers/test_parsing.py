@@ -14,7 +14,7 @@ from weftline.papers.hsdag.network import (
 )
 from weftline.papers.training.placer import Parameters, common_devices, draw, log_probabilities
 from weftline.papers.training.reinforce import advantages, discounted_return, log_rewards, speed_rewards
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 
 
 def _random_graph(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray]:

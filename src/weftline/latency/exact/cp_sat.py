@@ -6,7 +6,7 @@ the bound then stays at the least that a model said about such placements, since
 
 One CP-SAT model for placement and order of the whole problem: a better plan, or the claim that there is none.
 
-The best known value limits the model, so a good start matters most; the bound is claimed. See `exact_search` for what
+The best known value limits the model, so a good start matters most; the bound is claimed. See `look_below` for what
 is left where the memory of activations binds.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.exact.order_model import Answer, OrderModel
+from weftline.latency.exact.order_model import OrderAnswer, OrderModel
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Timeline
@@ -70,7 +70,7 @@ class _Known:
     least: int | None = None
 
 
-def look_below(search: Search, by: str, solve: Callable[[Attempt], Answer | None], *, exact: bool = True) -> None:
+def look_below(search: Search, by: str, solve: Callable[[Attempt], OrderAnswer | None], *, exact: bool = True) -> None:
     """Solve models until one has no better plan, or a stop rule fires; `solve` returns None if it cannot go on.
 
     `exact`: the models hold whole numbers, so that "infeasible" is worth more than a claim in floating point.
@@ -140,7 +140,7 @@ def _solve(search: Search) -> None:
         raise InfeasibleError("CP-SAT found no plan within the limits", conflicts=(*reasons, *search.refused))
 
 
-def _solve_model(attempt: Attempt) -> Answer | None:
+def _solve_model(attempt: Attempt) -> OrderAnswer | None:
     search, problem = attempt.search, attempt.search.problem
     model = OrderModel(
         tables(problem),

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.list.list_schedule import ListSchedule as Board
 from weftline.latency.list.list_schedule import (
-    Wires,
+    BookingTables,
+    booking_tables,
     clear_board,
     commit,
     earliest_starts,
     make_board,
     timeline_of,
-    wires_of,
 )
+from weftline.latency.list.list_schedule import ListSchedule as Board
 from weftline.latency.list.memory_left import (
     Bools,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -43,8 +43,7 @@ from weftline.latency.list.memory_left import (
 from weftline.problem import Problem
 from weftline.simulate import Timeline
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.order import default_order
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, default_order, tables
 
 __all__ = ["DEAD_END", "FAILED", "Decoder", "Floats", "optimistic_costs"]
 
@@ -95,7 +94,7 @@ class Decoder:
 
     def __init__(self, problem: Problem, name: str = "the decoder") -> None:
         self._problem, self._table, self._name = problem, tables(problem), name
-        self._space = wires_of(self._table), make_room(problem), make_board(problem)
+        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
 
     def decode(
         self,
@@ -172,8 +171,8 @@ def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, l
 @kernel
 def _decode(
     table: Tables,
-    wires: Wires,
-    room: Room,
+    wires: BookingTables,
+    room: WeightRoom,
     board: Board,
     order: Indices,
     future: Ints,
@@ -203,8 +202,8 @@ def _decode(
 @kernel
 def _decode_many(
     table: Tables,
-    wires: Wires,
-    room: Room,
+    wires: BookingTables,
+    room: WeightRoom,
     board: Board,
     order: Indices,
     future: Ints,

@@ -1,17 +1,18 @@
-"""HEFT (Topcuoglu, Hariri, Wu 2002), aware of contention: ops by descending upward rank, each where it ends first.
+"""The list schedulers and, simpler still, plans that look at no transfer: one pass over the ops each.
 
-An op may be inserted into a gap of its device; its transfers are booked on ports and buses, in the order of its inputs.
-Memory counts weights (and tied weights); the first op of a `together` set fixes the device of the set.
+`even-split`: the graph's own order cut into as many equal pieces as there are devices, by number of ops. `greedy`:
+every op on the device that runs it fastest, whatever the transfers cost.
 
-cPEFT: PEFT's look ahead (Arabnejad, Barbosa 2014) on a decoder that books transfers on ports and buses.
+`heft` (Topcuoglu, Hariri, Wu 2002), aware of contention: ops by descending upward rank, each where it ends first. An op
+may be inserted into a gap of its device; its transfers are booked on ports and buses, in the order of its inputs.
+Memory counts weights (and tied weights); the first op of a `together` set fixes the device of the set. `cpeft`: PEFT's
+look ahead (Arabnejad, Barbosa 2014) on the same decoder: each op where its end plus the optimistic cost of what follows
+is least.
 
-Ops by descending upward rank, each where its end plus the optimistic cost of what follows is least.
-
-cPEFT 64 times with noise in its scores; the best decode is offered.
-
-Noise grows geometrically from 0.15 to 3 over the decodes. At scale 1 it has a standard deviation of 0.3 per op and
-device and 0.5 per device (times the unit of the op: a quarter of its median time plus a quarter of the mean over ops of
-the least time), 0.35 for lambda and 0.25 for kappa. The first decode has none, so the answer is never worse than cPEFT.
+`cpeft-64`: cPEFT 64 times with noise in its scores; the best decode is offered. Noise grows geometrically from 0.15 to
+3 over the decodes. At scale 1 it has a standard deviation of 0.3 per op and device and 0.5 per device (times the unit
+of the op: a quarter of its median time plus a quarter of the mean over ops of the least time), 0.35 for lambda and 0.25
+for kappa. The first decode has none, so the answer is never worse than cPEFT.
 """
 
 from __future__ import annotations
@@ -22,13 +23,49 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.decoder import FAILED, Decoder, Floats
 from weftline.latency.list.memory_left import Candidate as Plan
-from weftline.latency.list.memory_left import offer_leaving_room, offer_plan
+from weftline.latency.list.memory_left import RoomLeft, offer_leaving_room, offer_plan
 from weftline.problem import Problem
-from weftline.search import Search, Solver
-from weftline.simulate import Timeline
-from weftline.simulate.batch import evaluate
+from weftline.search import SINGLE_DEVICE, Search, Solver
+from weftline.simulate import Timeline, simulate_latency
+from weftline.simulate.latency import evaluate
 
-__all__ = ["DECODES", "SOLVER_CPEFT", "SOLVER_CPEFT_RANDOM", "SOLVER_HEFT", "bias_unit", "heft"]
+__all__ = ["DECODES", "SOLVERS", "SOLVER_CPEFT", "SOLVER_CPEFT_RANDOM", "SOLVER_HEFT", "bias_unit", "heft"]
+
+
+def _even_split_solve(search: Search) -> None:
+    room, count, devices = RoomLeft(search.problem), len(search.problem.graph.ops), len(search.problem.devices)
+    for op in range(count):
+        wanted = op * devices // count
+        room.put(op, min(room.choices(op), key=lambda device: (abs(device - wanted), device)))
+    search.offer(room.placement())
+
+
+SOLVER_EVEN_SPLIT = Solver(
+    "even-split", "the graph's order cut into equal pieces by op count", _even_split_solve, baseline=True
+)
+
+
+ATTEMPTS = 8
+
+
+def _greedy_solve(search: Search) -> None:
+    """Where activations overflow a device, leave that much room there and try again."""
+    problem, time = search.problem, search.problem.cost.time.tolist()
+    capacity = problem.capacity.copy()
+    for _ in range(ATTEMPTS):
+        room = RoomLeft(problem, capacity)
+        for op in range(len(problem.graph.ops)):
+            room.put(op, min(room.choices(op), key=time[op].__getitem__))  # the first of equals
+        if search.offer(room.placement()) is not None or search.stopped_by:
+            return
+        try:
+            overflow = simulate_latency(problem, room.placement()).peak - problem.capacity
+        except InfeasibleError:  # a missing link, which more room does not mend
+            return
+        capacity -= np.maximum(overflow, 0)
+
+
+SOLVER_GREEDY = Solver("greedy", "every op on the device that runs it fastest", _greedy_solve, baseline=True)
 
 
 def _solve(search: Search) -> None:
@@ -138,8 +175,4 @@ SOLVER_CPEFT_RANDOM = Solver(
 )
 
 
-SOLVERS = (
-    SOLVER_HEFT,
-    SOLVER_CPEFT,
-    SOLVER_CPEFT_RANDOM,
-)
+SOLVERS = (SINGLE_DEVICE, SOLVER_EVEN_SPLIT, SOLVER_GREEDY, SOLVER_HEFT, SOLVER_CPEFT, SOLVER_CPEFT_RANDOM)

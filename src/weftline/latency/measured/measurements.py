@@ -18,7 +18,7 @@ import numpy as np
 from weftline.errors import LimitReached, WeftlineError
 from weftline.graph.arrays import Indices, Ints
 from weftline.search import Search
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 
 __all__ = ["BUDGET", "Backend", "Measurements", "Reading", "Taken"]
 

@@ -31,10 +31,20 @@ from weftline.problem import Problem
 from weftline.reduce.contract import chains
 from weftline.search import Search
 from weftline.simulate import Timeline
-from weftline.simulate.batch import INFEASIBLE, evaluate
+from weftline.simulate.latency import INFEASIBLE, evaluate
 from weftline.simulate.tables import tables
 
-__all__ = ["KEPT", "Bools", "Meter", "Nodes", "Trials", "components", "make_nodes", "offer_single_devices", "simulated"]
+__all__ = [
+    "KEPT",
+    "Bools",
+    "Nodes",
+    "PlacementMeter",
+    "Trials",
+    "components",
+    "make_nodes",
+    "offer_single_devices",
+    "simulated",
+]
 
 
 def components(count: int, a: Ints, b: Ints) -> Ints:
@@ -169,7 +179,7 @@ SMALL = 4096
 """If there are no more different placements, it is noticed when all have been tried."""
 
 
-class Meter(Protocol):
+class PlacementMeter(Protocol):
     """What gives placements their values."""
 
     def __call__(self, placements: Indices, /) -> Ints:
@@ -190,7 +200,7 @@ class Meter(Protocol):
 class Trials:
     """All trials of one search."""
 
-    def __init__(self, search: Search, nodes: Nodes, meter: Meter | None = None) -> None:
+    def __init__(self, search: Search, nodes: Nodes, meter: PlacementMeter | None = None) -> None:
         self.search, self.nodes = search, nodes
         self._meter = simulated(search.problem) if meter is None else meter
         self.kept: list[tuple[int, Indices]] = []
@@ -247,7 +257,7 @@ class Trials:
         return starts
 
 
-def offer_single_devices(search: Search, meter: Meter | None = None) -> dict[int, int]:
+def offer_single_devices(search: Search, meter: PlacementMeter | None = None) -> dict[int, int]:
     """Offer everything on one device, for each device, even after the limit if there is no answer -> their values.
 
     This needs neither nodes nor a network, so it comes first, and a search without time still has an answer. The values
@@ -287,6 +297,6 @@ class _Simulated:
         return np.where((found.peak <= self._problem.capacity).all(axis=1), found.value, INFEASIBLE)
 
 
-def simulated(problem: Problem) -> Meter:
+def simulated(problem: Problem) -> PlacementMeter:
     """The meter that learned solvers have by default: the one simulator."""
     return _Simulated(problem)

@@ -1,12 +1,12 @@
 """One decode that also notes when each op would have ended on every device: what the policy's features look at.
 
 In: a Problem and the weight of the optimistic cost (0 = HEFT, 1 = cPEFT). Out: its timeline and those ends. The choices
-are those of `place.decoder` without a bias; only the notes are new.
+are those of `list.decoder` without a bias; only the notes are new.
 
 A Problem -> what the policy's network sees of every op on every device: numbers without a scale of time.
 
-In: a Problem in which HEFT or cPEFT find a device for every op. Out: Seen, with (n, K, FEATURES) numbers, the edges,
-the unit of a bias and the plans the numbers come from. Multiplying all times by a factor changes nothing; renumbering
+In: a Problem in which HEFT or cPEFT find a device for every op. Out: Features: (n, K, FEATURES) numbers, the edges, the
+unit of a bias and the plans the numbers come from. Multiplying all times by a factor changes nothing; renumbering
 ops or devices renumbers the rows (up to ties). Simplified: tensors are counted per edge, links by their means.
 """
 
@@ -19,11 +19,18 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.decoder import DEAD_END, Floats, optimistic_costs
+from weftline.latency.list.list_schedule import (
+    BookingTables,
+    booking_tables,
+    clear_board,
+    commit,
+    earliest_starts,
+    make_board,
+)
 from weftline.latency.list.list_schedule import ListSchedule as Board
-from weftline.latency.list.list_schedule import Wires, clear_board, commit, earliest_starts, make_board, wires_of
 from weftline.latency.list.memory_left import (
     Bools,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -34,12 +41,11 @@ from weftline.latency.list.memory_left import (
 from weftline.latency.list.schedulers import bias_unit
 from weftline.problem import Problem
 from weftline.simulate import simulate_latency
-from weftline.simulate.batch import INFEASIBLE, evaluate
 from weftline.simulate.kernels.jit import kernel
-from weftline.simulate.order import default_order, upward_rank
-from weftline.simulate.tables import Tables, edge_readers, tables
+from weftline.simulate.latency import INFEASIBLE, evaluate
+from weftline.simulate.tables import Tables, default_order, edge_readers, tables, upward_rank
 
-__all__ = ["CLOSED", "FEATURES", "Edges", "Noted", "NotingDecoder", "Seen", "Singles", "edges_of", "see"]
+__all__ = ["CLOSED", "FEATURES", "Edges", "Features", "Noted", "NotingDecoder", "Singles", "edges_of", "see"]
 
 CLOSED = -1
 """End on a device that was not open to the op."""
@@ -66,7 +72,7 @@ class NotingDecoder:
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._table = problem, tables(problem)
-        self._space = wires_of(self._table), make_room(problem), make_board(problem)
+        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
 
     def decode(self, lam: int, capacity: Ints | None = None) -> Noted | None:
         """None where some op finds no device."""
@@ -80,7 +86,9 @@ class NotingDecoder:
 
 
 @kernel
-def _note(table: Tables, wires: Wires, room: Room, board: Board, order: Indices, future: Ints, ends: Ints) -> bool:
+def _note(
+    table: Tables, wires: BookingTables, room: WeightRoom, board: Board, order: Indices, future: Ints, ends: Ints
+) -> bool:
     """Fill the board and the ends -> whether every op found a device. The first of equals wins."""
     clear_room(room)
     clear_board(board)
@@ -126,7 +134,7 @@ class Edges:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Features:
     """What the network sees, and what is needed to act on what it says."""
 
     features: Singles
@@ -153,7 +161,7 @@ def edges_of(table: Tables) -> Edges:
     return Edges(table.edge_ptr.astype(np.int64), maker, after_ptr, reader[by_maker])
 
 
-def see(problem: Problem, capacity: Ints | None = None) -> Seen | None:
+def see(problem: Problem, capacity: Ints | None = None) -> Features | None:
     """None where neither HEFT nor cPEFT find a device for every op. `capacity` (K,) is the memory for weights."""
     table, decoder = tables(problem), NotingDecoder(problem)
     heft, cpeft = decoder.decode(0, capacity), decoder.decode(1, capacity)
@@ -162,7 +170,7 @@ def see(problem: Problem, capacity: Ints | None = None) -> Seen | None:
         return None
     possible = possible_devices(problem)[problem.group]
     look = _Look(problem, table, possible, first, second)
-    return Seen(look.features(), look.edges, look.unit, possible, second.placement, look.simple, look.values)
+    return Features(look.features(), look.edges, look.unit, possible, second.placement, look.simple, look.values)
 
 
 class _Look:

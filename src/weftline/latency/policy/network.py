@@ -1,27 +1,50 @@
 """The policy's network: 64 numbers for every op on every device, five residual layers, heads that begin at 0.
 
-In: Seen (features and edges) and weights. Out: Said: how to lean the decoder for one decode, and around what to sample
-where there is time for many, and logits. This form runs in numpy, so that planning needs no torch;
-`train_policy_network` is the same in torch. Any number of ops and devices; all of them share the weights, so that
-renumbering renumbers the answer. With heads at 0 the decoder is cPEFT. For one decode a head says how far the logits
-are to be trusted: the bias grows with -log of a device's probability. (For many that would leave nothing to chance.)
+In: Features (and edges) and weights. Out: PolicyOutput: the decoder bias for one decode, and around what to sample
+where there is time for many, and logits. This form runs in numpy, so that planning needs no torch; `train_network` is
+the same in torch. Any number of ops and devices; all of them share the weights, so that renumbering renumbers the
+answer. With heads at 0 the decoder is cPEFT. For one decode a head says how far the logits are to be trusted: the bias
+grows with -log of a device's probability. (For many that would leave nothing to chance.)
+
+Weights are kept in a safetensors file: written whole or not at all, read without any library, refused when anything is
+odd. The format is the public one (8 bytes of length, JSON, then the numbers), so that other tools can read it; ours
+adds a kind and a version to its words. Never pickle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from weftline.errors import InputError
+from weftline.files import read_limited, write_atomically
 from weftline.graph.arrays import Ints
 from weftline.latency.list.decoder import Floats
-from weftline.latency.policy.features import FEATURES, Seen, Singles
+from weftline.latency.policy.features import FEATURES, Features, Singles
 from weftline.simulate.kernels.jit import kernel
 
-__all__ = ["LAYERS", "PRIOR", "WIDTH", "Lean", "Said", "Weights", "ask", "first_weights", "shapes"]
+__all__ = [
+    "FORMAT",
+    "LAYERS",
+    "PRIOR",
+    "VERSION",
+    "WIDTH",
+    "DecoderBias",
+    "PolicyOutput",
+    "Weights",
+    "ask",
+    "first_weights",
+    "read_arrays",
+    "shapes",
+    "write_arrays",
+]
 
 Weights = dict[str, Singles]
 
@@ -40,11 +63,11 @@ RESIDUAL = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Lean:
+class DecoderBias:
     """How to lean the decoder."""
 
     bias: Floats
-    """(n, K): in units of each op (see `Seen.unit`), with the part of the device."""
+    """(n, K): in units of each op (see `Features.unit`), with the part of the device."""
     lam: float
     kappa: float
     power: float
@@ -52,12 +75,12 @@ class Lean:
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class PolicyOutput:
     """What the network says about one problem."""
 
-    one: Lean
+    one: DecoderBias
     """For a single decode."""
-    many: Lean
+    many: DecoderBias
     """For samples around it, of which only the best counts."""
     logits: Floats
     """(n, K)"""
@@ -93,7 +116,7 @@ def first_weights(seed: int) -> Weights:
     return found
 
 
-def ask(weights: Weights, seen: Seen) -> Said:
+def ask(weights: Weights, seen: Features) -> PolicyOutput:
     """One pass through the network."""
     n, k, _ = seen.features.shape
     edges = seen.edges
@@ -132,9 +155,9 @@ def ask(weights: Weights, seen: Seen) -> Said:
     below = logits - logits.max(axis=1, keepdims=True)
     doubt = np.minimum(np.log(np.exp(below).sum(axis=1, keepdims=True)) - below, MOST_DOUBT)
     trust, *others = of_graph.tolist()
-    one = Lean(of_op[:, :, 0] + of_device[:, 0] + trust * doubt, 1.0 + others[0], others[1], 1.0 + others[2])
-    many = Lean(of_op[:, :, 1] + of_device[:, 1], 1.0 + others[3], others[4], 1.0 + others[5])
-    return Said(one, many, logits)
+    one = DecoderBias(of_op[:, :, 0] + of_device[:, 0] + trust * doubt, 1.0 + others[0], others[1], 1.0 + others[2])
+    many = DecoderBias(of_op[:, :, 1] + of_device[:, 1], 1.0 + others[3], others[4], 1.0 + others[5])
+    return PolicyOutput(one, many, logits)
 
 
 @contextmanager
@@ -236,3 +259,78 @@ def _add_means(pointer: Ints, other: Ints, x: Singles, out: Singles) -> None:
             source = other[e]
             for j in range(width):
                 out[op, j] += share * x[source, j]
+
+
+FORMAT, VERSION = "weftline-policy", "1"
+MOST_BYTES = 64 * 2**20
+HINT = "train it again with `weftline train policy`"
+
+
+def write_arrays(path: Path | str, arrays: Mapping[str, Singles], words: Mapping[str, str]) -> None:
+    """The same arrays and words give the same bytes."""
+    header: dict[str, Any] = {"__metadata__": {"format": FORMAT, "version": VERSION, **dict(sorted(words.items()))}}
+    parts, position = [], 0
+    for name in sorted(arrays):
+        data = np.ascontiguousarray(arrays[name], "<f4").tobytes()
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(arrays[name].shape),
+            "data_offsets": [position, position + len(data)],
+        }
+        parts.append(data)
+        position += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    write_atomically(path, [len(text).to_bytes(8, "little"), text, *parts])
+
+
+def read_arrays(path: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Singles], dict[str, str]]:
+    """The arrays of these names and shapes (all of them and no others), and the words. Raises `InputError`."""
+    data = read_limited(path, MOST_BYTES)
+    try:
+        header, first = _header(data)
+        words = header.pop("__metadata__", None)
+        if not isinstance(words, dict) or words.get("format") != FORMAT:
+            raise InputError("these are not weights of weftline's policy", hint=HINT)
+        if words.get("version") != VERSION:
+            raise InputError(f"its version is {words.get('version')!r:.20}, this weftline reads {VERSION!r}", hint=HINT)
+        if set(header) != set(shapes):
+            odd = sorted(set(header) ^ set(shapes))[0]
+            raise InputError(f"{odd!r:.60} is {'missing' if odd in shapes else 'unknown'}", hint=HINT)
+        found = {name: _array(name, header[name], data, first, shape) for name, shape in shapes.items()}
+        if sum(each.nbytes for each in found.values()) != len(data) - first:
+            raise InputError("its arrays do not fill the file", hint=HINT)
+    except InputError as error:
+        raise error.at(str(path)) from error
+    return found, {str(name): str(value) for name, value in words.items()}
+
+
+def _header(data: bytes) -> tuple[dict[str, Any], int]:
+    """What the file says it holds, and where the numbers begin."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise InputError("is no safetensors file, or cut off", hint=HINT)
+    try:
+        header = json.loads(data[8 : 8 + length])
+    except (ValueError, RecursionError) as error:
+        raise InputError("its header is no JSON", hint=HINT) from error
+    if not isinstance(header, dict):
+        raise InputError("its header is no JSON object", hint=HINT)
+    return header, 8 + length
+
+
+def _array(name: str, entry: Any, data: bytes, first: int, shape: tuple[int, ...]) -> Singles:
+    wanted = {"dtype": "F32", "shape": list(shape)}
+    if not isinstance(entry, dict) or {key: entry.get(key) for key in wanted} != wanted:
+        raise InputError(f"{name!r} is not float32 of shape {shape}", hint=HINT)
+    offsets = entry.get("data_offsets")
+    size = 4 * int(np.prod(shape))
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(at) is int for at in offsets):
+        raise InputError(f"{name!r} says nowhere it stands", hint=HINT)
+    begin, end = offsets
+    if begin < 0 or end - begin != size or first + end > len(data):
+        raise InputError(f"{name!r} does not lie inside the file", hint=HINT)
+    found: Singles = np.frombuffer(data, "<f4", size // 4, first + begin).reshape(shape).astype(np.float32)
+    if not np.isfinite(found).all():
+        raise InputError(f"{name!r} holds numbers that are not finite", hint=HINT)
+    return found

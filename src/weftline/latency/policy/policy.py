@@ -2,46 +2,62 @@
 
 In: a Search. Out: one offer, the best simulated of: what the network says (one decode, samples around it, its argmax),
 decodes with noise around cPEFT, HEFT, cPEFT, greedy and every single device; so it is never worse than any of them.
-Half of the decodes look back at the best ones (see `place.look_back`). With `decodes` = 1 it is one decode of what the
+Half of the decodes look back at the best ones (see `forward_backward`). With `decodes` = 1 it is one decode of what the
 network says, mended by one such look, or the best single device where that is better. Where activations overflow, room
 is left and everything is decoded again; where no op order fits, simple heuristics are asked.
+
+`policy+polish`: the same, then annealing from there for the time that is left, never anything worse. With the setting
+`steps` it makes so many steps from the plans of the policy alone, the first of them with whole clusters of ops that
+send each other much, and a few looks back follow. Where transfers cost more than ops, no single move out of a device
+pays, so that few steps of single ops end where they began. Clusters come from a few rounds of matching, the costliest
+transfers (per work of the smaller end) first. Simplified: clusters do not look at memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
+from weftline.latency.anneal.anneal import SOLVER as ANNEAL
+from weftline.latency.anneal.anneal import anneal_from
+from weftline.latency.anneal.annealer import Annealer, Start
 from weftline.latency.list.decoder import FAILED, Decoder
+from weftline.latency.list.favourites import Floats, edge_costs, mean_times
 from weftline.latency.list.memory_left import ATTEMPTS, may_stop, offer_plan, overflow
 from weftline.latency.list.memory_left import Candidate as Plan
-from weftline.latency.policy.features import Seen, see
-from weftline.latency.policy.file import read_arrays
-from weftline.latency.policy.network import Lean, Said, Weights, ask, shapes
-from weftline.latency.policy.order import Orders
-from weftline.latency.policy.samples import Mender, Samples, lean_row, untold
+from weftline.latency.policy.features import Features, see
+from weftline.latency.policy.forward_backward import Mender, booked_again, look_back
+from weftline.latency.policy.network import DecoderBias, PolicyOutput, Weights, ask, read_arrays, shapes
+from weftline.latency.policy.samples import Orders, Samples, lean_row, untold
 from weftline.latency.policy.settings import read_path, read_whole
 from weftline.problem import Problem
-from weftline.search import Search, Solver, best_of
+from weftline.search import Search, Solver, alarm, best_of
 from weftline.simulate import Timeline
-from weftline.simulate.batch import evaluate
+from weftline.simulate.latency import evaluate
+from weftline.simulate.tables import tables
 
 __all__ = [
     "DECODES",
+    "SHARES",
     "SHIPPED",
-    "SOLVER",
+    "SOLVER_POLICY",
+    "SOLVER_POLISH",
     "Policy",
+    "anneal_clusters",
     "asked_weights",
+    "clusters",
     "load_weights",
     "offer_plans",
     "offer_policy",
+    "polish",
     "prepare",
 ]
 
@@ -75,8 +91,8 @@ class Policy:
     """What the network says about one problem, and the plans that follow from it."""
 
     problem: Problem
-    seen: Seen
-    said: Said
+    seen: Features
+    said: PolicyOutput
     decoder: Decoder = field(init=False)
     orders: Orders = field(init=False)
 
@@ -89,14 +105,14 @@ class Policy:
         seen = see(problem)
         return None if seen is None else Policy(problem, seen, ask(weights, seen))
 
-    def decode(self, lean: Lean, capacity: Ints | None = None) -> Plan:
+    def decode(self, lean: DecoderBias, capacity: Ints | None = None) -> Plan:
         """One decode. Raises `InfeasibleError` where an op finds no device."""
         bias, lam, kappa, power = (part[0] for part in lean_row(self.seen, lean))
         order = self.orders.order(float(power))
         timeline = self.decoder.decode(order, bias, float(lam), float(kappa), capacity=capacity)
         return Plan(timeline.placement, timeline=timeline)
 
-    def decoded(self, leans: Sequence[Lean], capacity: Ints | None = None) -> list[tuple[Timeline, Lean]]:
+    def decoded(self, leans: Sequence[DecoderBias], capacity: Ints | None = None) -> list[tuple[Timeline, DecoderBias]]:
         """Those decodes that find a device for every op."""
         found = []
         for lean in leans:
@@ -232,16 +248,146 @@ def _solve(search: Search) -> None:
 @cache
 def prepare() -> None:
     """Kernels of the features, and the weights, on a tiny problem."""
-    from weftline.latency.policy.train.instances import fresh_problem
+    from weftline.latency.policy.instances import fresh_problem
 
     _solve(Search(fresh_problem(np.random.default_rng(0), 2, 30)))
 
 
-SOLVER = Solver(
+SOLVER_POLICY = Solver(
     "policy",
     "a network trained on other graphs: its best of 64 decodes in milliseconds (decodes=1: one)",
     _solve,
     takes=("decodes", "weights"),
     learned=True,
     prepare=prepare,
+)
+
+
+SHARES = 16
+"""What is joined holds no more than one of so many parts of the work."""
+ROUNDS = 12
+
+
+def clusters(problem: Problem, shares: int = SHARES) -> Indices:
+    """(n,): the cluster of every op; what is joined has a device in common, and no `together` set is torn."""
+    group = np.unique(problem.group, return_inverse=True)[1]
+    count = int(group.max()) + 1
+    work: Floats = np.bincount(group, mean_times(problem), minlength=count).astype(np.float64)
+    able = np.ones((count, len(problem.devices)), np.bool_)
+    np.logical_and.at(able, group, problem.cost.time >= 0)
+    most = work.sum() / shares
+    source, target, cost = edge_costs(problem)
+    source, target = group[source], group[target]
+    for _ in range(ROUNDS):
+        joined = _match(source, target, cost, work, able, most)
+        merged = np.unique(joined, return_inverse=True)[1]
+        if merged.max() + 1 == len(work):
+            break
+        work, old = np.bincount(merged, work).astype(np.float64), able
+        able = np.ones((len(work), old.shape[1]), np.bool_)
+        np.logical_and.at(able, merged, old)
+        group, source, target = merged[group], merged[source], merged[target]
+    return group.astype(np.int32)
+
+
+def _match(
+    source: Ints, target: Ints, cost: Floats, work: Floats, able: NDArray[np.bool_], most: float
+) -> NDArray[np.int64]:
+    """Cluster -> the one that it joins: each joins at most one other."""
+    low, high = np.minimum(source, target).astype(np.int64), np.maximum(source, target)
+    apart = low != high
+    pairs, number = np.unique((low * len(work) + high)[apart], return_inverse=True)
+    total = np.bincount(number, cost[apart], minlength=len(pairs))
+    a, b = pairs // len(work), pairs % len(work)
+    fits = (work[a] + work[b] <= most) & (able[a] & able[b]).any(axis=1)
+    rank = total / (np.minimum(work[a], work[b]) + 1.0)
+    joins, free = np.arange(len(work)), np.ones(len(work), np.bool_)
+    for pair in np.flatnonzero(fits)[np.argsort(-rank[fits], kind="stable")].tolist():
+        if free[a[pair]] and free[b[pair]]:
+            free[a[pair]] = free[b[pair]] = False
+            joins[b[pair]] = a[pair]
+    return joins
+
+
+def anneal_clusters(search: Search, placements: Iterable[Indices], steps: int) -> Start | None:
+    """The best of so many steps, from single devices and from plans in which every cluster goes with its majority."""
+    problem = search.problem
+    group = clusters(problem)
+    n, k = problem.cost.time.shape
+    starts: list[Start] = [(np.full(n, d, np.int32), None) for d in range(k) if (problem.cost.time[:, d] >= 0).all()]
+    for placement in placements:
+        votes = np.zeros((int(group.max()) + 1, k), np.int64)
+        np.add.at(votes, (group, placement), 1)
+        starts.append((votes.argmax(axis=1)[group].astype(np.int32), None))
+    with alarm(search) as stop:
+        annealer = Annealer(
+            tables(problem), capacity=problem.capacity, group=group, seed=search.seed, start=starts, cycle=steps
+        )
+        annealer.run(steps, stop)
+    best = annealer.best
+    return None if best is None else best[:2]
+
+
+LOOKS = 8
+"""Back at what annealing found."""
+OF_CLUSTERS, MOST_OF_CLUSTERS = 5, 4_000
+"""One of so many steps moves clusters of ops, up to MOST_OF_CLUSTERS."""
+
+
+def polish(search: Search, steps: int, others: Sequence[Timeline] = ()) -> None:
+    """So many steps of annealing from the best plan so far, or a better start among others; then some looks back.
+
+    What is better is offered. (A plan with its gaps filled may be a worse start than another one is.)
+    """
+    best, problem = search.best, search.problem
+    if not isinstance(best, Timeline) or search.is_over:
+        return
+    inner = Search(problem, seed=search.seed, time_limit=search.seconds_left)
+    starts: list[Start] = [(each.placement, order) for each in (best, *others) for order in (each.order, None)]
+    of_clusters = min(steps // OF_CLUSTERS, MOST_OF_CLUSTERS)
+    if of_clusters:
+        first = anneal_clusters(inner, [each.placement for each in (best, *others)], of_clusters)
+        starts += [] if first is None else [first]
+    anneal_from(inner, starts, steps=steps - of_clusters)
+    decoder, now = Decoder(problem), inner.best
+    if isinstance(now, Timeline):
+        _offer(search, now)
+        _offer(search, now := booked_again(problem, now))
+    for _ in range(0 if problem.rules.runtime == "sequential" else LOOKS):
+        if not isinstance(now, Timeline) or search.is_over:
+            return
+        now = look_back(problem, decoder, now)
+        if now is not None:
+            _offer(search, now)
+
+
+def _offer(search: Search, timeline: Timeline) -> None:
+    if not search.is_over and (search.best is None or timeline.value < search.best.value):
+        search.offer(timeline.placement, actions=timeline.actions(search.problem.graph.arrays.producer))
+
+
+def _polish_solve(search: Search) -> None:
+    options = search.options
+    others = offer_policy(search, asked_weights(options), read_whole(options, "decodes", DECODES, 1, MOST_DECODES))
+    if search.is_over:
+        return
+    if "steps" in options:
+        polish(search, read_whole(options, "steps", 1, 1, 10**8), others)
+    else:
+        ANNEAL.solve(search)
+
+
+SOLVER_POLISH = Solver(
+    "policy+polish",
+    "the policy, then annealing from its plan for the time left",
+    _polish_solve,
+    takes=("decodes", "weights", "steps"),
+    learned=True,
+    prepare=prepare,
+)
+
+
+SOLVERS = (
+    SOLVER_POLICY,
+    SOLVER_POLISH,
 )

@@ -1,21 +1,16 @@
-"""Better labellings for more than two devices: let any set of groups move to one device at once.
+"""`min-cut`: the sequential runtime, where latency is a sum: a minimum cut with two devices, an exact labelling else.
 
-In: LabelCosts and labels. Out: labels that cost no more. Each move is a minimum cut: keep the device, or move to device
-`a`. Transfer times are no metric, and a tensor with several readers is paid once: so the cut works on a simplified
-cost, and a move is made only if the true cost falls.
+In: a Search. Out: the placement with the least total of work and communication, and its proof as a bound. For the
+parallel runtime the same placement is a heuristic, and there is no bound.
 
-What the cheapest labelling becomes where it does not fit memory.
+More than two devices: any set of groups may move to one device at once, each move a minimum cut (keep the device, or
+move to device `a`). Transfer times are no metric, and a tensor with several readers is paid once: so the cut works on a
+simplified cost, and a move is made only if the true cost falls.
 
-In: a Search, its LabelCosts, and the labels that were refused. Out: offers, and bounds that know memory. First prices
-per byte (their labellings may fit, their bounds are valid), each also with groups moved until the weights fit; where
-activations overflow, with less room for weights. Then small problems try labellings in the order of their costs, and
-at last the weights are packed exactly.
-
-The sequential runtime, where latency is a sum: a minimum cut with two devices, an exact labelling with more.
-
-In: a Search. Out: the placement with the least total of work and communication, and its proof as a bound. Where that
-does not fit memory, see `min_cut_memory`. For the parallel runtime the same placement is a heuristic, and there is no
-bound.
+Where that does not fit memory: first prices per byte (their labellings may fit, their bounds are valid), each also with
+groups moved until the weights fit; where activations overflow, with less room for weights. Then small problems try
+labellings in the order of their costs, and at last `pack`: CP-SAT packs the weights, with the least total work. That
+is exact for the memory of weights, and proves where they cannot be packed; activations are left to the simulator.
 """
 
 from __future__ import annotations
@@ -25,21 +20,23 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.bounds import Bound
+from weftline.bounds.load import group_times
 from weftline.errors import InfeasibleError
-from weftline.graph.arrays import Ints
-from weftline.latency.exact.pack import SOLVER as PACK
+from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import RoomLeft
-from weftline.latency.sequential.eliminate import eliminate, minimum_cut
+from weftline.latency.sequential.dual import minimum_cut
 from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs, placement_of
-from weftline.latency.sequential.labelling import Labelled, best_labelling, priced_labellings
+from weftline.latency.sequential.labelling import Labelled, best_labelling, eliminate, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
+from weftline.search.cp_sat import PACKING_SECONDS, solve_packing
 from weftline.simulate import simulate_latency
 
-__all__ = ["SOLVER", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
+__all__ = ["SOLVER_MIN_CUT", "SOLVER_PACK", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
 
 ROUNDS = 8
 
@@ -158,7 +155,7 @@ def offer_within_memory(search: Search, costs: LabelCosts, labels: Ints, seconds
     if not search.stopped_by and len(costs.unary) <= MOST_GROUPS:
         _offer_by_cost(search, costs)
     if search.best is None and not search.stopped_by:
-        PACK.solve(search)
+        SOLVER_PACK.solve(search)
 
 
 def _priced(
@@ -282,4 +279,73 @@ def _part_of_time(search: Search) -> float | None:
     return max(0.0, search.time_limit - search.seconds) / 2
 
 
-SOLVER = Solver("min-cut", "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)", _solve)
+SOLVER_MIN_CUT = Solver(
+    "min-cut", "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)", _solve
+)
+
+
+MAX_CHOICES = 150_000
+ATTEMPTS = 8
+
+
+def _pack_solve(search: Search) -> None:
+    """Pack; where activations then overflow a device, leave that much room there and pack again."""
+    problem = search.problem
+    times, allowed = group_times(problem)
+    if allowed.sum() > MAX_CHOICES:
+        raise InfeasibleError(f"packing {len(times)} groups of ops exactly is too large")
+    room, begun = problem.capacity.copy(), search.seconds
+    for attempt in range(ATTEMPTS):
+        placement = _pack(search, times, allowed, room, begun, proof=attempt == 0)
+        if placement is None or search.offer(placement) is not None or search.stopped_by:
+            return
+        try:
+            overflow = simulate_latency(problem, placement).peak - problem.capacity
+        except InfeasibleError:  # a missing link, which more room does not mend
+            return
+        room -= np.maximum(overflow, 0)
+        if search.work_limit is None and search.seconds > begun + PACKING_SECONDS:
+            return
+
+
+def _pack(
+    search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, begun: float, *, proof: bool
+) -> Indices | None:
+    """A placement whose weights fit into `room`, with the least total work; None or, for a `proof`, an error."""
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
+    model = cp_model.CpModel()
+    chosen = {(g, d): model.new_bool_var("") for g, d in np.argwhere(allowed).tolist()}
+    for g in range(len(times)):
+        model.add_exactly_one(chosen[g, d] for d in range(len(problem.devices)) if allowed[g, d])
+    need = least_memory(problem).tolist()
+    for d in (d for d, device in enumerate(problem.devices) if device.capacity is not None):
+        load = [need[g] * choice for (g, device), choice in chosen.items() if device == d and need[g]]
+        for tied in problem.graph.tied:
+            held = model.new_bool_var("")
+            for g in {int(problem.group[op]) for op in tied.ops}:
+                if (g, d) in chosen:
+                    model.add_implication(chosen[g, d], held)
+            load.append(tied.bytes * held)
+        model.add(sum(load) <= int(room[d]))
+    model.minimize(sum(int(times[g, d]) * choice for (g, d), choice in chosen.items()))
+    solver, status = solve_packing(search, model, begun)
+    if status == cp_model.INFEASIBLE and proof:
+        raise InfeasibleError("the weights cannot be packed into the devices' memory", proved=True)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    device = np.zeros(len(times), np.int32)
+    for (g, d), choice in chosen.items():
+        if solver.boolean_value(choice):
+            device[g] = d
+    return device[problem.group]
+
+
+SOLVER_PACK = Solver("pack", "least total work that fits memory (CP-SAT), for when memory is tight", _pack_solve)
+
+
+SOLVERS = (
+    SOLVER_MIN_CUT,
+    SOLVER_PACK,
+)

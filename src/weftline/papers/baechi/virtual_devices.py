@@ -23,7 +23,7 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import (
     Bools,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -192,7 +192,7 @@ def _start(table: Tables, state: State, i: int, device: int, step: int) -> int:
 
 
 @part
-def _open(table: Tables, room: Room, state: State, activations: bool) -> None:
+def _open(table: Tables, room: WeightRoom, state: State, activations: bool) -> None:
     """Mark for every ready op the devices it can go to: devices that run it, memory, links."""
     for i in range(state.ready_count[0]):
         op, is_open = state.window[i], state.is_open[i]
@@ -275,7 +275,7 @@ def _propose(table: Tables, state: State, position: Ints, device: int, now: int,
 
 
 @part
-def _take(table: Tables, room: Room, state: State, i: int, device: int, now: int) -> int:
+def _take(table: Tables, room: WeightRoom, state: State, i: int, device: int, now: int) -> int:
     """Run the i-th ready op on a device -> the op."""
     op = state.window[i]
     settle(room, op, device)
@@ -340,7 +340,7 @@ def _release(table: Tables, state: State, kahn: Indices, position: Ints) -> None
 @kernel
 def _run(
     table: Tables,
-    room: Room,
+    room: WeightRoom,
     state: State,
     kahn: Indices,
     position: Ints,

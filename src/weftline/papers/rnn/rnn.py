@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weftline.latency.measured.trials import Bools, Meter, Nodes, Trials, make_nodes, offer_single_devices
+from weftline.latency.measured.trials import Bools, Nodes, PlacementMeter, Trials, make_nodes, offer_single_devices
 from weftline.latency.policy.settings import prepare_torch, read_schedule, shorten
 from weftline.papers.hsdag.features import Floats, kind_shares, output_shapes
 from weftline.papers.training.checkpoints import Arrays
@@ -104,7 +104,7 @@ RATE, CLIP = 0.01, 1.0
 ENTROPY = 0.01
 
 
-def solve(search: Search, meter: Meter | None = None) -> None:
+def solve(search: Search, meter: PlacementMeter | None = None) -> None:
     """Train on this problem. `meter` gives the values that the network learns from (simulated ones)."""
     schedule = read_schedule(search, episodes=EPISODES, polish="off")
     singles = offer_single_devices(search, meter)

@@ -14,7 +14,7 @@ import numpy as np
 
 from weftline.errors import InputError
 from weftline.latency.measured.trials import Trials
-from weftline.latency.policy.settings import Schedule
+from weftline.latency.policy.settings import TrainingPlan
 from weftline.papers.training.checkpoints import Arrays, Checkpoint, Owner, read_checkpoint, write_checkpoint
 from weftline.papers.training.placer import Parameters
 from weftline.problem.json_form import problem_hash, problem_to_file
@@ -55,7 +55,7 @@ class Keeper:
     """Does nothing where no checkpoint is asked for. `every`: episodes between two checkpoints."""
 
     def __init__(
-        self, search: Search, learner: Learner, trials: Trials, schedule: Schedule, owner: Owner, every: int
+        self, search: Search, learner: Learner, trials: Trials, schedule: TrainingPlan, owner: Owner, every: int
     ) -> None:
         self._search, self._learner, self._trials = search, learner, trials
         self._path, self._every, self._owner = schedule.checkpoint, every, owner

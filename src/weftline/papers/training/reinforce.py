@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 
 __all__ = ["Rewards", "advantages", "discounted_return", "log_rewards", "speed_rewards"]
 

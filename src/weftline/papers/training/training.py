@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from weftline.errors import InfeasibleError
 from weftline.latency.anneal.anneal import anneal_from, ask_helpers
 from weftline.latency.measured.trials import Trials
-from weftline.latency.policy.settings import Schedule, one_thread
+from weftline.latency.policy.settings import TrainingPlan, one_thread
 from weftline.papers.training.checkpoints import Owner
 from weftline.papers.training.keeper import Keeper, Learner, Outcome
 from weftline.search import Search
@@ -30,7 +30,7 @@ def run_training(
     make: Callable[[], Learner],
     trials: Trials,
     singles: Mapping[int, int],
-    schedule: Schedule,
+    schedule: TrainingPlan,
     solver: str,
     settings: dict[str, str],
     *,
@@ -63,7 +63,9 @@ def run_training(
         raise InfeasibleError(what, conflicts=search.refused)
 
 
-def _train(search: Search, learner: Learner, trials: Trials, schedule: Schedule, keeper: Keeper, every: int) -> None:
+def _train(
+    search: Search, learner: Learner, trials: Trials, schedule: TrainingPlan, keeper: Keeper, every: int
+) -> None:
     done = keeper.resume()
     until, longest = _end(search, schedule), 0.0
     while done < schedule.episodes and not search.is_over and not trials.exhausted:
@@ -85,7 +87,7 @@ def _say(done: int, outcome: Outcome, trials: Trials) -> str:
     return f"episode {done}: reward {outcome.reward:.4f}, best {best}, entropy {outcome.entropy:.3f}"
 
 
-def _end(search: Search, schedule: Schedule) -> float | None:
+def _end(search: Search, schedule: TrainingPlan) -> float | None:
     """When training must end, in seconds since the search began; None without a time limit."""
     if search.time_limit is None:
         return None

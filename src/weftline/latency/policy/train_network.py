@@ -1,12 +1,11 @@
-"""The policy's network in torch, for training: the same numbers as `policy_network.ask`, for several graphs at once.
+"""The policy's network in torch, for training: the same numbers as `network.ask`, for several graphs at once.
 
-In: Seen of graphs with equally many devices, and weights as tensors. Out: what the network says about each, with
+In: Features of graphs with equally many devices, and weights as tensors. Out: what the network says about each, with
 gradients. Graphs stand one behind another along the ops; no edge leads from one to the next.
 
-All that training must not forget: weights and their mean, Adam's moments, the best so far, and where it stands.
-
-Kept in one safetensors file, so that training that was killed goes on as if it had not been; the same run gives the
-same bytes.
+`TrainingState` is all that training must not forget: weights and their mean, Adam's moments, the best so far, and where
+it stands. Kept in one safetensors file, so that training that was killed goes on as if it had not been; the same run
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,15 +20,25 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import InputError
-from weftline.latency.policy.features import FEATURES, Seen
-from weftline.latency.policy.file import read_arrays, write_arrays
-from weftline.latency.policy.network import EPSILON, LAYERS, MOST_DOUBT, PRIOR, WIDTH, Weights, first_weights, shapes
+from weftline.latency.policy.features import FEATURES, Features
+from weftline.latency.policy.network import (
+    EPSILON,
+    LAYERS,
+    MOST_DOUBT,
+    PRIOR,
+    WIDTH,
+    Weights,
+    first_weights,
+    read_arrays,
+    shapes,
+    write_arrays,
+)
 from weftline.latency.policy.settings import load_torch
 
 __all__ = [
     "Answers",
     "Batch",
-    "State",
+    "TrainingState",
     "batch_of",
     "check_output",
     "checkpoint_of",
@@ -71,7 +80,7 @@ class Answers:
     """(N, K)"""
 
 
-def batch_of(chosen: list[Seen]) -> Batch:
+def batch_of(chosen: list[Features]) -> Batch:
     """Graphs with equally many devices."""
     torch = load_torch()
     sizes = [len(seen.features) for seen in chosen]
@@ -149,7 +158,7 @@ PARTS = ("now", "mean", "first", "second", "best")
 
 
 @dataclass
-class State:
+class TrainingState:
     """Of a training run."""
 
     now: Weights
@@ -193,15 +202,15 @@ def check_output(output: Path) -> None:
         ) from error
 
 
-def first_state(seed: int) -> State:
+def first_state(seed: int) -> TrainingState:
     """Nothing learnt."""
     weights = first_weights(seed)
     first, second = ({name: np.zeros_like(array) for name, array in weights.items()} for _ in range(2))
     mean, best = ({name: array.copy() for name, array in weights.items()} for _ in range(2))
-    return State(weights, mean, first, second, best, seed)
+    return TrainingState(weights, mean, first, second, best, seed)
 
 
-def save_state(path: Path, state: State, *, timed: bool) -> None:
+def save_state(path: Path, state: TrainingState, *, timed: bool) -> None:
     """Seconds are written only where they count, so that runs by steps give the same bytes."""
     arrays = {f"{part}:{name}": array for part in PARTS for name, array in getattr(state, part).items()}
     words = {
@@ -213,7 +222,7 @@ def save_state(path: Path, state: State, *, timed: bool) -> None:
     write_arrays(path, arrays, words | ({"seconds": state.seconds.hex()} if timed else {}))
 
 
-def load_state(path: Path) -> State:
+def load_state(path: Path) -> TrainingState:
     """Raises `InputError` on anything that is not a checkpoint of this network."""
     arrays, words = read_arrays(path, {f"{part}:{name}": shape for part in PARTS for name, shape in shapes().items()})
     parts = [{name: arrays[f"{part}:{name}"] for name in shapes()} for part in PARTS]
@@ -228,4 +237,4 @@ def load_state(path: Path) -> State:
     )
     if not possible or any((array < 0).any() for array in second.values()):
         raise InputError("stands where no training can", where=str(path))
-    return State(now, mean, first, second, best, *where, seconds, score, best_step)
+    return TrainingState(now, mean, first, second, best, *where, seconds, score, best_step)
