@@ -257,7 +257,7 @@ SOLVER_POLICY = Solver(
     "policy",
     "a network trained on other graphs: its best of 64 decodes in milliseconds (decodes=1: one)",
     _solve,
-    takes=("decodes", "weights"),
+    options=("decodes", "weights"),
     learned=True,
     prepare=prepare,
 )
@@ -381,7 +381,7 @@ SOLVER_POLISH = Solver(
     "policy+polish",
     "the policy, then annealing from its plan for the time left",
     _polish_solve,
-    takes=("decodes", "weights", "steps"),
+    options=("decodes", "weights", "steps"),
     learned=True,
     prepare=prepare,
 )

@@ -4,8 +4,8 @@ In: seconds or steps, a seed, where the weights go. Out: a file of weights (the 
 it. With steps, one seed gives the same bytes. Latencies of decodes with noise become a Push: the direction in which
 what the network says should move. What is said for one decode is rewarded by the mean of samples near it; what is said
 for many first by their mean, then by what lies above their 75th percentile alone. Samples with much noise count more
-than those with little, whose differences are mostly chance. These rewards teach the heads; the layers before them learn to
-foretell the best placement that was found, mended by a few steps of annealing, which take back what was only noise.
+than those with little, whose differences are mostly chance. These rewards teach the heads; the layers before them learn
+to foretell the best placement that was found, mended by a few steps of annealing, which take back what was only noise.
 Adam, a cosine of the rate, gradients clipped; what is kept is the mean of the weights over the last steps.
 
 `check`: one decode and the best of 64 on problems that training never sees (drawn from the training families with seeds
