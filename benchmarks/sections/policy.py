@@ -29,7 +29,7 @@ from weftline.latency.anneal.backfill import backfill
 from weftline.latency.policy.forward_backward import booked_again
 from weftline.latency.policy.instances import draw_cluster, draw_graph
 from weftline.latency.policy.network import PolicyOutput, Weights
-from weftline.latency.policy.policy import DECODES, Policy, asked_weights, offer_plans, polish
+from weftline.latency.policy.policy import Policy, PolicyParameters, asked_weights, offer_plans, polish
 from weftline.latency.policy.samples import untold
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem
@@ -161,7 +161,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     mended = perf_counter() - begun
     begun = perf_counter()
     search = Search(problem)
-    others = offer_plans(search, _policy(problem, weights), DECODES)
+    others = offer_plans(search, _policy(problem, weights), PolicyParameters())
     many = perf_counter() - begun
     values["policy, best of 64"] = _value(search)
     longer = replace(search)
@@ -170,7 +170,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     polish(longer, 20_000, others)
     values["policy + 20k steps"] = _value(longer)
     control = Search(problem)
-    others = offer_plans(control, unlearnt, DECODES)
+    others = offer_plans(control, unlearnt, PolicyParameters())
     values["control 1: as many random decodes"] = _value(control)
     polish(control, 2_000, others)
     values["control 1 + 2k steps"] = _value(control)

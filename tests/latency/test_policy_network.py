@@ -9,7 +9,7 @@ from weftline.cost import CostTable
 from weftline.graph import assemble
 from weftline.latency.list.decoder import Decoder
 from weftline.latency.policy import network as policy_network
-from weftline.latency.policy.features import FEATURES, see
+from weftline.latency.policy.features import FEATURE_COUNT, see
 from weftline.latency.policy.instances import fresh_problem
 from weftline.latency.policy.network import DecoderBias, Weights, ask, first_weights, shapes
 from weftline.latency.policy.policy import Policy
@@ -62,7 +62,7 @@ def test_two_threads_say_the_same(seed: int, devices: int, ops: int, monkeypatch
         monkeypatch.setattr(policy_network, "FOR_TWO", least)
         found.append(ask(some_weights(), seen))
     two, one = found
-    assert rows % policy_network.PORTION
+    assert rows % policy_network.ROWS_AT_ONCE
     assert np.array_equal(two.logits, one.logits)
     assert np.array_equal(two.one.bias, one.one.bias)
 
@@ -139,7 +139,7 @@ def test_features_have_no_scale() -> None:
     before, after = see(problem), see(replace(problem, cost=cost))
     assert before is not None
     assert after is not None
-    assert before.features.shape[2] == FEATURES
+    assert before.features.shape[2] == FEATURE_COUNT
     assert np.allclose(before.features, after.features, atol=1e-3)
     assert np.abs(before.features).max() > 0.5
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError, UsageError
-from weftline.latency.list.decoder import FAILED
 from weftline.latency.policy import train as training
 from weftline.latency.policy.features import see
 from weftline.latency.policy.instances import fresh_problem
@@ -18,14 +17,15 @@ from weftline.latency.policy.samples import untold
 from weftline.latency.policy.train import advantages, judge, train_policy
 from weftline.latency.policy.train_network import checkpoint_of, first_state, load_state, save_state
 from weftline.search import Event
+from weftline.simulate.sentinels import NEVER
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short runs that save often."""
-    monkeypatch.setattr(training, "GRAPHS", 2)
-    monkeypatch.setattr(training, "CHECK", 2)
-    monkeypatch.setattr(training, "CHECKPOINT", 1)
+    monkeypatch.setattr(training, "GRAPHS_PER_STEP", 2)
+    monkeypatch.setattr(training, "STEPS_PER_CHECK", 2)
+    monkeypatch.setattr(training, "STEPS_PER_CHECKPOINT", 1)
 
 
 def _train(folder: Path, name: str, *, steps: int = 4, resume: bool = False, kill_at: int | None = None) -> Path:
@@ -103,7 +103,7 @@ def test_runs_by_time_end(tmp_path: Path) -> None:
 
 def test_advantages() -> None:
     """Tests that less is better, failures are worst, and risk looks at the best quarter alone."""
-    planned = np.array([100, 90, 110, FAILED, 100, 100, 100, 100], np.int64)
+    planned = np.array([100, 90, 110, NEVER, 100, 100, 100, 100], np.int64)
     mean = advantages(planned, risk=False)
     assert mean.argmax() == 1
     assert mean.argmin() == 3
@@ -111,7 +111,7 @@ def test_advantages() -> None:
     risk = advantages(planned, risk=True)
     assert np.flatnonzero(risk).tolist() == [1]
     assert not advantages(np.full(4, 7), risk=False).any()
-    assert not advantages(np.full(4, FAILED), risk=True).any()
+    assert not advantages(np.full(4, NEVER), risk=True).any()
 
 
 def test_pushes_point_downhill() -> None:

@@ -43,9 +43,10 @@ from weftline.latency.list.memory_left import (
 from weftline.problem import Problem
 from weftline.simulate import Timeline
 from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.sentinels import NEVER, NOBODY
 from weftline.simulate.tables import Tables, default_order, tables
 
-__all__ = ["DEAD_END", "FAILED", "Decoder", "Floats", "optimistic_costs"]
+__all__ = ["DEAD_END", "Decoder", "Floats", "optimistic_costs"]
 
 DEAD_END = 2**60
 """Cost where some consumer cannot be reached; no sum of times is larger."""
@@ -83,9 +84,7 @@ def _costs(table: Tables, group: Indices, possible: Bools) -> Ints:
 
 Floats = NDArray[np.float64]
 
-FAILED = 2**62
-"""Planned latency where some op found no device."""
-LARGEST = 2.0**60
+LARGEST_PENALTY = 2.0**60
 """No penalty is larger, so that scores stay within 64 bits."""
 
 
@@ -129,7 +128,10 @@ class Decoder:
         *,
         capacity: Ints | None = None,
     ) -> tuple[Indices, Ints]:
-        """(B, n, K) biases and (B,) weights -> (B, n) placements and (B,) planned latencies or FAILED."""
+        """(B, n, K) biases and (B,) weights -> (B, n) placements and (B,) planned latencies.
+
+        NEVER where some op found no device.
+        """
         placements = np.zeros((len(biases), len(self._table.time)), np.int32)
         values = np.zeros(len(biases), np.int64)
         self._set_capacity(capacity)
@@ -150,7 +152,7 @@ class Decoder:
 @part
 def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, lam: float, kappa: float) -> int:
     """The device of least score, -1 = there is none."""
-    least, best = FAILED, -1
+    least, best = NEVER, NOBODY
     for device in range(len(begin)):
         if begin[device] < 0:
             continue
@@ -162,7 +164,7 @@ def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, l
                 penalty += lam * future[op, device]
             if len(bias) > 0:
                 penalty += bias[op, device]
-            score += np.int64(min(max(np.rint(penalty), -LARGEST), LARGEST))
+            score += np.int64(min(max(np.rint(penalty), -LARGEST_PENALTY), LARGEST_PENALTY))
         if score < least:
             least, best = score, device
     return best
@@ -216,4 +218,4 @@ def _decode_many(
     for row in range(len(biases)):
         count = _decode(table, wires, room, board, order, future, biases[row], lams[row], kappas[row])
         placements[row] = board.placement
-        values[row] = FAILED if count < 0 else board.end.max()
+        values[row] = NEVER if count < 0 else board.end.max()

@@ -34,7 +34,7 @@ from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.tables import Tables, tables
 
 __all__ = [
-    "ATTEMPTS",
+    "MOST_ATTEMPTS",
     "Bools",
     "Candidate",
     "RoomLeft",
@@ -267,7 +267,8 @@ def settle(room: WeightRoom, op: int, device: int) -> None:
             room.holds[room.tied_of[k], device] = True
 
 
-ATTEMPTS = 8
+MOST_ATTEMPTS = 8
+"""Plans that leave more and more room for activations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +310,7 @@ def offer_leaving_room(search: Search, make: Callable[[Ints], Candidate | None])
     `make` may return None once a stop rule has fired and the search has an answer.
     """
     capacity = search.problem.capacity.copy()
-    for _ in range(ATTEMPTS):
+    for _ in range(MOST_ATTEMPTS):
         if may_stop(search):
             return
         plan = make(capacity)

@@ -27,12 +27,11 @@ from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.measured.measurements import Measurements
 from weftline.latency.measured.trials import PlacementMeter, simulated
-from weftline.latency.policy.policy import MOST_DECODES, MOST_ROWS, Policy, asked_weights
+from weftline.latency.policy.policy import Policy, PolicyParameters, asked_weights
 from weftline.latency.policy.samples import biases, decode_rows, draw_noise, scales_of
-from weftline.latency.policy.settings import read_whole
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices
-from weftline.search import Search, Solver
+from weftline.search import Search, Solver, read_parameters
 from weftline.simulate.latency import INFEASIBLE, evaluate
 from weftline.units import MAX_QUANTITY
 
@@ -52,11 +51,11 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-BORDER = 0.01
+BORDER_SHARE = 0.01
 """What a border between two sub-models is thought to cost before one was measured: a share of the reference."""
-PULL = 0.03
+PULL_WEIGHT = 0.03
 """Weight of what is assumed, against one measurement."""
-STEPS, LONGEST = 20, 1.0
+NEWTON_STEPS, LONGEST_STEP = 20, 1.0
 """Of Gauss and Newton; how far a step may go in a logarithm."""
 
 
@@ -70,7 +69,7 @@ class Calibration:
         alone = self._time.sum(axis=0)
         self._unit = max(1.0, float(alone[able].min() if able.any() else alone.max()))
         k = len(problem.devices)
-        self._assumed = np.log(np.array([*([1.0 / self._unit] * (k + 1)), BORDER]))
+        self._assumed = np.log(np.array([*([1.0 / self._unit] * (k + 1)), BORDER_SHARE]))
         self.factors: Floats = np.exp(self._assumed)
 
     def fit(self, placements: Indices, ratios: Floats) -> None:
@@ -79,13 +78,13 @@ class Calibration:
         usable = np.isfinite(x).all(axis=1) & np.isfinite(y)
         x, y = x[usable], y[usable]
         theta = self._assumed.copy()
-        for _ in range(STEPS if len(x) else 0):
+        for _ in range(NEWTON_STEPS if len(x) else 0):
             shares = x * np.exp(theta)
             predicted = np.maximum(shares.sum(axis=1, keepdims=True), 1e-12)
             slope = shares / predicted
-            pull = PULL * np.eye(len(theta))
+            pull = PULL_WEIGHT * np.eye(len(theta))
             right = slope.T @ (y - np.log(predicted[:, 0])) - pull @ (theta - self._assumed)
-            theta = theta + np.clip(np.linalg.solve(slope.T @ slope + pull, right), -LONGEST, LONGEST)
+            theta = theta + np.clip(np.linalg.solve(slope.T @ slope + pull, right), -LONGEST_STEP, LONGEST_STEP)
         self.factors = np.exp(theta)
 
     def predict(self, placements: Indices) -> Floats:
@@ -206,11 +205,11 @@ def _length(dice: np.random.Generator, n: int) -> int:
 Source = Callable[[Problem, int, float | None], list[Indices]]
 """A problem, a seed, and the seconds that are left of the whole search (None: any number) -> placements."""
 
-SECONDS, SHARE, WORK = 5.0, 0.1, 2000
+SOLVER_SECONDS, SHARE_OF_TIME, SOLVER_WORK = 5.0, 0.1, 2000
 """For one solver, each time it is asked: seconds, or a share of those that are left if that is less; offers."""
 QUICK = ("heft", "cpeft", "greedy", "min-cut")
 """Need no limit of time where the whole search has none, so that what they say depends on nothing but the problem."""
-SAMPLES = 64
+HEARD_PLACEMENTS = 64
 HELPERS = ("min-cut", "cpeft", "greedy")
 """What is asked beside the policy."""
 
@@ -225,7 +224,7 @@ class _Listening(Search):
         """As always; remembered if no limit is broken."""
         value = super().offer(placement, order=order, actions=actions)
         if value is not None:
-            self.heard = [*self.heard, np.array(placement, np.int32)][-SAMPLES:]
+            self.heard = [*self.heard, np.array(placement, np.int32)][-HEARD_PLACEMENTS:]
         return value
 
 
@@ -239,9 +238,11 @@ def solver_source(*names: str, options: Mapping[str, str] = MappingProxyType({})
         for name in names:
             solver = solvers()[name]
             own = {key: value for key, value in options.items() if key in solver.takes}
-            limit = SECONDS if left is None else min(SECONDS, SHARE * left)
+            limit = SOLVER_SECONDS if left is None else min(SOLVER_SECONDS, SHARE_OF_TIME * left)
             limited = None if left is None and name in QUICK else limit
-            search = _Listening(problem, time_limit=limited, work_limit=WORK, seed=seed, solver=name, options=own)
+            search = _Listening(
+                problem, time_limit=limited, work_limit=SOLVER_WORK, seed=seed, solver=name, options=own
+            )
             with suppress(InfeasibleError):
                 solver.solve(search)
             found += search.heard
@@ -253,11 +254,12 @@ def solver_source(*names: str, options: Mapping[str, str] = MappingProxyType({})
 def policy_source(options: Mapping[str, str] = MappingProxyType({})) -> Source:
     """The policy's decode, its argmax, samples around it; min-cut and simple heuristics beside it."""
     others, weights = solver_source(*HELPERS), asked_weights(options)
-    pairs = read_whole(options, "decodes", SAMPLES, 1, MOST_DECODES) // 2
+    numbers = read_parameters(PolicyParameters, options)
+    pairs = numbers.decodes // 2
 
     def propose(problem: Problem, seed: int, left: float | None) -> list[Indices]:
         found = others(problem, seed, left)
-        policy = Policy.of(problem, weights) if problem.cost.time.size <= MOST_ROWS else None
+        policy = Policy.of(problem, weights) if problem.cost.time.size <= numbers.most_rows else None
         if policy is None:
             return found
         found.append(policy.argmax())
@@ -275,11 +277,11 @@ def policy_source(options: Mapping[str, str] = MappingProxyType({})) -> Source:
 
 
 PER_ROUND = 4
-"""Measured between two calibrations; the last of them is not the best that is left, but one of the SHORTLIST."""
-SHORTLIST = 24
-PARENTS, CHILDREN = 3, 48
+"""Measured between two calibrations; the last of them is not the best that is left, but one of the SHORTLIST_LENGTH."""
+SHORTLIST_LENGTH = 24
+BEST_PARENTS, CHILDREN_EACH = 3, 48
 """The best measured placements that are changed, and into how many each."""
-PATIENCE = 3
+IDLE_ROUNDS = 3
 """Rounds in a row that have nothing new to propose."""
 AT_ONCE = 32
 """Random placements that are drawn at a time."""
@@ -304,7 +306,7 @@ def search_by_measuring(search: Search, measured: Measurements, source: Source) 
     calibration, fits = Calibration(problem), simulated(problem)
     proposed: list[Indices] = []
     number, without = 0, 0
-    while not measured.over and without < PATIENCE:
+    while not measured.over and without < IDLE_ROUNDS:
         ran = measured.ran
         if ran:
             calibration.fit(np.stack([t.placement for t in ran]), np.array([t.reading.ratio for t in ran]))
@@ -312,10 +314,10 @@ def search_by_measuring(search: Search, measured: Measurements, source: Source) 
         proposed = [
             repair(problem, row, row) for row in source(calibrated, (search.seed + number) % 2**31, search.seconds_left)
         ]
-        for parent in ran[:PARENTS]:
-            proposed += mutate(problem, parent.placement, dice, CHILDREN)
+        for parent in ran[:BEST_PARENTS]:
+            proposed += mutate(problem, parent.placement, dice, CHILDREN_EACH)
         if not ran:
-            proposed += random_cuts(problem, dice, CHILDREN)
+            proposed += random_cuts(problem, dice, CHILDREN_EACH)
         before = len(measured.taken)
         for placement in _choose(_new(proposed, measured, fits), calibration, dice):
             measured.take(placement)
@@ -327,7 +329,7 @@ def search_at_random(search: Search, measured: Measurements) -> None:
     problem, dice = search.problem, np.random.default_rng(search.seed)
     measure_single_devices(measured)
     without = 0
-    while not measured.over and without < PATIENCE * AT_ONCE:
+    while not measured.over and without < IDLE_ROUNDS * AT_ONCE:
         before = len(measured.taken)
         for placement in random_cuts(problem, dice, AT_ONCE):
             measured.take(placement)
@@ -357,7 +359,7 @@ def _choose(rows: Indices, calibration: Calibration, dice: np.random.Generator) 
     if not len(rows):
         return
     order = np.argsort(calibration.predict(rows), kind="stable")
-    first, behind = order[: PER_ROUND - 1], order[PER_ROUND - 1 : SHORTLIST]
+    first, behind = order[: PER_ROUND - 1], order[PER_ROUND - 1 : SHORTLIST_LENGTH]
     for row in first.tolist():
         yield rows[row]
     if len(behind):

@@ -35,7 +35,7 @@ from weftline.simulate.latency import INFEASIBLE, evaluate
 from weftline.simulate.tables import tables
 
 __all__ = [
-    "KEPT",
+    "KEPT_PLACEMENTS",
     "Bools",
     "Nodes",
     "PlacementMeter",
@@ -173,9 +173,9 @@ def _runs(of: Indices, allowed: Bools, most: int) -> Indices:
     return run[of]
 
 
-KEPT = 6
+KEPT_PLACEMENTS = 6
 """Placements that are kept."""
-SMALL = 4096
+FEW_CHOICES = 4096
 """If there are no more different placements, it is noticed when all have been tried."""
 
 
@@ -206,7 +206,7 @@ class Trials:
         self.kept: list[tuple[int, Indices]] = []
         """(value, device per node), best first."""
         self.count = 0
-        self._seen: set[bytes] | None = set() if nodes.choices <= SMALL else None
+        self._seen: set[bytes] | None = set() if nodes.choices <= FEW_CHOICES else None
 
     @property
     def exhausted(self) -> bool:
@@ -246,7 +246,7 @@ class Trials:
         """Among the best few, each value once."""
         if value >= INFEASIBLE or any(value == other for other, _ in self.kept):
             return
-        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT]
+        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT_PLACEMENTS]
 
     def starts(self) -> list[Start]:
         """Where annealing op by op begins: chains that were one node may come apart there."""

@@ -1,13 +1,11 @@
-"""One decode that also notes when each op would have ended on every device: what the policy's features look at.
+"""A Problem -> what the policy's network sees of every op on every device: numbers without a scale of time.
 
-In: a Problem and the weight of the optimistic cost (0 = HEFT, 1 = cPEFT). Out: its timeline and those ends. The choices
-are those of `list.decoder` without a bias; only the notes are new.
+In: a Problem in which HEFT or cPEFT find a device for every op. Out: Features, with (n, K, FEATURE_COUNT) numbers, the
+edges, the unit of a bias and the plans the numbers come from. Multiplying all times by a factor changes nothing;
+renumbering ops or devices renumbers the rows (up to ties). Simplified: tensors are counted per edge, links by their
+means.
 
-A Problem -> what the policy's network sees of every op on every device: numbers without a scale of time.
-
-In: a Problem in which HEFT or cPEFT find a device for every op. Out: Features: (n, K, FEATURES) numbers, the edges, the
-unit of a bias and the plans the numbers come from. Multiplying all times by a factor changes nothing; renumbering
-ops or devices renumbers the rows (up to ties). Simplified: tensors are counted per edge, links by their means.
+`NotingDecoder` makes one decode without a bias that also notes when each op would have ended on every device.
 """
 
 from __future__ import annotations
@@ -45,9 +43,9 @@ from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.latency import INFEASIBLE, evaluate
 from weftline.simulate.tables import Tables, default_order, edge_readers, tables, upward_rank
 
-__all__ = ["CLOSED", "FEATURES", "Edges", "Features", "Noted", "NotingDecoder", "Singles", "edges_of", "see"]
+__all__ = ["FEATURE_COUNT", "NOT_OPEN", "Edges", "Features", "Noted", "NotingDecoder", "Singles", "edges_of", "see"]
 
-CLOSED = -1
+NOT_OPEN = -1
 """End on a device that was not open to the op."""
 
 
@@ -59,7 +57,7 @@ class Noted:
     start: Ints
     end: Ints
     ends: Ints
-    """(n, K): earliest end on each device when it was the op's turn, CLOSED = not open."""
+    """(n, K): earliest end on each device when it was the op's turn, NOT_OPEN = it was not."""
 
     @property
     def value(self) -> int:
@@ -79,7 +77,7 @@ class NotingDecoder:
         problem, board = self._problem, self._space[2]
         self._space[1].capacity[:] = problem.capacity if capacity is None else capacity
         future = optimistic_costs(problem) if lam else np.zeros(self._table.time.shape, np.int64)
-        ends = np.full(self._table.time.shape, CLOSED, np.int64)
+        ends = np.full(self._table.time.shape, NOT_OPEN, np.int64)
         if not _note(self._table, *self._space, default_order(problem), future, ends):
             return None
         return Noted(board.placement.copy(), board.start.copy(), board.end.copy(), ends)
@@ -116,8 +114,8 @@ def _note(
 
 Singles = NDArray[np.float32]
 
-FEATURES = 43
-MOST = 8.0
+FEATURE_COUNT = 43
+LARGEST_FEATURE = 8.0
 """No feature is larger."""
 
 
@@ -138,7 +136,7 @@ class Features:
     """What the network sees, and what is needed to act on what it says."""
 
     features: Singles
-    """(n, K, FEATURES)"""
+    """(n, K, FEATURE_COUNT)"""
     edges: Edges
     unit: Floats
     """(n,): ns in which a bias of each op is measured."""
@@ -223,14 +221,14 @@ class _Look:
         return fits
 
     def features(self) -> Singles:
-        """(n, K, FEATURES)"""
+        """(n, K, FEATURE_COUNT)"""
         n, k = self.cost.shape
-        out = np.zeros((n, k, FEATURES), np.float32)
+        out = np.zeros((n, k, FEATURE_COUNT), np.float32)
         columns = [*self._of_costs(), *self._of_transfers(), *self._of_plans(), *self._of_futures(), *self._of_memory()]
         columns += [np.full((1, 1), np.log(n) / 8.0), np.full((1, 1), k / 5.0)]
         for number, column in enumerate(columns):
-            out[:, :, number] = np.clip(column, -MOST, MOST)
-        assert len(columns) == FEATURES
+            out[:, :, number] = np.clip(column, -LARGEST_FEATURE, LARGEST_FEATURE)
+        assert len(columns) == FEATURE_COUNT
         return out
 
     def _of_costs(self) -> list[Floats]:

@@ -33,7 +33,7 @@ from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.sorting import sort_rows
 from weftline.simulate.tables import Tables, tables
 
-__all__ = ["CHAINS", "LOOKS", "Mender", "booked_again", "late_tails", "link_use", "look_back"]
+__all__ = ["MOST_CHAINS", "PLAIN_LOOKS", "Mender", "booked_again", "late_tails", "link_use", "look_back"]
 
 
 def late_tails(table: Tables, placement: Indices, end: Ints) -> Ints:
@@ -220,13 +220,13 @@ def _price(table: Tables, placement: Indices, rate: Floats) -> Floats:
     return price
 
 
-ONE_LOOK, LOOKS = 1, 2
+ONE_LOOK, PLAIN_LOOKS = 1, 2
 """Looks back after a single decode, which has milliseconds; of any other chain, how many have no noise."""
-CHAINS = 4
+MOST_CHAINS = 4
 """Decodes that are mended, where there are many."""
-NOISE = 0.4
+LARGEST_NOISE = 0.4
 """The largest scale of the noise, see `policy_samples`."""
-RATES, LEANS = (1.0, 0.5, 2.0, 4.0), (True, False, True, False)
+CHAIN_RATES, CHAIN_KEEPS_BIAS = (1.0, 0.5, 2.0, 4.0), (True, False, True, False)
 """Prices of busy links, and whether the lean of the decode is kept, chain by chain: for variety."""
 
 
@@ -245,7 +245,7 @@ class Mender:
 
     def mend_one(self, start: Timeline, lean: DecoderBias) -> None:
         """What follows a single decode."""
-        self._chain(booked_again(self._problem, start), lean, ONE_LOOK, RATES[0], None, lambda: False)
+        self._chain(booked_again(self._problem, start), lean, ONE_LOOK, CHAIN_RATES[0], None, lambda: False)
 
     def mend(
         self,
@@ -256,10 +256,17 @@ class Mender:
     ) -> None:
         """The first start and the best others, with so many looks together."""
         booked = [(booked_again(self._problem, start), lean) for start, lean in starts]
-        others = sorted(booked[1:], key=lambda entry: entry[0].value)[: CHAINS - 1]
+        others = sorted(booked[1:], key=lambda entry: entry[0].value)[: MOST_CHAINS - 1]
         for number, (start, lean) in enumerate([*booked[:1], *others]):
-            share = max(LOOKS, (looks + number) // CHAINS)
-            self._chain(start, lean if LEANS[number] else untold(self._seen), share, RATES[number], random, over)
+            share = max(PLAIN_LOOKS, (looks + number) // MOST_CHAINS)
+            self._chain(
+                start,
+                lean if CHAIN_KEEPS_BIAS[number] else untold(self._seen),
+                share,
+                CHAIN_RATES[number],
+                random,
+                over,
+            )
 
     def _chain(
         self,
@@ -283,8 +290,8 @@ class Mender:
     def _bias(self, lean: DecoderBias, number: int, random: np.random.Generator | None) -> Floats:
         n, k = self._seen.possible.shape
         bias = lean.bias if number % 2 == 0 else np.zeros((n, k))
-        if random is not None and number >= LOOKS:
+        if random is not None and number >= PLAIN_LOOKS:
             noise = PER_OP * random.standard_normal((n, k)) + PER_DEVICE * random.standard_normal((1, k))
-            bias = bias + NOISE * random.random() * noise
+            bias = bias + LARGEST_NOISE * random.random() * noise
         found: Floats = bias * self._seen.unit[:, None]
         return found

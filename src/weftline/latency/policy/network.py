@@ -27,15 +27,15 @@ from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 from weftline.graph.arrays import Ints
 from weftline.latency.list.decoder import Floats
-from weftline.latency.policy.features import FEATURES, Features, Singles
+from weftline.latency.policy.features import FEATURE_COUNT, Features, Singles
 from weftline.simulate.kernels.jit import kernel
 
 __all__ = [
     "FORMAT",
-    "LAYERS",
-    "PRIOR",
+    "NETWORK_LAYERS",
+    "NETWORK_WIDTH",
+    "PRIOR_LOGIT",
     "VERSION",
-    "WIDTH",
     "DecoderBias",
     "PolicyOutput",
     "Weights",
@@ -48,17 +48,17 @@ __all__ = [
 
 Weights = dict[str, Singles]
 
-WIDTH, LAYERS = 64, 5
-EPSILON = 1e-5
-PRIOR = 3.0
+NETWORK_WIDTH, NETWORK_LAYERS = 64, 5
+NORM_EPSILON = 1e-5
+PRIOR_LOGIT = 3.0
 """Logit of the device that cPEFT takes, before anything is learnt."""
 MOST_DOUBT = 8.0
 """The probability of a device counts as e^-8 at least, where it becomes a part of the bias."""
-PORTION = 40
+ROWS_AT_ONCE = 40
 """Rows of a product that are multiplied at a time."""
 FOR_TWO = 1_000
 """So many rows are worth a second thread."""
-RESIDUAL = 0.5
+RESIDUAL_SIZE = 0.5
 """First size of what a layer adds, by the usual size of weights."""
 
 
@@ -88,9 +88,9 @@ class PolicyOutput:
 
 def shapes() -> dict[str, tuple[int, ...]]:
     """Name -> shape of every array of weights."""
-    w = WIDTH
-    found: dict[str, tuple[int, ...]] = {"input.weight": (FEATURES, w), "input.bias": (w,)}
-    for layer in range(LAYERS):
+    w = NETWORK_WIDTH
+    found: dict[str, tuple[int, ...]] = {"input.weight": (FEATURE_COUNT, w), "input.bias": (w,)}
+    for layer in range(NETWORK_LAYERS):
         name = f"layer{layer}"
         found |= {f"{name}.norm.scale": (w,), f"{name}.norm.shift": (w,), f"{name}.near.weight": (w, 3 * w)}
         found |= {f"{name}.devices.weight": (w, w), f"{name}.ops.weight": (w, w), f"{name}.all.weight": (w, w)}
@@ -111,7 +111,7 @@ def first_weights(seed: int) -> Weights:
         elif len(shape) == 1 or name.endswith("last.weight"):
             found[name] = np.zeros(shape, np.float32)
         else:
-            size = (RESIDUAL if name.endswith("out.weight") else 1.0) / shape[0] ** 0.5
+            size = (RESIDUAL_SIZE if name.endswith("out.weight") else 1.0) / shape[0] ** 0.5
             found[name] = (random.standard_normal(shape) * size).astype(np.float32)
     return found
 
@@ -120,10 +120,10 @@ def ask(weights: Weights, seen: Features) -> PolicyOutput:
     """One pass through the network."""
     n, k, _ = seen.features.shape
     edges = seen.edges
-    h = _product(seen.features.reshape(n * k, FEATURES), weights["input.weight"]) + weights["input.bias"]
+    h = _product(seen.features.reshape(n * k, FEATURE_COUNT), weights["input.weight"]) + weights["input.bias"]
     z, itself, before, after = (np.empty_like(h) for _ in range(4))  # kept: fresh memory costs as much as a product
     with _sharing(n * k) as share:
-        for layer in range(LAYERS):
+        for layer in range(NETWORK_LAYERS):
             w = {name: weights[f"layer{layer}.{name}"] for name in _OF_LAYER}
             near = tuple(zip(_thirds(w["near.weight"]), (itself, before, after), strict=True))
 
@@ -134,7 +134,7 @@ def ask(weights: Weights, seen: Features) -> PolicyOutput:
 
             share(look)
             by_op, by_device = _means(z, n, k)
-            u = itself.reshape(n, k, WIDTH)
+            u = itself.reshape(n, k, NETWORK_WIDTH)
             u += _product(by_op, w["devices.weight"])[:, None]
             u += _product(by_device, w["ops.weight"]) + by_device.mean(axis=0) @ w["all.weight"] + w["bias"]
             _add_means(edges.before_ptr, edges.before, before.reshape(n, -1), itself.reshape(n, -1))
@@ -151,7 +151,7 @@ def ask(weights: Weights, seen: Features) -> PolicyOutput:
     by_device = _means(z, n, k)[1]
     of_device = _head(weights, "device", by_device).astype(np.float64)
     of_graph = _head(weights, "graph", by_device.mean(axis=0)[None])[0].astype(np.float64)
-    logits = of_op[:, :, 2] + PRIOR * (seen.plain[:, None] == np.arange(k))
+    logits = of_op[:, :, 2] + PRIOR_LOGIT * (seen.plain[:, None] == np.arange(k))
     below = logits - logits.max(axis=1, keepdims=True)
     doubt = np.minimum(np.log(np.exp(below).sum(axis=1, keepdims=True)) - below, MOST_DOUBT)
     trust, *others = of_graph.tolist()
@@ -163,7 +163,7 @@ def ask(weights: Weights, seen: Features) -> PolicyOutput:
 @contextmanager
 def _sharing(rows: int) -> Iterator[Callable[[Callable[[slice], None]], None]]:
     """A way to do something with all rows, by two threads where they are many; what comes out is the same."""
-    half = rows // 2 // PORTION * PORTION
+    half = rows // 2 // ROWS_AT_ONCE * ROWS_AT_ONCE
     if rows < FOR_TWO:
         yield lambda work: work(slice(0, rows))
         return
@@ -194,10 +194,12 @@ def _product(x: Singles, weight: Singles, out: Singles | None = None) -> Singles
     """x @ weight, in portions so small that BLAS stays on one thread: on a busy machine its threads wait for each other
     a hundred times longer than they work. The answer then depends on no number of threads either.
     """
-    whole = len(x) // PORTION * PORTION
+    whole = len(x) // ROWS_AT_ONCE * ROWS_AT_ONCE
     found = np.empty((len(x), weight.shape[1]), np.float32) if out is None else out
     np.matmul(
-        x[:whole].reshape(-1, PORTION, x.shape[1]), weight, out=found[:whole].reshape(-1, PORTION, weight.shape[1])
+        x[:whole].reshape(-1, ROWS_AT_ONCE, x.shape[1]),
+        weight,
+        out=found[:whole].reshape(-1, ROWS_AT_ONCE, weight.shape[1]),
     )
     np.matmul(x[whole:], weight, out=found[whole:])
     return found
@@ -205,13 +207,13 @@ def _product(x: Singles, weight: Singles, out: Singles | None = None) -> Singles
 
 def _thirds(weight: Singles) -> tuple[Singles, Singles, Singles]:
     """What is for the op itself, for its predecessors, for its successors."""
-    one, two, three = (np.ascontiguousarray(weight[:, i * WIDTH : (i + 1) * WIDTH]) for i in range(3))
+    one, two, three = (np.ascontiguousarray(weight[:, i * NETWORK_WIDTH : (i + 1) * NETWORK_WIDTH]) for i in range(3))
     return one, two, three
 
 
 def _means(z: Singles, n: int, k: int) -> tuple[Singles, Singles]:
-    """(n, WIDTH) over devices and (K, WIDTH) over ops."""
-    cube = z.reshape(n, k, WIDTH)
+    """(n, NETWORK_WIDTH) over devices and (K, NETWORK_WIDTH) over ops."""
+    cube = z.reshape(n, k, NETWORK_WIDTH)
     over_devices = cube[:, 0].copy()
     for device in range(1, k):
         over_devices += cube[:, device]
@@ -243,7 +245,7 @@ def _normalise(h: Singles, scale: Singles, shift: Singles, z: Singles) -> None:
             b += (h[i, j + 1] - mean) ** 2
             c += (h[i, j + 2] - mean) ** 2
             d += (h[i, j + 3] - mean) ** 2
-        factor = np.float32(1.0) / np.sqrt((a + b + c + d) / np.float32(width) + np.float32(EPSILON))
+        factor = np.float32(1.0) / np.sqrt((a + b + c + d) / np.float32(width) + np.float32(NORM_EPSILON))
         for j in range(width):
             z[i, j] = (h[i, j] - mean) * factor * scale[j] + shift[j]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.list.decoder import FAILED, Decoder, Floats
+from weftline.latency.list.decoder import Decoder, Floats
 from weftline.latency.list.memory_left import possible_devices
 from weftline.latency.list.schedulers import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
 from weftline.latency.policy.features import Features
@@ -25,6 +25,7 @@ from weftline.latency.policy.network import DecoderBias
 from weftline.problem import Problem
 from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.latency import evaluate
+from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables, default_order, tables
 
 __all__ = [
@@ -48,13 +49,13 @@ __all__ = [
 
 POWERS = (-4.0, 3.0)
 """The least and the largest power."""
-STEPS = 4
+STEPS_PER_POWER = 4
 """Per whole number."""
 
 
 def rounded(power: float) -> float:
     """The nearest power for which there is an order."""
-    return round(min(max(power, POWERS[0]), POWERS[1]) * STEPS) / STEPS
+    return round(min(max(power, POWERS[0]), POWERS[1]) * STEPS_PER_POWER) / STEPS_PER_POWER
 
 
 class Orders:
@@ -106,11 +107,11 @@ def _rank(table: Tables, time: Floats, transfer: Floats) -> Floats:
 SCALES = (0.4, 3.0)
 PER_POWER = 0.7
 """Standard deviation of the power of the order, at scale 1."""
-CLOSE, CLOSE_PAIRS = (0.2, 0.8), 2
+CLOSE_SCALES, CLOSE_PAIRS = (0.2, 0.8), 2
 """Scales of noise around the best sample so far, and how many pairs are drawn before it may move."""
 LOOKED_AT = 16
 """Plans of a batch that are booked anew by the simulator."""
-POOL = 8
+POOL_SIZE = 8
 """Decodes of different latencies that are kept."""
 ENTRIES = 2**20
 """Entries of the table of biases that are made at a time."""
@@ -182,7 +183,7 @@ def lean_row(seen: Features, lean: DecoderBias) -> Drawn:
 
 
 def decode_rows(decoder: Decoder, orders: Orders, drawn: Drawn, capacity: Ints | None = None) -> tuple[Indices, Ints]:
-    """(B, n) placements and (B,) planned latencies or FAILED; rows with the same order are decoded together."""
+    """(B, n) placements and (B,) planned latencies or NEVER; rows with the same order are decoded together."""
     bias, lams, kappas, powers = drawn
     power = np.array([rounded(each) for each in powers.tolist()])
     placements, planned = np.zeros(bias.shape[:2], np.int32), np.zeros(len(bias), np.int64)
@@ -206,13 +207,13 @@ class Samples:
             orders,
             capacity,
         )
-        self.value = FAILED
+        self.value = NEVER
         self.best: DecoderBias | None = None
         self.pool: list[tuple[int, DecoderBias]] = []
         """The best as they were planned, best first; activations may overflow."""
 
     def try_one(self, lean: DecoderBias) -> int:
-        """One decode without noise -> its value or FAILED."""
+        """One decode without noise -> its value or NEVER."""
         return self._keep(self._decode(lean_row(self._seen, lean)), lean)
 
     def draw(
@@ -227,9 +228,9 @@ class Samples:
         n, k = self._seen.possible.shape
         most = max(1, ENTRIES // (n * k) // 2)
         scales, pairs = scales_of((count + 1) // 2), (near + 1) // 2
-        here, least = lean, FAILED
+        here, least = lean, NEVER
         rounds = [scales[first : first + 2 * most] for first in range(0, len(scales), 2 * most)]
-        rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE) for first in range(0, pairs, CLOSE_PAIRS)]
+        rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE_SCALES) for first in range(0, pairs, CLOSE_PAIRS)]
         for number, scale in enumerate(rounds):
             if over():
                 return
@@ -252,30 +253,30 @@ class Samples:
         return value
 
     def _keep_in_pool(self, planned: Ints, around: DecoderBias, noise: BiasNoise | None) -> None:
-        for each in np.argsort(planned, kind="stable")[:POOL].tolist():
+        for each in np.argsort(planned, kind="stable")[:POOL_SIZE].tolist():
             latency = int(planned[each])
-            if latency < FAILED and all(latency != other for other, _ in self.pool):
-                if len(self.pool) == POOL and latency > self.pool[-1][0]:
+            if latency < NEVER and all(latency != other for other, _ in self.pool):
+                if len(self.pool) == POOL_SIZE and latency > self.pool[-1][0]:
                     break
                 self.pool.append((latency, around if noise is None else moved(around, noise, each)))
-                self.pool = sorted(self.pool, key=lambda entry: entry[0])[:POOL]
+                self.pool = sorted(self.pool, key=lambda entry: entry[0])[:POOL_SIZE]
 
 
 def best_row(problem: Problem, placements: Indices, planned: Ints) -> tuple[int, int]:
-    """The row that is best as planned or booked anew, among those whose activations fit; its value or FAILED.
+    """The row that is best as planned or booked anew, among those whose activations fit; its value or NEVER.
 
     In the parallel runtime only the LOOKED_AT best plans are booked anew.
     """
-    rows = np.flatnonzero(planned < FAILED)
+    rows = np.flatnonzero(planned < NEVER)
     sequential = problem.rules.runtime == "sequential"
     if not sequential:
         rows = rows[np.argsort(planned[rows], kind="stable")[:LOOKED_AT]]
     if not len(rows):
-        return 0, FAILED
+        return 0, NEVER
     limited = problem.rules.memory == "dynamic" and any(device.capacity is not None for device in problem.devices)
     again = evaluate(problem, placements[rows], memory=limited)
     value = again.value if sequential else np.minimum(again.value, planned[rows])
     if again.peak is not None:
-        value = np.where((again.peak <= problem.capacity).all(axis=1), value, FAILED)
+        value = np.where((again.peak <= problem.capacity).all(axis=1), value, NEVER)
     best = int(value.argmin())
     return int(rows[best]), int(value[best])

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import InputError
-from weftline.latency.policy.features import FEATURES, Features
+from weftline.latency.policy.features import FEATURE_COUNT, Features
 from weftline.latency.policy.network import (
-    EPSILON,
-    LAYERS,
     MOST_DOUBT,
-    PRIOR,
-    WIDTH,
+    NETWORK_LAYERS,
+    NETWORK_WIDTH,
+    NORM_EPSILON,
+    PRIOR_LOGIT,
     Weights,
     first_weights,
     read_arrays,
@@ -54,7 +54,7 @@ class Batch:
     """Several graphs, as tensors. N ops in all, K devices, G graphs."""
 
     features: Any
-    """(N, K, FEATURES)"""
+    """(N, K, FEATURE_COUNT)"""
     reader: Any
     maker: Any
     """(edges,)"""
@@ -91,7 +91,7 @@ def batch_of(chosen: list[Features]) -> Batch:
     ]
     makers = [seen.edges.before + at for seen, at in zip(chosen, first, strict=True)]
     k = chosen[0].features.shape[1]
-    prior = np.concatenate([PRIOR * (seen.plain[:, None] == np.arange(k)) for seen in chosen])
+    prior = np.concatenate([PRIOR_LOGIT * (seen.plain[:, None] == np.arange(k)) for seen in chosen])
     return Batch(
         features=torch.from_numpy(np.concatenate([seen.features for seen in chosen])),
         reader=torch.from_numpy(np.concatenate(readers).astype(np.int64)),
@@ -111,27 +111,33 @@ def forward(weights: dict[str, Any], batch: Batch) -> Answers:
     made = torch.bincount(batch.maker, minlength=n).clamp(min=1).to(torch.float32)[:, None]
 
     def over_ops(z: Any) -> Any:
-        flat = torch.zeros(count, k * WIDTH).index_add(0, batch.graph, z.reshape(n, k * WIDTH))
-        return (flat / batch.size).reshape(count, k, WIDTH)
+        flat = torch.zeros(count, k * NETWORK_WIDTH).index_add(0, batch.graph, z.reshape(n, k * NETWORK_WIDTH))
+        return (flat / batch.size).reshape(count, k, NETWORK_WIDTH)
 
     def norm(h: Any, name: str) -> Any:
         scale, shift = weights[f"{name}.norm.scale"], weights[f"{name}.norm.shift"]
-        return torch.nn.functional.layer_norm(h, (WIDTH,), scale, shift, EPSILON)
+        return torch.nn.functional.layer_norm(h, (NETWORK_WIDTH,), scale, shift, NORM_EPSILON)
 
-    h = batch.features.reshape(n * k, FEATURES) @ weights["input.weight"] + weights["input.bias"]
-    h = h.reshape(n, k, WIDTH)
-    for layer in range(LAYERS):
+    h = batch.features.reshape(n * k, FEATURE_COUNT) @ weights["input.weight"] + weights["input.bias"]
+    h = h.reshape(n, k, NETWORK_WIDTH)
+    for layer in range(NETWORK_LAYERS):
         name = f"layer{layer}"
         z = norm(h, name)
         near = z @ weights[f"{name}.near.weight"]
-        itself, before, after = (near[:, :, i * WIDTH : (i + 1) * WIDTH].reshape(n, k * WIDTH) for i in range(3))
-        zero = torch.zeros(n, k * WIDTH)
+        itself, before, after = (
+            near[:, :, i * NETWORK_WIDTH : (i + 1) * NETWORK_WIDTH].reshape(n, k * NETWORK_WIDTH) for i in range(3)
+        )
+        zero = torch.zeros(n, k * NETWORK_WIDTH)
         u = itself + zero.index_add(0, batch.reader, before[batch.maker]) / read
         u = u + zero.index_add(0, batch.maker, after[batch.reader]) / made
         means = over_ops(z)
         wide = means @ weights[f"{name}.ops.weight"] + weights[f"{name}.bias"]
         wide = wide + means.mean(dim=1, keepdim=True) @ weights[f"{name}.all.weight"]
-        u = u.reshape(n, k, WIDTH) + wide[batch.graph] + (z.mean(dim=1) @ weights[f"{name}.devices.weight"])[:, None]
+        u = (
+            u.reshape(n, k, NETWORK_WIDTH)
+            + wide[batch.graph]
+            + (z.mean(dim=1) @ weights[f"{name}.devices.weight"])[:, None]
+        )
         h = h + torch.relu(u) @ weights[f"{name}.out.weight"] + weights[f"{name}.out.bias"]
     z = norm(h, "last")
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
 from weftline.latency.sequential.label_costs import (
-    FAR,
+    IMPOSSIBLE_COST,
     MOST_DEVICES,
     LabelCosts,
     Messages,
@@ -54,9 +54,9 @@ def minimum_cut(costs: LabelCosts) -> Cut | None:
     leaves, enters = groups + np.arange(stars), groups + stars + np.arange(stars)
     never = int(worst_cost(costs)) + 1
     least = costs.unary.min(axis=1)
-    above = np.where(costs.unary < FAR, costs.unary - least[:, None], never)
+    above = np.where(costs.unary < IMPOSSIBLE_COST, costs.unary - least[:, None], never)
     same = costs.pair_cost[:, [0, 1], [0, 1]]
-    if np.any(least >= FAR) or np.any(same != 0):
+    if np.any(least >= IMPOSSIBLE_COST) or np.any(same != 0):
         return None
     there, back = _length(costs.pair_cost[:, 0, 1], never), _length(costs.pair_cost[:, 1, 0], never)
     out, into = _length(costs.star_cost[:, 0, 1], never), _length(costs.star_cost[:, 1, 0], never)
@@ -87,7 +87,7 @@ def minimum_cut(costs: LabelCosts) -> Cut | None:
 
 
 def _length(table: Ints, never: int) -> Ints:
-    return np.where(table < FAR, table, never)
+    return np.where(table < IMPOSSIBLE_COST, table, never)
 
 
 def _messages(costs: LabelCosts, flow: list[Ints]) -> Messages:
@@ -103,9 +103,9 @@ def _messages(costs: LabelCosts, flow: list[Ints]) -> Messages:
     return messages
 
 
-ROOM = 2.0**61
-FINEST = 2**16
-CHECKED = 10
+LARGEST_SUM = 2.0**61
+FINEST_SCALE = 2**16
+ROUNDS_PER_CHECK = 10
 """Rounds between two looks at the bound."""
 
 
@@ -142,7 +142,7 @@ def ascend(costs: LabelCosts, *, rounds: int, seconds: float | None = None) -> A
     if len(costs.star_home) and k > MOST_DEVICES:
         return None
     count = len(costs.unary) + len(costs.pair) + k * len(costs.star_home)
-    scale = int(min(FINEST, ROOM / count / (worst_cost(costs) + 2.0)))
+    scale = int(min(FINEST_SCALE, LARGEST_SUM / count / (worst_cost(costs) + 2.0)))
     if scale < 1:
         return None
     costs = costs.scaled(scale)
@@ -156,7 +156,7 @@ def ascend(costs: LabelCosts, *, rounds: int, seconds: float | None = None) -> A
         late = seconds is not None and perf_counter() - begun > seconds
         if turn < min(look, rounds) and not late:
             continue
-        look = turn * 2 if turn < CHECKED else turn + CHECKED
+        look = turn * 2 if turn < ROUNDS_PER_CHECK else turn + ROUNDS_PER_CHECK
         value = message_bound(costs, messages)
         stale = 0 if value > best + costs.scale // 4 else stale + 1
         if value > best:
@@ -198,7 +198,7 @@ def _pull_pair(graph: LabelGraph, message: Ints, place: int, got: Ints) -> None:
     pair, side = place // 2, place % 2
     k = len(got)
     for d in range(k):
-        least = np.int64(FAR)
+        least = np.int64(IMPOSSIBLE_COST)
         for e in range(k):
             cost = graph.pair_cost[pair, d, e] if side == 0 else graph.pair_cost[pair, e, d]
             least = min(least, cost - message[pair, 1 - side, e])
@@ -216,7 +216,7 @@ def _pull_star(
     star_sums(length, message, able, first, last, reach, base)
     k = len(got)
     for d in range(k):
-        got[d] = FAR
+        got[d] = IMPOSSIBLE_COST
     for chosen in range(1, 1 << k):
         if row == first:
             for home in range(k):
@@ -227,7 +227,7 @@ def _pull_star(
                             cost += length[home, d]
                     got[home] = min(got[home], cost)
         else:
-            own = np.int64(FAR)
+            own = np.int64(IMPOSSIBLE_COST)
             for d in range(k):
                 if chosen >> d & 1:
                     own = min(own, -message[row, d])

@@ -26,7 +26,7 @@ from weftline.bounds.load import load_bound
 from weftline.graph.arrays import Ints
 from weftline.latency.sequential.dual import ascend, minimum_cut
 from weftline.latency.sequential.label_costs import (
-    FAR,
+    IMPOSSIBLE_COST,
     LabelCosts,
     label_costs,
     message_witness,
@@ -63,7 +63,7 @@ class Eliminated(NamedTuple):
     """The optimum of an costs."""
 
     value: int
-    """FAR or more: nothing is possible."""
+    """IMPOSSIBLE_COST or more: nothing is possible."""
     labels: Ints
     order: list[int]
 
@@ -116,7 +116,7 @@ def eliminate(costs: LabelCosts, *, work: int = LARGEST_WORK) -> Eliminated | No
 
 
 def _join(scopes: list[tuple[int, ...]], tables: list[Ints], scope: tuple[int, ...]) -> Ints:
-    """The sum of tables over the variables of all, cut off at FAR."""
+    """The sum of tables over the variables of all, cut off at IMPOSSIBLE_COST."""
     place = {v: i for i, v in enumerate(scope)}
     total: Ints = np.zeros((1,) * len(scope), np.int64)
     for own, table in zip(scopes, tables, strict=True):
@@ -124,14 +124,14 @@ def _join(scopes: list[tuple[int, ...]], tables: list[Ints], scope: tuple[int, .
         shape = [1] * len(scope)
         for axis, size in zip(axes, table.shape, strict=True):
             shape[axis] = size
-        total = np.minimum(total + table.transpose(np.argsort(axes)).reshape(shape), FAR)
+        total = np.minimum(total + table.transpose(np.argsort(axes)).reshape(shape), IMPOSSIBLE_COST)
     return total
 
 
 def _model(costs: LabelCosts) -> Model | None:
     """A label of a group is a device it can use; of a star, a home and the devices that hold its tensor."""
     k = costs.unary.shape[1]
-    devices = [[d for d in range(k) if row[d] < FAR] for row in costs.unary.tolist()]
+    devices = [[d for d in range(k) if row[d] < IMPOSSIBLE_COST] for row in costs.unary.tolist()]
     if not all(devices):
         return None
     sizes = [len(able) for able in devices]
@@ -160,9 +160,9 @@ def _model(costs: LabelCosts) -> Model | None:
         sizes.append(len(labels))
         at, held, cost = np.array(labels, np.int64).T
         add((v,), cost)
-        add((home, v), np.where(at == np.array(devices[home])[:, None], 0, FAR))
+        add((home, v), np.where(at == np.array(devices[home])[:, None], 0, IMPOSSIBLE_COST))
         for reader in mine:
-            add((reader, v), np.where(held >> np.array(devices[reader])[:, None] & 1, 0, FAR))
+            add((reader, v), np.where(held >> np.array(devices[reader])[:, None] & 1, 0, IMPOSSIBLE_COST))
     return Model(devices, sizes, constant, scopes, tables)
 
 
@@ -173,7 +173,7 @@ def star_labels(lengths: list[list[int]], homes: list[int], readers: list[list[i
     for home in homes:
         row = lengths[home]
         free = sum(1 << d for d in useful if row[d] == 0) | 1 << home
-        dear = [d for d in useful if 0 < row[d] < FAR]
+        dear = [d for d in useful if 0 < row[d] < IMPOSSIBLE_COST]
         if len(dear) > MOST_DEVICES:
             return []
         for pick in range(1 << len(dear)):
@@ -239,7 +239,7 @@ def labelling_bound(problem: Problem) -> Bound:
 
 def best_labelling(costs: LabelCosts, *, rounds: int = 300, seconds: float | None = None) -> Labelled | None:
     """Exact where that is quick, else by `rounds` of dual ascent; None where nothing is possible or provable."""
-    if np.any(costs.unary.min(axis=1) >= FAR):
+    if np.any(costs.unary.min(axis=1) >= IMPOSSIBLE_COST):
         return None
     fewer = costs.without_dominated()
     found = _labelled(fewer, rounds, seconds)
@@ -261,7 +261,9 @@ def _labelled(costs: LabelCosts, rounds: int, seconds: float | None) -> Labelled
         least = eliminate(costs, work=LARGEST_WORK)
     if least is not None:
         witness: dict[str, object] = {"kind": "elimination", "order": least.order} | price_witness(costs)
-        return None if least.value >= FAR else Labelled(least.labels, costs.bound(least.value), True, witness)
+        return (
+            None if least.value >= IMPOSSIBLE_COST else Labelled(least.labels, costs.bound(least.value), True, witness)
+        )
     if found is None:
         return None
     return Labelled(found.labels, found.bound, exact, message_witness(found.costs, found.messages))
@@ -277,10 +279,10 @@ def _by_themselves(costs: LabelCosts) -> Labelled | None:
     return None
 
 
-FINE = 2**20
+FINEST_SCALE = 2**20
 """Largest scale of costs beside prices, which are small numbers per byte."""
-ROUNDS, MANY_GROUPS, FEW_ROUNDS = 40, 3000, 8
-MOST = 8.0
+PRICE_ROUNDS, MANY_GROUPS, FEW_ROUNDS = 40, 3000, 8
+LARGEST_PRICE = 8.0
 """Largest price of all bytes together, in units of the largest cost."""
 
 
@@ -292,7 +294,7 @@ class _Line(NamedTuple):
 
 
 def priced_labellings(
-    costs: LabelCosts, need: Ints, capacity: Ints, *, rounds: int = ROUNDS, seconds: float | None = None
+    costs: LabelCosts, need: Ints, capacity: Ints, *, rounds: int = PRICE_ROUNDS, seconds: float | None = None
 ) -> Iterator[Labelled]:
     """Labellings at better and better prices, each with its bound; ends where the prices are as good as they get.
 
@@ -302,7 +304,7 @@ def priced_labellings(
     k, everything = len(capacity), max(int(need.sum()), 1)
     limited = (capacity < UNLIMITED) & (capacity < everything)
     worst = worst_cost(costs) + 1.0
-    scale = int(min(FINE, 2.0**56 / (1 + MOST) / worst))
+    scale = int(min(FINEST_SCALE, 2.0**56 / (1 + LARGEST_PRICE) / worst))
     if scale < 1 or not limited.any():
         return
     kind = _kinds(costs, capacity)
@@ -350,8 +352,8 @@ def _best_prices(
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model()
-    top = model.add_variable(lb=0.0, ub=1.0 + MOST)
-    prices = [model.add_variable(lb=0.0, ub=MOST if yes else 0.0) for yes in limited]
+    top = model.add_variable(lb=0.0, ub=1.0 + LARGEST_PRICE)
+    prices = [model.add_variable(lb=0.0, ub=LARGEST_PRICE if yes else 0.0) for yes in limited]
     for line in lines:
         model.add_linear_constraint(
             top <= line.cost + sum(float(o) * p for o, p in zip(line.over, prices, strict=True))

@@ -16,7 +16,7 @@ is exact for the memory of weights, and proves where they cannot be packed; acti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
@@ -26,9 +26,9 @@ from weftline.bounds import Bound
 from weftline.bounds.load import group_times
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.list.memory_left import RoomLeft
+from weftline.latency.list.memory_left import MOST_ATTEMPTS, RoomLeft
 from weftline.latency.sequential.dual import minimum_cut
-from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs, placement_of
+from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, LabelCosts, label_costs, placement_of
 from weftline.latency.sequential.labelling import Labelled, best_labelling, eliminate, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
@@ -38,28 +38,44 @@ from weftline.simulate import simulate_latency
 
 __all__ = ["SOLVER_MIN_CUT", "SOLVER_PACK", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
 
-ROUNDS = 8
+
+@dataclass(frozen=True)
+class MinCutParameters:
+    """Numbers of `min-cut`."""
+
+    most_rounds: int = 8
+    """Of moves of any set of groups to each device, from one start."""
+    most_by_cost: int = 300
+    """Labellings that are tried in the order of their costs."""
+    most_groups: int = 60
+    """For that, since each labelling needs as many others."""
+    most_shrinks: int = 5
+    """How often room is left for activations."""
+    labellings_per_price: int = 3
+    """That are offered for each set of prices."""
 
 
-def expand(costs: LabelCosts, labels: Ints, *, stop: Callable[[], bool]) -> Ints:
+def expand(costs: LabelCosts, labels: Ints, *, stop: Callable[[], bool], rounds: int = 8) -> Ints:
     """From these labels, and from every group on one device where that can be."""
     k = costs.unary.shape[1]
     starts = [labels] + [np.full(len(labels), d, np.int64) for d in range(k)]
     best = min(
-        (_improved(costs, start, stop) for start in starts if costs.cost(start) < FAR), key=costs.cost, default=None
+        (_improved(costs, start, stop, rounds) for start in starts if costs.cost(start) < IMPOSSIBLE_COST),
+        key=costs.cost,
+        default=None,
     )
     return labels if best is None else best
 
 
-def _improved(costs: LabelCosts, labels: Ints, stop: Callable[[], bool]) -> Ints:
+def _improved(costs: LabelCosts, labels: Ints, stop: Callable[[], bool], rounds: int) -> Ints:
     k, value = costs.unary.shape[1], costs.cost(labels)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before = value
         for device in range(k):
             if stop():
                 return labels
             moved = _move(costs, labels, device)
-            cost = FAR if moved is None else costs.cost(moved)
+            cost = IMPOSSIBLE_COST if moved is None else costs.cost(moved)
             if moved is not None and cost < value:
                 labels, value = moved, cost
         if value == before:
@@ -77,15 +93,15 @@ def _move(costs: LabelCosts, labels: Ints, device: int) -> Ints | None:
     stay = table[rows, first, second]
     there, back = table[rows, first, device], table[rows, device, second]
     # stay + 0 <= there + back, or else `stay` is cut down to it; then it is shared out to leave a pair of arcs.
-    stay = np.minimum(stay, np.minimum(there + back, FAR))
+    stay = np.minimum(stay, np.minimum(there + back, IMPOSSIBLE_COST))
     cost = np.zeros((len(pair), 2, 2), np.int64)
     taken = np.minimum(stay, there)
-    open_ones = stay < FAR
+    open_ones = stay < IMPOSSIBLE_COST
     np.add.at(unary[:, 0], pair[open_ones, 0], taken[open_ones])
     np.add.at(unary[:, 0], pair[open_ones, 1], (stay - taken)[open_ones])
-    cost[:, 0, 1] = np.where(there < FAR, there - np.where(open_ones, taken, 0), FAR)
-    cost[:, 1, 0] = np.where(back < FAR, back - np.where(open_ones, stay - taken, 0), FAR)
-    unary = np.minimum(unary, FAR)
+    cost[:, 0, 1] = np.where(there < IMPOSSIBLE_COST, there - np.where(open_ones, taken, 0), IMPOSSIBLE_COST)
+    cost[:, 1, 0] = np.where(back < IMPOSSIBLE_COST, back - np.where(open_ones, stay - taken, 0), IMPOSSIBLE_COST)
+    unary = np.minimum(unary, IMPOSSIBLE_COST)
     empty = np.zeros(0, np.int64)
     cut = minimum_cut(
         replace(
@@ -110,19 +126,9 @@ def _all_pairs(costs: LabelCosts, labels: Ints) -> tuple[Ints, Ints]:
     key = star * costs.unary.shape[1] + labels[costs.star_of]
     sharing = np.bincount(key, minlength=1)[key] if len(key) else key
     cost = costs.star_cost[star]
-    cost = np.where(cost < FAR, cost // np.maximum(sharing, 1)[:, None, None], FAR)
+    cost = np.where(cost < IMPOSSIBLE_COST, cost // np.maximum(sharing, 1)[:, None, None], IMPOSSIBLE_COST)
     pair = np.concatenate([costs.pair, np.stack([costs.star_home[star], costs.star_of], axis=1)])
     return pair, np.concatenate([costs.pair_cost, cost])
-
-
-BY_COST = 300
-"""Labellings that are tried in the order of their costs."""
-MOST_GROUPS = 60
-"""So many groups at most, since each labelling needs as many others."""
-SHRINKS = 5
-"""How often room is left for activations."""
-TRIED = 3
-"""Labellings of each set of prices that are offered."""
 
 
 def offer_bound(search: Search, found: Labelled) -> None:
@@ -143,17 +149,18 @@ def offer_labels(search: Search, labels: Ints) -> bool:
 
 def offer_within_memory(search: Search, costs: LabelCosts, labels: Ints, seconds: float | None) -> None:
     """`seconds` is for each search of prices; see the head of this file."""
+    numbers = search.parameters(MinCutParameters)
     problem, need, room = search.problem, least_memory(search.problem), search.problem.capacity.copy()
-    for attempt in range(SHRINKS):
+    for attempt in range(numbers.most_shrinks):
         found = _priced(search, costs, need, room, labels, seconds if attempt == 0 else 0.0, proof=attempt == 0)
-        for tried in found[:TRIED]:
+        for tried in found[: numbers.labellings_per_price]:
             if offer_labels(search, tried) or search.stopped_by:
                 break
         if search.best is not None or not found or search.stopped_by:
             break
         room = room - _overflow(problem, found[0])
-    if not search.stopped_by and len(costs.unary) <= MOST_GROUPS:
-        _offer_by_cost(search, costs)
+    if not search.stopped_by and len(costs.unary) <= numbers.most_groups:
+        _offer_by_cost(search, costs, numbers.most_by_cost)
     if search.best is None and not search.stopped_by:
         SOLVER_PACK.solve(search)
 
@@ -223,11 +230,11 @@ def _overflow(problem: Problem, labels: Ints) -> Ints:
     return over
 
 
-def _offer_by_cost(search: Search, costs: LabelCosts) -> None:
+def _offer_by_cost(search: Search, costs: LabelCosts, most: int) -> None:
     """The first that fits is the best there is, if all its orders are as good as the two that are tried."""
     for tried, labels in enumerate(_by_cost(search, costs)):
-        dearer = search.best is not None and costs.cost(labels) >= search.best.value
-        if search.stopped_by or tried == BY_COST or dearer or offer_labels(search, labels):
+        costlier = search.best is not None and costs.cost(labels) >= search.best.value
+        if search.stopped_by or tried == most or costlier or offer_labels(search, labels):
             return
 
 
@@ -237,7 +244,7 @@ def _by_cost(search: Search, costs: LabelCosts) -> Iterator[Ints]:
     if first is None or not first.exact:
         return
     number = 0
-    waiting = [(costs.cost(first.labels), number, first.labels, costs.unary < FAR)]
+    waiting = [(costs.cost(first.labels), number, first.labels, costs.unary < IMPOSSIBLE_COST)]
     while waiting:
         _, _, labels, allowed = heappop(waiting)
         yield labels
@@ -262,9 +269,12 @@ def _solve(search: Search) -> None:
     found = best_labelling(costs, seconds=_part_of_time(search))
     if found is None:
         least = eliminate(costs)
-        never = least is not None and least.value >= FAR
+        never = least is not None and least.value >= IMPOSSIBLE_COST
         raise InfeasibleError("missing links leave no placement" if never else "min-cut found nothing", proved=never)
-    labels = found.labels if found.exact else expand(costs, found.labels, stop=lambda: bool(search.stopped_by))
+    labels = found.labels
+    if not found.exact:
+        rounds = search.parameters(MinCutParameters).most_rounds
+        labels = expand(costs, labels, stop=lambda: bool(search.stopped_by), rounds=rounds)
     offer_bound(search, found)
     if not offer_labels(search, labels) and not search.stopped_by:
         offer_within_memory(search, costs, labels, _part_of_time(search))
@@ -280,22 +290,31 @@ def _part_of_time(search: Search) -> float | None:
 
 
 SOLVER_MIN_CUT = Solver(
-    "min-cut", "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)", _solve
+    "min-cut",
+    "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)",
+    _solve,
+    parameters=MinCutParameters,
 )
 
 
-MAX_CHOICES = 150_000
-ATTEMPTS = 8
+@dataclass(frozen=True)
+class PackParameters:
+    """Numbers of `pack`."""
+
+    most_choices: int = 150_000
+    """Pairs of a group and a device that one model may have."""
+    most_attempts: int = MOST_ATTEMPTS
+    """Packings that leave more and more room for activations."""
 
 
 def _pack_solve(search: Search) -> None:
     """Pack; where activations then overflow a device, leave that much room there and pack again."""
-    problem = search.problem
+    problem, numbers = search.problem, search.parameters(PackParameters)
     times, allowed = group_times(problem)
-    if allowed.sum() > MAX_CHOICES:
+    if allowed.sum() > numbers.most_choices:
         raise InfeasibleError(f"packing {len(times)} groups of ops exactly is too large")
     room, begun = problem.capacity.copy(), search.seconds
-    for attempt in range(ATTEMPTS):
+    for attempt in range(numbers.most_attempts):
         placement = _pack(search, times, allowed, room, begun, proof=attempt == 0)
         if placement is None or search.offer(placement) is not None or search.stopped_by:
             return
@@ -342,10 +361,12 @@ def _pack(
     return device[problem.group]
 
 
-SOLVER_PACK = Solver("pack", "least total work that fits memory (CP-SAT), for when memory is tight", _pack_solve)
-
-
-SOLVERS = (
-    SOLVER_MIN_CUT,
-    SOLVER_PACK,
+SOLVER_PACK = Solver(
+    "pack",
+    "least total work that fits memory (CP-SAT), for when memory is tight",
+    _pack_solve,
+    parameters=PackParameters,
 )
+
+
+SOLVERS = (SOLVER_MIN_CUT, SOLVER_PACK)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from weftline.errors import InputError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.importers.registry import detect
-from weftline.latency.measured.measurements import BUDGET, Backend, Reading
+from weftline.latency.measured.measurements import MEASUREMENT_BUDGET, Backend, Reading
 from weftline.problem import Problem
 from weftline.run.openvino.devices import openvino_devices, run_by_openvino
 from weftline.run.openvino.meter import Meter
@@ -41,7 +41,7 @@ def openvino_backend(
     seed: int = 0,
 ) -> Iterator[Backend]:
     """Every device of the problem needs a runtime of OpenVINO, its own or one of `runtimes`."""
-    budget = BUDGET if measurements is None else measurements
+    budget = MEASUREMENT_BUDGET if measurements is None else measurements
     if budget < 1:
         raise UsageError("a measured search needs at least one measurement")
     kind = detect(Path(model)).name
