@@ -149,7 +149,7 @@ def _npz(path: Path) -> None:
 
 def _policy(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.latency.policy.file import read_arrays
+    from weftline.latency.policy.network import read_arrays
 
     read_arrays(path, SHAPES)
 

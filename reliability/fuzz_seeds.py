@@ -138,7 +138,7 @@ def _npz() -> list[bytes]:
 
 
 def _policy() -> list[bytes]:
-    from weftline.latency.policy.file import write_arrays
+    from weftline.latency.policy.network import write_arrays
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.safetensors"

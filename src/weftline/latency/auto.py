@@ -31,7 +31,7 @@ from weftline.latency.blocks.decompose import chains, decompose
 from weftline.latency.blocks.decomposition import BOUNDED, EXACT, PLANNED, Decomposition
 from weftline.latency.blocks.hub.branch import Branching
 from weftline.latency.blocks.hub.program import pick_hub
-from weftline.latency.policy.policy import DECODES, asked_weights, offer_policy
+from weftline.latency.policy.policy import asked_weights, offer_policy
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import Timeline
@@ -262,7 +262,7 @@ def _second_annealer(search: Search, crew: Crew) -> None:
         return
     begun = Search(search.problem, time_limit=search.seconds_left, seed=search.seed)
     with suppress(InfeasibleError):
-        offer_policy(begun, asked_weights({}), DECODES)
+        offer_policy(begun, asked_weights({}))
     if begun.best is not None:
         search.adopt(begun.best)
     crew.add(anneal_starts(begun), search.seed)
