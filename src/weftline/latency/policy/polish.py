@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.anneal.anneal import SOLVER as ANNEAL
 from weftline.latency.anneal.anneal import anneal_from
-from weftline.latency.anneal.annealer import Annealer, Start
+from weftline.latency.anneal.annealer import PlacementAnnealer, Start
 from weftline.latency.list.decoder import Decoder
 from weftline.latency.list.favourites import Floats, edge_costs, mean_times
 from weftline.latency.policy.forward_backward import booked_again, look_back
@@ -92,7 +92,7 @@ def anneal_clusters(search: Search, placements: Iterable[Indices], steps: int) -
         np.add.at(votes, (group, placement), 1)
         starts.append((votes.argmax(axis=1)[group].astype(np.int32), None))
     with alarm(search) as stop:
-        annealer = Annealer(
+        annealer = PlacementAnnealer(
             tables(problem), capacity=problem.capacity, group=group, seed=search.seed, start=starts, cycle=steps
         )
         annealer.run(steps, stop)

@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.list.decoder import FAILED, Decoder, Floats
 from weftline.latency.list.schedulers import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
 from weftline.latency.policy.features import Seen, see
@@ -82,7 +82,7 @@ def judge(problem: Problem, seen: Seen, said: Said, random: np.random.Generator,
 
 
 def _mended(problem: Problem, placement: Indices) -> Indices:
-    annealer = Annealer(
+    annealer = PlacementAnnealer(
         tables(problem),
         capacity=problem.capacity,
         group=problem.group,
