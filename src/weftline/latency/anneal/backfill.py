@@ -65,16 +65,21 @@ def take(busy: Ints, begin: int, count: int, start: int, length: int) -> None:
 
 
 @part
-def _common_gap(busy: Ints, begin: Ints, number: Ints, resources: tuple[int, int, int], ready: int, length: int) -> int:
-    """Earliest start >= ready that all of some resources have (-1 is none)."""
-    while True:
-        fits = ready
+def _take_common(
+    busy: Ints, begin: Ints, number: Ints, resources: tuple[int, int, int], ready: int, length: int
+) -> int:
+    """Earliest start >= ready that all of some resources have (-1 is none), taken on all of them."""
+    start = -1
+    while start < ready:
+        start = ready
         for r in resources:
             if r >= 0:
-                fits = gap(busy, begin[r], number[r], fits, length)
-        if fits == ready:
-            return ready
-        ready = fits
+                ready = gap(busy, begin[r], number[r], ready, length)
+    for r in resources:
+        if r >= 0:
+            take(busy, begin[r], number[r], start, length)
+            number[r] += 1
+    return start
 
 
 @part
@@ -142,11 +147,7 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
             if length > 0:
                 lane = 3 * devices + table.bus[origin, here] if table.bus[origin, here] >= 0 else -1
                 resources = (devices + origin, 2 * devices + here, lane)
-                at = _common_gap(busy, begin, number, resources, at, length)
-                for r in resources:
-                    if r >= 0:
-                        take(busy, begin[r], number[r], at, length)
-                        number[r] += 1
+                at = _take_common(busy, begin, number, resources, at, length)
                 sent[total, SENT_TENSOR], sent[total, SENT_FROM], sent[total, SENT_TO] = tensor, origin, here
                 sent[total, SENT_FOR] = op if table.per_edge else -1
                 sent[total, SENT_AT], sent[total, SENT_UNTIL] = at, at + length

@@ -116,103 +116,126 @@ def schedule(
     tests/latency/test_anneal.py (`test_state_is_the_simulators`, `test_stored_prefixes_may_be_sparse`) compares the
     times with `run_order`, whose plain-Python reference is `simulate/reference.py` (tests/simulate/test_agreement.py).
     """
-    cost, edge_ptr, edge, transfer, bus = problem.cost, problem.edge_ptr, problem.edge, problem.transfer, problem.bus
-    order, position, device, end, arrival = state.order, state.position, state.device, state.end, state.arrival
-    stored, fresh, kept, log, free = state.stored, state.fresh, state.kept, state.log, state.free
-    pending, stride, per_edge, sequential = state.pending, state.stride, problem.per_edge, problem.sequential
-    n, devices, width = len(order), np.uint64(cost.shape[1]), free.shape[0]
+    cost, order, end, stored, fresh = problem.cost, state.order, state.end, state.stored, state.fresh
+    free, stride, n, width = state.free, state.stride, len(state.order), state.free.shape[0]
     at_clock, at_value = width - 2, width - 1  # the last columns: clock of the sequential runtime, latest end so far
-    sends, receives, lanes = devices, devices + devices, devices + devices + devices
-    one = np.uint64(1)
     begin_at = first - first % stride
     for c in range(width):
         free[c] = stored[begin_at // stride, c]
-    value, clock, logged, clean = free[at_value], free[at_clock], 0, True
+    value, logged, clean = free[at_value], 0, True
     for p in range(begin_at, n):
         # 1. Is everything as it was, or is this a position to store?
         if p == quiet and clean and p % stride == 0:
-            same = value == stored[p // stride, at_value] and clock == stored[p // stride, at_clock]
-            for c in range(at_clock):
+            same = value == stored[p // stride, at_value]
+            for c in range(at_value):
                 same = same and free[c] == stored[p // stride, c]
             if same:
                 return value, p, logged, True
         if stride == 1 or p % stride == 0:
             row = np.uint64(p) if stride == 1 else np.uint64(p // stride)
-            for c in range(at_clock):
+            for c in range(at_value):
                 fresh[row, c] = free[c]
-            fresh[row, at_clock] = clock
             fresh[row, at_value] = value
-        # 2. Inputs: here already, or pending in the order of their makers' ends.
+        # 2. Inputs, and the op.
         op = np.uint64(order[np.uint64(p)])
-        here = np.uint64(device[op])
-        ready, count = 0, 0
-        for e in range(np.uint64(edge_ptr[op]), np.uint64(edge_ptr[op + one])):
-            maker = np.uint64(edge[e, EDGE_MAKER])
-            origin = np.uint64(device[maker])
-            done = end[maker]
-            if origin != here:
-                slot = np.int64(0)
-                if not per_edge:
-                    slot = np.int64(np.uint64(edge[e, EDGE_TENSOR]) * devices + here)
-                    by = arrival[slot, BOOKED_FOR]
-                    if by <= -2 or (by >= 0 and position[by] < begin_at and device[by] == here):
-                        ready = max(ready, arrival[slot, READY_AT])
-                        continue
-                place = count
-                while 0 < place < MOST_INSERTED and pending[place - 1, MADE_AT] > done:
-                    pending[place, MADE_AT] = pending[place - 1, MADE_AT]
-                    pending[place, SEND_LENGTH] = pending[place - 1, SEND_LENGTH]
-                    pending[place, CAME_FROM] = pending[place - 1, CAME_FROM]
-                    place -= 1
-                pending[place, MADE_AT] = done
-                pending[place, SEND_LENGTH] = transfer[np.uint64(edge[e, EDGE_ROW]), origin, here]
-                pending[place, CAME_FROM] = slot * np.int64(devices) + np.int64(origin)
-                count += 1
-                continue
-            ready = max(ready, done)
-        if count > MOST_INSERTED:
-            sort_rows(pending, count)
-        # 3. Book what is pending on both ports, and on the bus if there is one.
-        for i in range(count):
-            begin, length = pending[i, MADE_AT], pending[i, SEND_LENGTH]
-            if length > 0:
-                origin = np.uint64(pending[i, CAME_FROM]) % devices
-                begin = max(begin, free[sends + origin], free[receives + here])
-                if problem.buses > 0 and bus[origin, here] >= 0:
-                    lane = lanes + np.uint64(bus[origin, here])
-                    begin = max(begin, free[lane])
-                    free[lane] = begin + length
-                if sequential:
-                    begin = clock
-                    clock = min(clock + length, LATEST_TIME)
-                begin = min(begin, LATEST_TIME)
-                free[sends + origin] = begin + length
-                free[receives + here] = begin + length
-            if not per_edge:
-                slot = np.int64(np.uint64(pending[i, CAME_FROM]) // devices)
-                clean = clean and arrival[slot, READY_AT] == begin + length
-                log[logged, LOG_SLOT] = slot
-                log[logged, OLD_TIME], log[logged, OLD_OP] = arrival[slot, READY_AT], arrival[slot, BOOKED_FOR]
-                arrival[slot, READY_AT], arrival[slot, BOOKED_FOR] = begin + length, -2 - np.int64(op)
-                logged += 1
-            ready = max(ready, begin + length)
-        # 4. Book the op.
+        here = np.uint64(state.device[op])
+        ready, count = _missing_inputs(problem, state, op, here, begin_at)
+        if count > 0:
+            came, as_before = _book_inputs(problem, state, op, here, count, logged)
+            ready, clean = max(ready, came), clean and as_before
+            logged += 0 if problem.per_edge else count
         duration = cost[op, here, RUN_TIME]
-        if sequential:
-            ready = clock
-            clock += duration
+        if problem.sequential:
+            ready = free[at_clock]
+            free[at_clock] += duration
         elif duration > 0:
             ready = max(ready, free[here])
             free[here] = ready + duration
         finish = ready + duration
         before = end[op]
-        kept[np.uint64(p)] = before
+        state.kept[np.uint64(p)] = before
         end[op] = finish
         clean = clean and finish == before
         value = max(value, finish)
         if finish + cost[op, here, TIME_AFTER] > limit:
             return finish + cost[op, here, TIME_AFTER], p + 1, logged, False
     return value, n, logged, False
+
+
+@uncounted_part
+def _missing_inputs(
+    problem: AnnealProblem, state: PlacementState, op: np.uint64, here: np.uint64, begin_at: int
+) -> tuple[int, int]:
+    """When the inputs that are on a device already are there; and how many are not: `pending`, by their makers' ends.
+
+    A transfer that was booked before the trial counts if the op it was booked for stands before the trial's first
+    position, on this device.
+    """
+    edge, arrival, device, pending = problem.edge, state.arrival, state.device, state.pending
+    devices = np.uint64(problem.cost.shape[1])
+    ready, count = 0, 0
+    for e in range(np.uint64(problem.edge_ptr[op]), np.uint64(problem.edge_ptr[op + np.uint64(1)])):
+        maker = np.uint64(edge[e, EDGE_MAKER])
+        origin = np.uint64(device[maker])
+        done = state.end[maker]
+        if origin == here:
+            ready = max(ready, done)
+            continue
+        slot = np.int64(0)
+        if not problem.per_edge:
+            slot = np.int64(np.uint64(edge[e, EDGE_TENSOR]) * devices + here)
+            by = arrival[slot, BOOKED_FOR]
+            if by <= -2 or (by >= 0 and state.position[by] < begin_at and device[by] == here):
+                ready = max(ready, arrival[slot, READY_AT])
+                continue
+        place = count
+        while 0 < place < MOST_INSERTED and pending[place - 1, MADE_AT] > done:
+            pending[place, MADE_AT] = pending[place - 1, MADE_AT]
+            pending[place, SEND_LENGTH] = pending[place - 1, SEND_LENGTH]
+            pending[place, CAME_FROM] = pending[place - 1, CAME_FROM]
+            place -= 1
+        pending[place, MADE_AT] = done
+        pending[place, SEND_LENGTH] = problem.transfer[np.uint64(edge[e, EDGE_ROW]), origin, here]
+        pending[place, CAME_FROM] = slot * np.int64(devices) + np.int64(origin)
+        count += 1
+    if count > MOST_INSERTED:
+        sort_rows(pending, count)
+    return ready, count
+
+
+@uncounted_part
+def _book_inputs(
+    problem: AnnealProblem, state: PlacementState, op: np.uint64, here: np.uint64, count: int, logged: int
+) -> tuple[int, bool]:
+    """Book what is pending on both ports, and on the bus if there is one -> when all is here, True if as before."""
+    free, arrival, log, pending, bus = state.free, state.arrival, state.log, state.pending, problem.bus
+    devices, at_clock = np.uint64(problem.cost.shape[1]), free.shape[0] - 2
+    sends, receives, lanes = devices, devices + devices, devices + devices + devices
+    ready, clean = 0, True
+    for i in range(count):
+        begin, length = pending[i, MADE_AT], pending[i, SEND_LENGTH]
+        if length > 0:
+            origin = np.uint64(pending[i, CAME_FROM]) % devices
+            begin = max(begin, free[sends + origin], free[receives + here])
+            if problem.buses > 0 and bus[origin, here] >= 0:
+                lane = lanes + np.uint64(bus[origin, here])
+                begin = max(begin, free[lane])
+                free[lane] = begin + length
+            if problem.sequential:
+                begin = free[at_clock]
+                free[at_clock] = min(begin + length, LATEST_TIME)
+            begin = min(begin, LATEST_TIME)
+            free[sends + origin] = begin + length
+            free[receives + here] = begin + length
+        if not problem.per_edge:
+            slot = np.int64(np.uint64(pending[i, CAME_FROM]) // devices)
+            clean = clean and arrival[slot, READY_AT] == begin + length
+            log[logged, LOG_SLOT] = slot
+            log[logged, OLD_TIME], log[logged, OLD_OP] = arrival[slot, READY_AT], arrival[slot, BOOKED_FOR]
+            arrival[slot, READY_AT], arrival[slot, BOOKED_FOR] = begin + length, -2 - np.int64(op)
+            logged += 1
+        ready = max(ready, begin + length)
+    return ready, clean
 
 
 @uncounted_part
@@ -288,6 +311,23 @@ def _draw_kind(state: PlacementState) -> int:
     return kind
 
 
+@uncounted_part
+def _allowed(problem: AnnealProblem, state: PlacementState, moved: int, temperature: float) -> tuple[int, int]:
+    """What the trial's value may be, by chance at this temperature, and its bytes above the limits of memory."""
+    now, excess = state.now, state.now[NOW_EXCESS]
+    limit = now[NOW_VALUE] - int(temperature * np.log(1.0 - unit(state.random)))
+    if state.binds and moved > 0:
+        for i in range(moved):
+            op = state.changed[i]
+            carry(problem, state, op, state.was[i], -1)
+            carry(problem, state, op, state.device[op], 1)
+        excess = excess_of(state.held, state.room)
+        if excess < now[NOW_EXCESS]:
+            anything = now[NOW_VALUE] >= problem.penalty or unit(state.random) < MEND_SHARE
+            limit = NEVER if anything else max(limit, now[NOW_VALUE] + now[NOW_VALUE] // 32)
+    return limit, excess
+
+
 @kernel
 def anneal(
     problem: AnnealProblem, state: PlacementState, usual: Ints, steps: int, hot: float, cold: float, stop: Ints
@@ -302,7 +342,7 @@ def anneal(
     `test_state_is_the_simulators` and `test_value_is_the_simulators` (tests/latency/test_anneal.py) compare it with
     `simulate_latency`, which tests/simulate/test_agreement.py compares with `simulate/reference.py`.
     """
-    now, effort, random, n = state.now, state.effort, state.random, len(state.order)
+    now, effort, n = state.now, state.effort, len(state.order)
     temperature, factor = hot, (cold / hot) ** (COOLING_STEPS / max(1.0, float(steps)))
     rebuild = REBUILD_SHARE * min(1.0, 1000.0 / n)
     for step in range(steps):
@@ -321,20 +361,11 @@ def anneal(
         effort[kind] += TRIAL_OVERHEAD
         if moved == 0 and low == high:
             continue
-        # 2. What the move may cost: the limit of the temperature, and bytes above the limits of memory.
+        # 2. The first position that changed, the end of a change of the order alone, and what the move may cost.
         first, quiet = (low if low < high else n), (high if moved == 0 else n + 1)
         for i in range(moved):
             first = min(first, state.position[state.changed[i]])
-        limit, excess = now[NOW_VALUE] - int(temperature * np.log(1.0 - unit(random))), now[NOW_EXCESS]
-        if state.binds and moved > 0:
-            for i in range(moved):
-                op = state.changed[i]
-                carry(problem, state, op, state.was[i], -1)
-                carry(problem, state, op, state.device[op], 1)
-            excess = excess_of(state.held, state.room)
-            if excess < now[NOW_EXCESS]:
-                anything = now[NOW_VALUE] >= problem.penalty or unit(random) < MEND_SHARE
-                limit = NEVER if anything else max(limit, now[NOW_VALUE] + now[NOW_VALUE] // 32)
+        limit, excess = _allowed(problem, state, moved, temperature)
         # 3. Book again from the first change.
         begin_at = first - first % state.stride
         done, logged, value = begin_at, 0, NEVER

@@ -27,6 +27,7 @@ from weftline.latency.blocks.spans import (
     least_end,
     make_spans,
     refute,
+    shortest,
     walk,
 )
 from weftline.latency.bounds import OUT_OF_REACH
@@ -169,7 +170,7 @@ class Decomposition:
         for b, (span, low) in enumerate(zip(self.spans, self.lengths(), strict=True)):
             if not span.whole:
                 known[b] = np.where(known[b] >= OUT_OF_REACH, low, known[b])
-        length = int(distances(self._held(known, held))[0][-1][0])
+        length = shortest(self._held(known, held))
         return None if length >= OUT_OF_REACH else (walk(known), length)
 
     def _table(self, span: Span, read: Callable[[Arc], int]) -> Ints:
@@ -178,12 +179,12 @@ class Decomposition:
 
     def bound(self, held: Held | None = None) -> int:
         """No plan is faster."""
-        return int(distances(self.lengths(held))[0][-1][0])
+        return shortest(self.lengths(held))
 
     def next_round(self, upper: int, held: Held | None = None) -> list[tuple[int, int, int]]:
         """The least worked-on arcs of the shortest path: (span, from, to); none if nothing is left to do."""
         lengths = self.lengths(held)
-        if distances(lengths)[0][-1][0] >= upper:
+        if shortest(lengths) >= upper:
             return []
         path = [(b, k, j) for b, (k, j) in enumerate(walk(lengths))]
         open_arcs = [step for step in path if not self._closed(*step)]

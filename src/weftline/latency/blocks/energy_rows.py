@@ -23,12 +23,10 @@ from weftline.simulate.tables import Tables, edge_readers
 __all__ = [
     "IS_CERTAIN",
     "Columns",
-    "Entries",
     "Items",
     "Pairs",
     "balance_rows",
     "energy_rows",
-    "least_starts",
     "make_columns",
     "make_items",
     "make_pairs",
@@ -69,12 +67,46 @@ class Items(NamedTuple):
     column: Indices
 
 
+class Entries(NamedTuple):
+    """Entries of a linear program (row, column, value), and the lower and upper limits of its rows."""
+
+    rows: Ints
+    cols: Ints
+    values: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
 def make_pairs(table: Tables) -> Pairs:
     """The distinct (maker, reader) of a problem."""
     n = len(table.time)
     reader = edge_readers(table)
     key, of_edge = np.unique(table.edge_maker.astype(np.int64) * max(1, n) + reader, return_inverse=True)
     return Pairs((key // max(1, n)).astype(np.int32), (key % max(1, n)).astype(np.int32), of_edge.astype(np.int32))
+
+
+@part
+def _tensor_columns(table: Tables, pairs: Pairs, u: Indices, count: int) -> tuple[Indices, int]:
+    """v: a tensor from a device to another -> columns, and the next free number."""
+    devices = u.shape[1]
+    v = np.full((len(table.producer), devices, devices), NOT_POSSIBLE, np.int32)
+    if not table.per_edge:
+        for e in range(len(table.edge_tensor)):
+            tensor, p = table.edge_tensor[e], pairs.of_edge[e]
+            for k in range(devices):
+                for j in range(devices):
+                    if k != j and u[p, k, j] != NOT_POSSIBLE and v[tensor, k, j] != IS_CERTAIN:
+                        if v[tensor, k, j] == NOT_POSSIBLE or u[p, k, j] == IS_CERTAIN:
+                            v[tensor, k, j] = u[p, k, j]
+                        elif v[tensor, k, j] != u[p, k, j]:
+                            v[tensor, k, j] = HAS_SEVERAL
+        for tensor in range(len(v)):
+            for k in range(devices):
+                for j in range(devices):
+                    if v[tensor, k, j] == HAS_SEVERAL:
+                        v[tensor, k, j] = count
+                        count += 1
+    return v, count
 
 
 @kernel
@@ -126,26 +158,7 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
                 else:
                     u[p, k, j] = count
                     count += 1
-    # 3. v: a tensor from a device to another.
-    v = np.full((len(table.producer), devices, devices), NOT_POSSIBLE, np.int32)
-    if not table.per_edge:
-        readers = np.zeros(len(v), np.int64)
-        for e in range(len(table.edge_tensor)):
-            tensor, p = table.edge_tensor[e], pairs.of_edge[e]
-            readers[tensor] += 1
-            for k in range(devices):
-                for j in range(devices):
-                    if k != j and u[p, k, j] != NOT_POSSIBLE and v[tensor, k, j] != IS_CERTAIN:
-                        if v[tensor, k, j] == NOT_POSSIBLE or u[p, k, j] == IS_CERTAIN:
-                            v[tensor, k, j] = u[p, k, j]
-                        elif v[tensor, k, j] != u[p, k, j]:
-                            v[tensor, k, j] = HAS_SEVERAL
-        for tensor in range(len(v)):
-            for k in range(devices):
-                for j in range(devices):
-                    if v[tensor, k, j] == HAS_SEVERAL:
-                        v[tensor, k, j] = count
-                        count += 1
+    v, count = _tensor_columns(table, pairs, u, count)
     return Columns(x, u, v, count)
 
 
@@ -215,10 +228,6 @@ def _followed_by(table: Tables, pairs: Pairs, found: Windows, columns: Columns, 
                         follow[tensor, k, j] = after if old < 0 else min(old, after)
 
 
-Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""Rows and columns and values of entries; lower and upper limits of the rows."""
-
-
 @kernel
 def balance_rows(pairs: Pairs, columns: Columns, table: Tables, leader: Indices) -> Entries:
     """Each op somewhere; u agrees with x on both sides; v covers u."""
@@ -265,7 +274,7 @@ def balance_rows(pairs: Pairs, columns: Columns, table: Tables, leader: Indices)
                         low[row] = -np.inf
                         count += 2
                         row += 1
-    return rows[:count], cols[:count], values[:count], low[:row], high[:row]
+    return Entries(rows[:count], cols[:count], values[:count], low[:row], high[:row])
 
 
 @kernel
@@ -275,18 +284,13 @@ def energy_rows(items: Items, first_row: int, horizon: int, least: int, levels: 
     The last entry of `high` is above 1 if fixed work alone does not fit.
     """
     total = len(items.resource)
-    resources = 0
-    for i in range(total):
-        resources = max(resources, items.resource[i] + 1)
+    resources = items.resource.max() + 1 if total > 0 else 0
     most_rows = resources * levels * levels + 1
     low, high = np.full(most_rows, -np.inf), np.zeros(most_rows)
     order = np.argsort(items.resource)
     need = 0
-    for pass_ in range(2):
-        if pass_ == 1:
-            rows, cols, values = np.empty(need, np.int64), np.empty(need, np.int64), np.empty(need, np.float64)
-        else:
-            rows, cols, values = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
+    for pass_ in range(2):  # the first counts entries
+        rows, cols, values = np.empty(need, np.int64), np.empty(need, np.int64), np.empty(need, np.float64)
         row, count, begin, worst = 0, 0, 0, 0
         while begin < total:
             stop = begin
@@ -324,7 +328,7 @@ def energy_rows(items: Items, first_row: int, horizon: int, least: int, levels: 
                     high[row] = -(a + b + certain) / horizon
                     row += 1
     high[row] = worst / horizon
-    return rows, cols, values, low[:row], high[: row + 1]
+    return Entries(rows, cols, values, low[:row], high[: row + 1])
 
 
 @part
@@ -387,10 +391,4 @@ def path_rows(table: Tables, pairs: Pairs, columns: Columns, first_row: int, uni
                 values[count] = -table.time[op, k] / unit
                 count += 1
         row += 1
-    return rows[:count], cols[:count], values[:count], low[:row], high[:row]
-
-
-def least_starts(found: Windows) -> Ints:
-    """(n,): no op starts earlier."""
-    starts: Ints = np.where(found.able, found.head, np.iinfo(np.int64).max).min(axis=1)
-    return starts
+    return Entries(rows[:count], cols[:count], values[:count], low[:row], high[:row])

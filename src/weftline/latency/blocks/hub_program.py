@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,6 @@ from weftline.latency.blocks.energy_rows import (
     Columns,
     Items,
     balance_rows,
-    least_starts,
     make_columns,
     make_items,
     path_rows,
@@ -86,22 +86,28 @@ class BlockWork:
     def _program(self, cost: NDArray[np.float64], length: int) -> tuple[Program, int]:
         """The program, and the row that sets the length."""
         part, items, columns, unit = self.part, self.items, self.columns, float(max(1, self.slack))
-        rows, cols, values, low, high = balance_rows(part.pairs, columns, part.table, part.leader)
+        sums = balance_rows(part.pairs, columns, part.table, part.leader)
         open_items = items.column != IS_CERTAIN
         used, inverse = np.unique(items.resource[open_items], return_inverse=True)
-        count, first, n = len(used), len(low), len(part.table.time)
+        count, first, n = len(used), len(sums.low), len(part.table.time)
         path = path_rows(part.table, part.pairs, columns, first + count + 1, max(1, self.slack))
         program = Program(
             np.concatenate([cost, np.zeros(n)]),
             np.concatenate([np.zeros(columns.total), least_starts(self.windows) / unit]),
             np.full(columns.total + n, np.inf),
-            np.concatenate([low, np.full(count, -np.inf), [length / unit], path[3]]),
-            np.concatenate([high, -self.certain[used] / unit, [length / unit], path[4]]),
-            np.concatenate([rows, first + inverse, first + np.arange(count), [first + count], path[0]]),
-            np.concatenate([cols, items.column[open_items], np.zeros(count, np.int64), [0], path[1]]),
-            np.concatenate([values, items.work[open_items] / unit, -np.ones(count), [1.0], path[2]]),
+            np.concatenate([sums.low, np.full(count, -np.inf), [length / unit], path.low]),
+            np.concatenate([sums.high, -self.certain[used] / unit, [length / unit], path.high]),
+            np.concatenate([sums.rows, first + inverse, first + np.arange(count), [first + count], path.rows]),
+            np.concatenate([sums.cols, items.column[open_items], np.zeros(count, np.int64), [0], path.cols]),
+            np.concatenate([sums.values, items.work[open_items] / unit, -np.ones(count), [1.0], path.values]),
         )
         return program, first + count
+
+
+def least_starts(found: Windows) -> Ints:
+    """(n,): no op starts earlier."""
+    starts: Ints = np.where(found.able, found.head, np.iinfo(np.int64).max).min(axis=1)
+    return starts
 
 
 def block_work(span: Span, k: int, j: int, slack: int) -> BlockWork | None:
@@ -295,8 +301,14 @@ def _arc_columns(rows: GrowingProgram, step: Step, span: Span, block: BlockWork,
     return _ArcColumns(step, (span.shape, k, j), block, low, flow, long, work)
 
 
-Demand = tuple[int, int, int, list[tuple[int, float]]]
-"""Resource (device, K + send port, 2 K + receive port), first and last span, terms."""
+class Demand(NamedTuple):
+    """What must happen on a resource (device, K + send port, 2 K + receive port) within some spans."""
+
+    resource: int
+    begin: int
+    end: int
+    column: int
+    work: float
 
 
 def _demands_beside(
@@ -315,7 +327,7 @@ def _demands_beside(
         rows.row([(x, 1.0) for x in column[i].values()], 1.0, 1.0)
         for k, x in column[i].items():
             if table.time[op, k] > 0:
-                demands.append((k, int(hub.begin[i]), int(hub.end[i]), [(x, table.time[op, k] / upper)]))
+                demands.append(Demand(k, int(hub.begin[i]), int(hub.end[i]), x, table.time[op, k] / upper))
     sent: dict[tuple[int, int, int], tuple[int, int, int]] = {}
     for i, op in enumerate(hub.beside):
         for e in range(int(table.edge_ptr[op]), int(table.edge_ptr[op + 1])):
@@ -338,7 +350,7 @@ def _demands_beside(
                     continue
                 if table.per_edge:
                     for resource in (devices + a, 2 * devices + b):
-                        demands.append((resource, first, int(hub.end[i]), [(x, times[a, b] / upper)]))
+                        demands.append(Demand(resource, first, int(hub.end[i]), x, times[a, b] / upper))
                 else:
                     once, begin, end = sent.get((tensor, a, b), (-1, first, -1))
                     once = rows.column() if once < 0 else once
@@ -346,7 +358,7 @@ def _demands_beside(
                     sent[tensor, a, b] = once, min(begin, first), max(end, int(hub.end[i]))
     for (tensor, a, b), (once, begin, end) in sent.items():
         work = table.transfer[table.transfer_row[tensor], a, b] / upper
-        demands += [(resource, begin, end, [(once, work)]) for resource in (devices + a, 2 * devices + b)]
+        demands += [Demand(resource, begin, end, once, work) for resource in (devices + a, 2 * devices + b)]
     return column, demands
 
 
@@ -362,14 +374,14 @@ def _pairs(rows: GrowingProgram, left: dict[int, int], right: dict[int, int]) ->
 
 def _range_rows(rows: GrowingProgram, demands: list[Demand], arcs: list[list[_ArcColumns]]) -> list[Range]:
     """What must happen within a range of spans is not longer than they are."""
-    begins = _spread(sorted({demand[1] for demand in demands}))
-    ends = _spread(sorted({demand[2] for demand in demands}))
+    begins = _spread(sorted({demand.begin for demand in demands}))
+    ends = _spread(sorted({demand.end for demand in demands}))
     found: list[Range] = []
-    for resource in sorted({demand[0] for demand in demands}):
-        mine = [demand for demand in demands if demand[0] == resource]
+    for resource in sorted({demand.resource for demand in demands}):
+        mine = [demand for demand in demands if demand.resource == resource]
         for begin in begins:
             for end in ends:
-                inside = [term for _, a, z, terms in mine if a >= begin and z <= end for term in terms]
+                inside = [(one.column, one.work) for one in mine if one.begin >= begin and one.end <= end]
                 if not inside:
                     continue
                 for arc in (arc for b in range(begin, end + 1) for arc in arcs[b]):

@@ -28,7 +28,7 @@ from weftline.latency.blocks.chain import Hub, make_hub, pick_hub
 from weftline.latency.blocks.decomposition import BLOCK_PLAN, FINE_BOUND, DecomposeParameters, Decomposition, Held
 from weftline.latency.blocks.hub_program import HubProgram, Step, make_hub_program
 from weftline.latency.blocks.relays import ChainPath, join
-from weftline.latency.blocks.spans import LP_TOLERANCE, Span, distances, walk
+from weftline.latency.blocks.spans import LP_TOLERANCE, Span, shortest, walk
 from weftline.latency.bounds import OUT_OF_REACH
 from weftline.search import Search
 from weftline.search.lp import Answer
@@ -192,7 +192,7 @@ class HubSearch:
             heappush(self._open, _Case(bound, self._made, held))
 
     def _chain_bound(self, held: Mapping[int, int]) -> int:
-        return int(distances(self.lengths(held))[0][-1][0])
+        return shortest(self.lengths(held))
 
 
 def _least_certain(flows: NDArray[np.float64], held: Mapping[int, int]) -> int:
@@ -243,12 +243,13 @@ class Branching:
     def of(search: Search, before: NDArray[np.bool_], work: Decomposition, most: int) -> Branching | None:
         """None if nothing jumps over the chain."""
         found = pick_hub(work.table, before, work.chain, most)
-        hub = None if found is None else make_hub(before, found[1], found[0])
-        if found is None or hub is None:
+        if found is None:
             return None
-        if found[1].ops != work.chain.ops:
-            work = Decomposition.of(work.table, search.problem.group, found[1], search.seed, work)
-        return Branching(search, work, hub)
+        op, chain = found
+        hub = make_hub(before, chain, op)
+        if hub is not None and chain.ops != work.chain.ops:
+            work = Decomposition.of(work.table, search.problem.group, chain, search.seed, work)
+        return None if hub is None else Branching(search, work, hub)
 
     @property
     def work(self) -> Decomposition:

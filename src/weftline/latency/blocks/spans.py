@@ -38,6 +38,7 @@ __all__ = [
     "make_spans",
     "part_windows",
     "refute",
+    "shortest",
     "walk",
 ]
 
@@ -104,11 +105,11 @@ def refute(
     items = make_items(part.table, part.pairs, found, columns)
     if len(items.work) * levels * levels > MOST_ENTRIES:
         return False
-    rows, cols, values, low, high = balance_rows(part.pairs, columns, part.table, part.leader)
-    more = energy_rows(items, len(low), max(1, horizon), horizon, levels)
-    if more[4][-1] > 1 + 1e-12:
+    sums = balance_rows(part.pairs, columns, part.table, part.leader)
+    energy = energy_rows(items, len(sums.low), max(1, horizon), horizon, levels)
+    if energy.high[-1] > 1 + 1e-12:
         return True
-    if columns.total == 1 or not len(more[3]):
+    if columns.total == 1 or not len(energy.low):
         return False
     most = np.full(columns.total, np.inf)
     most[0] = 1 + LP_TOLERANCE
@@ -117,11 +118,11 @@ def refute(
             np.zeros(columns.total),
             np.zeros(columns.total),
             most,
-            np.concatenate([low, more[3]]),
-            np.concatenate([high, more[4][:-1]]),
-            np.concatenate([rows, more[0]]),
-            np.concatenate([cols, more[1]]),
-            np.concatenate([values, more[2]]),
+            np.concatenate([sums.low, energy.low]),
+            np.concatenate([sums.high, energy.high[:-1]]),
+            np.concatenate([sums.rows, energy.rows]),
+            np.concatenate([sums.cols, energy.cols]),
+            np.concatenate([sums.values, energy.values]),
         ),
         seconds=seconds,
         stop=stop,
@@ -260,6 +261,11 @@ def distances(lengths: list[Ints]) -> tuple[list[Ints], list[Ints]]:
     for low in reversed(lengths):
         back.append(np.minimum(OUT_OF_REACH, (np.minimum(low, OUT_OF_REACH) + back[-1][None]).min(axis=1)))
     return ahead, back[::-1]
+
+
+def shortest(lengths: list[Ints]) -> int:
+    """From the start to the end, along the least lengths."""
+    return int(distances(lengths)[0][-1][0])
 
 
 def walk(lengths: list[Ints]) -> list[tuple[int, int]]:
