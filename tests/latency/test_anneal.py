@@ -172,3 +172,19 @@ def test_a_given_plan_need_not_end_the_walk() -> None:
         assert walk.value == found[2]
         assert (walk._state.device == (here if stay else found[0])).all()
     assert (here != found[0]).any()
+
+
+def test_numbers_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that settings reach the annealer: how many steps it makes, and from how many starts."""
+    problem = random_problem(3, "latency", max_ops=20, limits=False)
+    steps: list[int] = []
+    run = PlacementAnnealer.run
+
+    def noted(self: PlacementAnnealer, count: int, stop: Ints) -> None:
+        steps.append(count)
+        assert len(self._starts) <= 2
+        run(self, count, stop)
+
+    monkeypatch.setattr(PlacementAnnealer, "run", noted)
+    SOLVER.solve(Search(problem, options={"most_steps": "700", "portions": "7", "most_starts": "2"}))
+    assert steps == [100] * 7

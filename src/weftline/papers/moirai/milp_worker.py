@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 __all__ = ["MilpAnswer", "solve_here", "solve_in_process"]
 
-POLL = 0.05
-"""Seconds between looks at a running process."""
+POLL_SECONDS = 0.05
+"""Between looks at a running process."""
 
 
 class MilpAnswer(NamedTuple):
@@ -83,7 +83,7 @@ def solve_in_process(
                 if stop():
                     return nothing
                 out += _ready(process.stdout)
-                sleep(0.0 if out else POLL)
+                sleep(0.0 if out else POLL_SECONDS)
             text = b"".join(out) + process.stdout.read()
         finally:
             process.kill()
@@ -99,7 +99,7 @@ def _ready(stream: Any) -> list[bytes]:
 
     with DefaultSelector() as selector:
         selector.register(stream, EVENT_READ)
-        return [stream.read()] if selector.select(POLL) else []
+        return [stream.read()] if selector.select(POLL_SECONDS) else []
 
 
 def _main() -> None:
