@@ -135,7 +135,6 @@ DEFINED_TWICE = {
     "Problem",
     "Question",
     "Refusal",
-    "State",
     "Timeline",
     "Unreadable",
     "Verdict",
