@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weftline.bounds.load import group_times
+from weftline.bounds import group_times
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 

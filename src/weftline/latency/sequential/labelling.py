@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weftline.bounds.load import load_bound
+from weftline.bounds import load_bound
 from weftline.graph.arrays import Ints
 from weftline.latency.sequential.ascent import ascend
 from weftline.latency.sequential.eliminate import LARGEST_WORK, QUICK_WORK, eliminate, minimum_cut

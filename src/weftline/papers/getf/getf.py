@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weftline.bounds.load import group_times
+from weftline.bounds import group_times
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.favourites import Floats, Program, solve_within
 from weftline.latency.list.memory_left import Bools, offer_leaving_room, possible_devices
