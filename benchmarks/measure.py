@@ -25,7 +25,7 @@ from weftline.certify.check import Problem as CheckedProblem
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.search import Event, Search, Solver
 
 __all__ = [

@@ -19,7 +19,7 @@ from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, asked_rules
 from weftline.search import Event, Search, Solver
 from weftline.testing import brute_force_throughput, random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _problems(problem: Problem, counts: str | list[int] = "auto") -> StageProblems:

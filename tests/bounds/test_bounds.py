@@ -11,9 +11,8 @@ from weftline.bounds import group_bound, load_bound
 from weftline.errors import InfeasibleError
 from weftline.latency.bounds import path_bound
 from weftline.problem import check_feasible
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum
-from weftline.testing.generate import Objective, random_problem
+from weftline.testing.generate import Objective, Wire, problem_of, random_problem
 
 
 @pytest.mark.parametrize(("length", "value"), [(10, 6), (1, 4)])

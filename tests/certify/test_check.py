@@ -17,7 +17,7 @@ from weftline.ask import make_plan
 from weftline.certify import Refusal, bound_of, check, check_plan
 from weftline.errors import InfeasibleError
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.testing import brute_force_latency, brute_force_throughput, random_problem
 
 OBJECTIVES = ("latency", "throughput")

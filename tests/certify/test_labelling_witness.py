@@ -13,10 +13,10 @@ from weftline.certify import Refusal, bound_of, check
 from weftline.latency.sequential.label_costs import label_costs
 from weftline.latency.sequential.labelling import best_labelling, labelling_bound
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum
+from weftline.testing.generate import Wire, problem_of
 
 Json = Any
 

@@ -9,7 +9,7 @@ import pytest
 from weftline import zoo
 from weftline.cluster import Cluster, Device, Rate
 from weftline.cost import ABSENT, analytic_costs
-from weftline.cost.fused import fused_times, outside_traffic, shares
+from weftline.cost.analytic import fused_times, outside_traffic, shares
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import ImportOptions
 from weftline.importers.onnx.model import graph_of_model

@@ -161,7 +161,7 @@ def test_files_with_costs_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "g.json").write_bytes(graph_to_json(_graph()))
     with pytest.raises(InputError, match="profiled with another model file"):
         load_problem(tmp_path / "g.json", cluster=CLUSTER, costs=_profile(FAST, SLOW))
-    from weftline.problem.json_form import problem_to_json
+    from weftline.problem.model import problem_to_json
 
     made = build_problem(_graph(), CLUSTER, costs=_profile(FAST, SLOW))
     (tmp_path / "p.json").write_bytes(problem_to_json(made))

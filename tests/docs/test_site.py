@@ -16,7 +16,7 @@ import pytest
 
 from weftline.ask import make_plan
 from weftline.plans.plan import plan_to_json
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -8,8 +8,7 @@ from weftline.errors import InfeasibleError
 from weftline.latency.list.schedulers import heft
 from weftline.search import Search
 from weftline.simulate import replay
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def test_three_ops_by_hand() -> None:

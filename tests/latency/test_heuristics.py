@@ -8,7 +8,7 @@ from weftline.errors import InfeasibleError
 from weftline.latency.list.memory_left import RoomLeft
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _solve(name: str, problem: Problem) -> Search:

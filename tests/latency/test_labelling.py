@@ -15,10 +15,9 @@ from weftline.latency.sequential.labelling import best_labelling, labelling_boun
 from weftline.latency.sequential.messages import message_bound, message_witness
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.simulate import simulate_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _checked(problem: Problem, witness: dict[str, object]) -> int:

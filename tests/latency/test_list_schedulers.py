@@ -19,9 +19,8 @@ from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
 from weftline.simulate.order import default_order
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 NAMES = ("cpeft", "cpeft-64", "etf", "getf", "m-topo", "m-etf", "m-sct", "placeto-greedy")
 SOLVERS: dict[str, Solver] = {name: solvers()[name] for name in NAMES}

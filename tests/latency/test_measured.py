@@ -20,8 +20,7 @@ from weftline.latency.measured.proposals import mutate, policy_source, random_cu
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate.batch import INFEASIBLE
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 from weftline.zoo import regal_costs, synthetic
 
 

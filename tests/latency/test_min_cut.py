@@ -12,14 +12,13 @@ from weftline.errors import InfeasibleError
 from weftline.latency.sequential.label_costs import FAR, label_costs
 from weftline.latency.sequential.min_cut import SOLVER, expand
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
 from weftline.problem.load import load_problem
+from weftline.problem.model import problem_to_file
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver, optimum, solve
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 from weftline.zoo import build
-from weftline.zoo.saving import save
+from weftline.zoo.registry import save
 
 
 def _solved(problem: Problem, **limits: object) -> Search:

@@ -16,9 +16,8 @@ from weftline.problem import Problem
 from weftline.problem.model import UNLIMITED
 from weftline.simulate import Timeline, replay, simulate_latency
 from weftline.simulate.tables import edge_readers, tables
-from weftline.testing.brute_force import brute_force_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import SeededChooser, make_order, make_placement, random_problem
+from weftline.testing.conformance import brute_force_latency
+from weftline.testing.generate import SeededChooser, Wire, make_order, make_placement, problem_of, random_problem
 
 SEEDS = range(40)
 KINDS = ("per-tensor", "per-edge")

@@ -20,7 +20,7 @@ from weftline.measure.step_meter import MOST, even_cuts, longer_transfers, measu
 from weftline.problem import Problem
 from weftline.run.devices import ort_devices
 from weftline.run.split.segments import Parts
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 from weftline.zoo import build, save
 
 

@@ -10,7 +10,7 @@ from weftline.papers.baechi.virtual_devices import VirtualDevices
 from weftline.papers.getf import getf
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 CHAIN = [Wire(i, (i + 1,), 3) for i in range(5)]
 

@@ -4,9 +4,8 @@ from weftline.papers.archer.brkga import SOLVER_BRKGA as SOLVER
 from weftline.papers.archer.brkga import SOLVER_LONG
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _two_strands() -> Problem:

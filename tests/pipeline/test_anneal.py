@@ -9,10 +9,8 @@ from weftline.pipeline.slice.slice import slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_throughput, violations
-from weftline.testing.brute_force import brute_force_throughput
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.conformance import brute_force_throughput, check_solver
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _wide(count: int, devices: int, seed: int) -> Problem:

@@ -20,7 +20,7 @@ from weftline.pipeline.pieces import make_pieces
 from weftline.pipeline.pieces.pieces import Pieces
 from weftline.problem import Problem
 from weftline.testing import random_problem
-from weftline.testing.by_hand import problem_of
+from weftline.testing.generate import problem_of
 
 STOP = np.zeros(1, np.int64)
 

@@ -9,10 +9,9 @@ import pytest
 from weftline.certify import check
 from weftline.pipeline.bounds import cut_bound
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
-from weftline.testing.brute_force import brute_force_throughput
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.problem.model import problem_to_file
+from weftline.testing.conformance import brute_force_throughput
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _checked(problem: Problem, witness: dict[str, object]) -> int:

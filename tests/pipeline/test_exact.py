@@ -13,9 +13,8 @@ from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum, solve
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _tight(problem: Problem) -> Problem:

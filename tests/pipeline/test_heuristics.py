@@ -9,7 +9,7 @@ from weftline.pipeline.simple import fill_stages, stage_devices
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _chain(time: list[list[int]], length: int = 0, **options: object) -> Problem:

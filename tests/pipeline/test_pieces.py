@@ -2,7 +2,7 @@
 
 from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _chain(time: list[list[int]], length: int = 0, **options: object) -> Problem:

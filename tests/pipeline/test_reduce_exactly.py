@@ -8,9 +8,8 @@ import pytest
 from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, merge, reduce_exactly
 from weftline.problem import Problem
 from weftline.simulate import INFEASIBLE, evaluate
-from weftline.testing.brute_force import brute_force_throughput
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.conformance import brute_force_throughput
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 KINDS: list[dict[str, object]] = [
     {"communication": "added"},

@@ -15,9 +15,8 @@ from weftline.pipeline.slice.slicer import Slicer
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads, simulate_throughput, violations
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _equal_problem(seed: int, *, training: bool = False, overlapped: bool = False, memory: bool = False) -> Problem:

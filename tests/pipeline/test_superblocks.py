@@ -5,9 +5,8 @@ from weftline.pipeline.exact.superblocks import bottleneck, guess
 from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _alike(seed: int, devices: int) -> Problem:

@@ -13,7 +13,7 @@ from weftline.ask import make_plan
 from weftline.errors import InputError
 from weftline.plans import Plan, diff_plans
 from weftline.problem import Problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 LATENCY, SEQUENTIAL, THROUGHPUT = (
     msgspec.json.decode(json.dumps(base()).encode(), type=Plan)

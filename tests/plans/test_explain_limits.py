@@ -11,7 +11,7 @@ from weftline.errors import InfeasibleError
 from weftline.plans import Binding, Plan, binding_limits
 from weftline.problem import Problem
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _kinds(problem: Problem, solver: str = "auto") -> dict[tuple[str, str], Binding]:

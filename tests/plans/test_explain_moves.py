@@ -7,10 +7,10 @@ import numpy as np
 from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
 from weftline.plans import explain_op, plan_result
-from weftline.plans.explain.moves import moves_of, why_here
+from weftline.plans.moves import moves_of, why_here
 from weftline.simulate import simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def test_moves_of_a_latency_plan() -> None:

@@ -10,7 +10,7 @@ from weftline.plans import PlacedOp, explain_stage, placed_ops, plan_result
 from weftline.plans.result import crossings
 from weftline.simulate import Loads
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _pinned(hosts: tuple[int, ...] = ()):

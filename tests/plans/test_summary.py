@@ -16,7 +16,7 @@ from weftline.graph import Op, Tensor, assemble
 from weftline.plans import Plan
 from weftline.plans.summary import guarantee, scattered_hosts
 from weftline.problem import Problem, Rules
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 LATENCY = msgspec.json.decode(json.dumps(latency_plan()).encode(), type=Plan)
 THROUGHPUT = msgspec.json.decode(json.dumps(throughput_plan()).encode(), type=Plan)

@@ -8,10 +8,10 @@ import pytest
 from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
 from weftline.plans import plan_result
-from weftline.plans.explain.moves import simulate_moved, with_followers
+from weftline.plans.moves import simulate_moved, with_followers
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 @pytest.mark.parametrize("transfers", ["per-tensor", "per-edge"])

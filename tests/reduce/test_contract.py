@@ -11,12 +11,11 @@ from weftline.cluster import Cluster
 from weftline.cost import ABSENT
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices
-from weftline.graph.rules import check_graph
+from weftline.graph.build import check_graph
 from weftline.problem import Problem, build_problem
 from weftline.reduce.contract import acyclic, contract, in_order, is_acyclic
 from weftline.simulate import simulate_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import SeededChooser, make_order, make_placement, random_problem
+from weftline.testing.generate import SeededChooser, Wire, make_order, make_placement, problem_of, random_problem
 
 
 def _random_group(problem: Problem, seed: int) -> Indices:

@@ -7,8 +7,7 @@ import pytest
 
 from weftline.cost import ABSENT
 from weftline.reduce.contract import chains, contract, coplace
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 # 0 -> 1 -> 2 and 3 -> 2, then 2 -> 4 and 2 -> 5, 4 -> 6, 5 -> 6
 DIAMOND = [Wire(0, (1,)), Wire(1, (2,)), Wire(3, (2,)), Wire(2, (4, 5)), Wire(4, (6,)), Wire(5, (6,))]

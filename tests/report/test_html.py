@@ -16,8 +16,8 @@ from weftline.ask.scheduling import make_schedule
 from weftline.plans.schedule import Schedule
 from weftline.plans.summary import guarantee
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.report.html.html import MOST_BYTES, assets, report_html
-from weftline.report.html.pack import Room
+from weftline.report.html.html import MOST_BYTES, report_html
+from weftline.report.html.pack import Room, csp_hash
 from weftline.report.html.run import run_table
 from weftline.units import format_time
 
@@ -52,7 +52,7 @@ def test_the_policy_allows_exactly_what_is_there() -> None:
     """Tests that the hashes are those of the script and style, and that no address and no handler is in the page."""
     found = parts(report_html(sample("latency")))
     assert html.unescape(found.policy) == (
-        f"default-src 'none'; script-src {assets.csp_hash(found.script)}; style-src {assets.csp_hash(found.style)}; "
+        f"default-src 'none'; script-src {csp_hash(found.script)}; style-src {csp_hash(found.style)}; "
         "base-uri 'none'; form-action 'none'"
     )
     outside = found.text.replace("http://www.w3.org/2000/svg", "")

@@ -10,7 +10,7 @@ from weftline.ask import Sweep, stage_problems, sweep_stages
 from weftline.ask.stages import OneMore, SweepRow
 from weftline.problem import Problem, asked_rules
 from weftline.report.sweep import WIDTH, sweep_curve, sweep_rows, sweep_table, sweep_words
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _sweep(problem: Problem, counts: str = "auto") -> Sweep:

@@ -13,7 +13,7 @@ from weftline.problem import asked_rules
 from weftline.report import trace_json
 from weftline.simulate import Timeline, memory_over_time
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _spans(trace: bytes) -> list[dict[str, object]]:

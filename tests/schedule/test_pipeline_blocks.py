@@ -9,7 +9,7 @@ from weftline.errors import InfeasibleError, UsageError
 from weftline.problem import Problem
 from weftline.schedule.pipeline_blocks import pipeline_blocks
 from weftline.simulate import Loads, simulate_throughput
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 THREE = problem_of(
     [[4, 4], [3, 3], [5, 5]], [Wire(0, (1,), 7), Wire(1, (2,), 9)], objective="throughput", communication="added"

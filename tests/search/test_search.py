@@ -11,7 +11,7 @@ from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
 from weftline.search import Event, Search, Solver, compiling, find_solver
 from weftline.simulate import Loads, Timeline
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 PROBLEM = problem_of([[4, 2], [4, 2]], [Wire(0, (1,), [[0, 3], [-1, 0]])], weights=[2, 2], capacity=[None, 3])
 

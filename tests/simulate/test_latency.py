@@ -10,7 +10,7 @@ from weftline.graph import Op, Tensor, assemble
 from weftline.problem import Problem, Rules
 from weftline.simulate import INFEASIBLE, Timeline, default_order, evaluate, replay, simulate_latency, upward_rank
 from weftline.simulate.reference import reference_latency
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _run(problem: Problem, placement: list[int], order: list[int] | None = None) -> Timeline:

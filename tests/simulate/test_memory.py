@@ -5,8 +5,7 @@ import pytest
 
 from weftline.problem import Problem
 from weftline.simulate import memory_over_time, simulate_latency, violations
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import SeededChooser, make_order, make_placement, make_problem
+from weftline.testing.generate import SeededChooser, Wire, make_order, make_placement, make_problem, problem_of
 
 TIME = [[2, 2], [1, 1], [2, 2]]
 WIRES = [

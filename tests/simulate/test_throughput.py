@@ -6,7 +6,7 @@ import pytest
 from weftline.errors import InfeasibleError
 from weftline.problem import Problem
 from weftline.simulate import Loads, simulate_throughput
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Wire, problem_of
 
 
 def _run(problem: Problem, placement: list[int]) -> Loads:

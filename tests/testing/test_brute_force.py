@@ -6,9 +6,8 @@ import pytest
 
 from weftline.problem import Problem
 from weftline.simulate.reference import reference_loads, reference_replay
-from weftline.testing.brute_force import brute_force_latency, brute_force_throughput, placements
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.conformance import brute_force_latency, brute_force_throughput, placements
+from weftline.testing.generate import Wire, problem_of, random_problem
 
 
 def _keeps_limits(problem: Problem, placement: tuple[int, ...], peak: list[int]) -> bool:

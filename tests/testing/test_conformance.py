@@ -11,8 +11,8 @@ from weftline.errors import InfeasibleError
 from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.simulate import Loads, Timeline
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
+from weftline.testing.generate import Wire, problem_of
 
 LATENCY = problem_of([[3, 1], [1, 3]], [Wire(0, (1,), 1)])
 THROUGHPUT = problem_of([[3, 1], [1, 3]], [Wire(0, (1,), 1)], objective="throughput")

@@ -26,7 +26,7 @@ from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption
 from weftline.plans.plan import BoundEntry, Plan, Proof
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.search import Event
 
 __all__ = ["GOOD_ENOUGH", "OneMore", "Sweep", "SweepRow", "sweep_stages"]

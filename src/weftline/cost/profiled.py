@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 
 from weftline.cluster import Cluster, Device, Rate
-from weftline.cost.analytic import op_times, transfers
-from weftline.cost.fused import shares
+from weftline.cost.analytic import op_times, shares, transfers
 from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.cost.table import ABSENT, CostTable, check_table_size, distinct_rows
 from weftline.errors import InputError

@@ -1,9 +1,8 @@
-"""Algorithms on the op graph: levels, longest paths, reachability. Ops are in topological order, so one pass is enough.
+"""The graph as flat numpy arrays (compressed rows), the form that kernels read, and algorithms on it: levels, longest
+paths, reachability. Ops are in topological order, so one pass is enough.
 
-In: `GraphArrays`. Out: numpy arrays by op index. Reachability is a bit matrix: n^2 / 8 bytes, so ask for it up to
-some 50,000 ops.
-
-The graph as flat numpy arrays (compressed rows), the form that kernels read.
+In: a Graph. Out: `GraphArrays`, and numpy arrays by op index. Reachability is a bit matrix: n^2 / 8 bytes, so ask for
+it up to some 50,000 ops.
 """
 
 from __future__ import annotations

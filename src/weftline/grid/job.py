@@ -95,7 +95,7 @@ def failed(question: Question, kind: str, text: str, exit_code: int) -> Row:
 
 def _plan(question: Question) -> Plan:
     from weftline.cluster import Cluster
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
     from weftline.importers.registry import file_sha256
     from weftline.problem import load_problem
 

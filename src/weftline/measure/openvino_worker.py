@@ -17,7 +17,7 @@ import numpy as np
 
 from weftline.errors import WeftlineError
 from weftline.graph import Graph
-from weftline.importers.openvino.module import last_line, openvino_module
+from weftline.importers.openvino import last_line, openvino_module
 from weftline.measure.job import Answer
 from weftline.measure.kernels import RunNode
 from weftline.measure.ort_worker import WARM_UP, middle_of

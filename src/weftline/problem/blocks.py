@@ -1,10 +1,9 @@
-"""Blocks: what one micro-batch does on which devices, the question of every schedule.
+"""Blocks: what one micro-batch does on which devices, the question of every schedule; and blocks.json, its neutral form
+(docs/formats.md).
 
 In: blocks with spans, device sets and memory changes; edges with latency; a memory limit per device. Out: `Blocks`,
 which passed its rules, and `BlockTable`, its flat arrays for kernels. Simplified: times and memory are whole numbers
 (ns and bytes, or units of the user's own); micro-batches do not depend on each other.
-
-Blocks <-> blocks.json, the neutral form of the question of a schedule (docs/formats.md).
 """
 
 from __future__ import annotations

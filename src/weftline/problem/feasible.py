@@ -1,8 +1,7 @@
 """Infeasibility that can be seen before any search, each kind with the limits that conflict.
 
-Necessary conditions only: passing them does not prove that a plan exists.
-
-Pins, forbids and `together` patterns of a cluster file -> absent times and disjoint sets of ops.
+Pins, forbids and `together` patterns of a cluster file become absent times and disjoint sets of ops. Simplified:
+necessary conditions only; passing them does not prove that a plan exists.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""A stage sweep for a terminal: a table, a curve of the speed-up, and what follows from it in words.
-
-A sweep over many questions for a terminal: a table with a line for each, and how it went in words.
-
-Memory against period for a terminal: a table, a bar for each limit, and what follows in words.
+"""Sweeps for a terminal, each as a table and what follows from it in words: over numbers of stages (with a curve of the
+speed-up), over many questions, and memory against period (with a bar for each limit).
 """
 
 from __future__ import annotations

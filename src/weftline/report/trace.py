@@ -1,8 +1,7 @@
-"""Chrome trace events (Perfetto, chrome://tracing): one track per device, one per port, memory as counters.
+"""Chrome trace events (Perfetto, chrome://tracing): one track per device or link, one per port, memory as counters.
 
-The trace of a pipeline is schematic: a few inputs one period apart, and each transfer at both of its ends.
-
-Chrome trace events of a schedule: one track per device or link, memory as counters.
+In: a Plan or Schedule. Out: JSON. Simplified: the trace of a pipeline is schematic: a few inputs one period apart, and
+each transfer at both of its ends.
 """
 
 from __future__ import annotations

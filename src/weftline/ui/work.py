@@ -99,7 +99,7 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     from hashlib import sha256
 
     from weftline.ask import make_plan
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
     from weftline.importers import ImportOptions
     from weftline.plans.plan import save_plan
     from weftline.problem import load_problem
@@ -184,7 +184,7 @@ def _compare(task: CompareTask, teller: Teller) -> dict[str, Any]:
 
 def _check(task: CheckTask, teller: Teller) -> dict[str, Any]:
     from weftline.cluster import warnings
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
 
     try:
         cluster = parse_cluster(task.text, "")

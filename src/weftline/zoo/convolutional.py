@@ -1,18 +1,11 @@
-"""ResNet-50 (He et al. 2016) in the form of PyTorch: the stride of a bottleneck is in its 3x3 convolution.
+"""Convolutional networks: ResNet-50, Inception-V3, MobileNet-V3-large, U-Net.
 
-In: an image. Out: class logits. `width` is the share of the published channels in percent.
-
-Inception-V3 (Szegedy et al. 2016) without its auxiliary head: up to six parallel branches per block.
-
-In: an image. Out: class logits. `width` is the share of the published channels in percent.
-
-MobileNet-V3-large (Howard et al. 2019): depthwise convolutions, squeeze-and-excitation, hard swish.
-
-In: an image. Out: class logits. `width` is the share of the published channels in percent, rounded to multiples of 8.
-
-U-Net (Ronneberger et al. 2015), padded and with batch normalisation: skip connections span the whole network.
-
-In: an image. Out: a logit per class and pixel. `width` is the share of the published channels in percent.
+In: an image. Out: class logits; of U-Net a logit per class and pixel. `width` is the share of the published channels in
+percent (MobileNet: rounded to multiples of 8). ResNet-50 (He et al. 2016) is in the form of PyTorch: the stride of a
+bottleneck is in its 3x3 convolution. Inception-V3 (Szegedy et al. 2016) comes without its auxiliary head: up to six
+parallel branches per block. MobileNet-V3-large (Howard et al. 2019): depthwise convolutions, squeeze-and-excitation,
+hard swish. U-Net (Ronneberger et al. 2015) is padded and with batch normalisation: skip connections span the whole
+network.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Layers that several architectures are made of, each written as a PyTorch export writes it.
 
-In: a `Builder` and values. Out: values. Simplified: weights are scaled by fan-in, so that activations keep their size
-through a network of any depth; nothing is trained, and nothing is so regular that a runtime could fold it away.
-
-Multi-head attention as PyTorch exports write it: MatMul, Softmax, Transpose and Reshape nodes.
-
-In: a `Builder` and sequences (batch, tokens, features). Out: sequences of the same shape. Masks are numbers that are
-added to the scores before the softmax.
+In: a `Builder` and values; attention takes sequences (batch, tokens, features), and masks are numbers that are added to
+the scores before the softmax. Out: values. Simplified: weights are scaled by fan-in, so that activations keep their
+size through a network of any depth; nothing is trained, and nothing is so regular that a runtime could fold it away.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A model like mT5 (Xue et al. 2021): encoder and decoder with one large embedding that both and the head share.
+"""Models with two sides: encoder and decoder, image and text.
 
-In: token ids and padding mask of the source, token ids of the target. Out: logits over the vocabulary.
-Simplified: mT5 proper keeps a head of its own; here it is tied, as in the first T5. No key-value cache.
+Like mT5 (Xue et al. 2021): encoder and decoder with one large embedding that both and the head share. In: token ids and
+padding mask of the source, token ids of the target. Out: logits over the vocabulary. Simplified: mT5 proper keeps a
+head of its own; here it is tied, as in the first T5. No key-value cache.
 
-A model like FLAVA (Singh et al. 2022): an image tower and a text tower, joined by a multimodal encoder.
-
-In: an image, token ids and a padding mask. Out: an embedding of each and the logits of whether they match.
-Simplified: no masked-modelling heads; the two towers depend on nothing of each other until they are joined.
+Like FLAVA (Singh et al. 2022): an image tower and a text tower, joined by a multimodal encoder. In: an image, token ids
+and a padding mask. Out: an embedding of each and the logits of whether they match. Simplified: no masked-modelling
+heads; the two towers depend on nothing of each other until they are joined.
 """
 
 from __future__ import annotations

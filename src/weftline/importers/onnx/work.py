@@ -1,17 +1,11 @@
-"""Flops of every ONNX kind, as one table: kind -> how it is counted.
+"""Work of one node: flops by one table of kinds, bytes moved; bodies included.
 
-In: a `Call`. Out: floating-point operations of one execution (a multiply-add is two; moving data is none). Simplified:
-an elementwise kind costs a fixed number per element, given here; a kind that is not in the table costs one per output
-element.
-
-Bytes that a node reads and writes in its device's memory.
-
-In: a node's `Call` and the sizes of what it reads, each tensor once. Out: bytes. Simplified: caches are ignored, so
-every tensor is read and written once; kinds that only rename a buffer move nothing; lookups read the rows they find.
-
-Work of one node, bodies included: If costs its dearer branch, Loop and Scan their body times the rounds.
-
-In: a node and its `Environment`. Out: `Work` (flops, bytes moved). Simplified: see `onnx_bodies` for trip counts.
+In: a `Call` and the sizes of what it reads, each tensor once. Out: `NodeWork`: floating-point operations of one
+execution (a multiply-add is two; moving data is none), and bytes read and written in the device's memory. If costs its
+more expensive branch, Loop and Scan their body times the rounds (see `rules` for trip counts). Simplified: an
+elementwise kind costs a fixed number per element, given here; a kind that is not in the table costs one per output
+element. Caches are ignored, so every tensor is read and written once; kinds that only rename a buffer move nothing;
+lookups read the rows they find.
 """
 
 from __future__ import annotations
@@ -21,10 +15,9 @@ from math import prod
 from typing import NamedTuple
 
 from weftline.importers.onnx import products
-from weftline.importers.onnx.bodies import CONTROL_FLOW
 from weftline.importers.onnx.call import Call
 from weftline.importers.onnx.infer import Environment
-from weftline.importers.onnx.rules import MICROSOFT
+from weftline.importers.onnx.rules import CONTROL_FLOW, MICROSOFT
 from weftline.importers.onnx.scope import Node, Scope
 
 __all__ = ["FLOPS", "Work", "flops_of", "traffic_of", "work_of"]

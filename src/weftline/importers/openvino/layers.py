@@ -1,12 +1,9 @@
 """Port, Layer and Net: an OpenVINO model in our own words, whether it came from an IR file or from a live model.
 
-In: what `openvino_ir` or `openvino_live` found. Out: values that `openvino_graph` turns into a Graph, and the layers of
-a net in topological order. Simplified: attributes are text as in the file; a body knows nothing of its surroundings.
-
-Element types of OpenVINO, as files and as the API spell them, and the type of a port.
-
-In: `FP32` or `f32`. Out: `TensorType`, the same value that the ONNX importer uses. Simplified: types of an odd number
-of bits count as the next wider one that ONNX has; what is open counts as 32-bit floating point.
+In: what `ir` or `live` found. Out: values that `graph` turns into a Graph, the layers of a net in topological order,
+and the type of a port, as the ONNX importer uses it, from names as files (`FP32`) and the API (`f32`) spell them.
+Simplified: attributes are text as in the file; a body knows nothing of its surroundings; types of an odd number of bits
+count as the next wider one that ONNX has; what is open counts as 32-bit floating point.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from weftline.latency.measured.trials import Trials
 from weftline.latency.policy.settings import Schedule
 from weftline.papers.training.checkpoints import Arrays, Checkpoint, Owner, read_checkpoint, write_checkpoint
 from weftline.papers.training.placer import Parameters
-from weftline.problem.json_form import problem_hash, problem_to_file
+from weftline.problem.model import problem_hash, problem_to_file
 from weftline.search import Search
 
 __all__ = ["Keeper", "Learner", "Outcome"]

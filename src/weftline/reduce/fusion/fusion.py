@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
-from weftline.cost.fused import fused_times
+from weftline.cost.analytic import fused_times
 from weftline.errors import InputError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
@@ -161,7 +161,7 @@ def _oracle(problem: Problem, model: Path | None) -> Fusion:
 
 
 def _is_onnx(path: Path) -> bool:
-    from weftline.importers.onnx.load import looks_like_onnx
+    from weftline.importers.onnx.scope import looks_like_onnx
 
     try:
         with path.open("rb") as file:

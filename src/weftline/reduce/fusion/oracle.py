@@ -124,7 +124,7 @@ def _last_words(path: Path, code: int) -> str:
 
 def _write_light_copy(path: Path, graph: Graph, folder: Path) -> None:
     """The model as `load_model` sees it, with the input shapes of the graph and without large weights."""
-    from weftline.importers.onnx.load import load_model
+    from weftline.importers.onnx.scope import load_model
 
     model = load_model(path)
     largest = 0

@@ -1,14 +1,10 @@
-"""A page shows only what holds: the independent checker first, then the pictures.
-
-In: a Plan or Schedule. Out: whether everything was re-computed; `VerificationError` if something does not hold.
-Simplified: very large answers are only compared with the simulator, which is quick; `weftline verify` checks all.
-
-`report_html`: a plan or schedule as one HTML page that needs nothing else.
+"""`report_html`: a plan or schedule as one HTML page that needs nothing else.
 
 In: a Plan or Schedule, perhaps what a run measured and what would help. Out: the bytes of the page: text and tables
 made here (jinja2, everything escaped), pictures drawn by its own scripts from embedded data. A Content-Security-Policy
-allows exactly these scripts and this style, and no network. Simplified: above five megabytes names are cut and spans
-joined.
+allows exactly these scripts and this style, and no network. A page shows only what holds: the independent checker comes
+first, and `VerificationError` if something does not hold. Simplified: above five megabytes names are cut and spans
+joined; very large answers are only compared with the simulator, which is quick (`weftline verify` checks all).
 """
 
 from __future__ import annotations
@@ -27,8 +23,7 @@ from weftline.certify.run import is_schedule
 from weftline.errors import InputError, VerificationError
 from weftline.plans import Plan, load_plan, plan_result
 from weftline.plans.schedule import Schedule, load_schedule
-from weftline.report.html import assets
-from weftline.report.html.pack import Room, script_json
+from weftline.report.html.pack import Room, asset_text, csp_hash, script_json, scripts, styles
 from weftline.report.html.page import plan_page
 from weftline.report.html.plan import plan_data
 from weftline.report.html.run import RunTable, check_run
@@ -112,7 +107,7 @@ def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help]
         page = schedule_page(answer, data, run)
     if checked:
         page["chips"].append({"tone": "good", "text": "verified"})
-    script, style = assets.scripts() + assets.text("report.js"), assets.styles()
+    script, style = scripts() + asset_text("report.js"), styles()
     text = _template().render(
         page=page,
         version=__version__,
@@ -126,7 +121,7 @@ def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help]
 
 def policy(script: str, style: str) -> str:
     """Nothing but this script and this style."""
-    allowed = f"script-src {assets.csp_hash(script)}; style-src {assets.csp_hash(style)}"
+    allowed = f"script-src {csp_hash(script)}; style-src {csp_hash(style)}"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.plans import Plan, explain_plan, plan_result
-from weftline.plans.progress import thinned
+from weftline.plans.plan import thinned
 from weftline.problem import UNLIMITED, Problem
 from weftline.report.html.pack import Room, packed_spans, short_name, short_names, thinned_steps
 from weftline.simulate import Loads, Timeline, memory_over_time

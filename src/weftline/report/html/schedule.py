@@ -1,9 +1,8 @@
-"""The pictures of a schedule as data: what each device does when, which part of it repeats, memory over time.
+"""The page of a schedule: its words and tables, and its pictures as data: what each device does when, which part of it
+repeats, memory over time.
 
-In: a Schedule. Out: plain values that the page's scripts draw. The repetend is marked where the timetable really
-repeats: from one repetition to the next every block starts exactly one length later.
-
-The words and tables of a schedule's page. In: a Schedule and its pictures' data. Out: plain values.
+In: a Schedule. Out: plain values for the template and the page's scripts. The repetend is marked where the timetable
+really repeats: from one repetition to the next every block starts exactly one length later.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.plans.schedule import Schedule
 from weftline.problem.blocks import KINDS, Blocks
-from weftline.report.gantt import NAMES, schedule_words
 from weftline.report.html.pack import Room, packed_spans, short_name, short_names, thinned_steps
 from weftline.report.html.page import bound_words, contents, input_rows, key, run_rows
 from weftline.report.html.plan import memory_lane
 from weftline.report.html.run import RunTable
+from weftline.report.tables import NAMES, schedule_words
 from weftline.simulate import Timetable
 from weftline.units import format_bytes, format_time
 

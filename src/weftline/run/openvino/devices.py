@@ -26,7 +26,7 @@ from weftline.cluster import Cluster, Device, OpDevice
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.graph.ir import INPUT
-from weftline.importers.openvino.module import last_line, openvino_module
+from weftline.importers.openvino import last_line, openvino_module
 from weftline.run.openvino.load_affinity import AffinityError, open_core, placed_operations
 
 __all__ = [

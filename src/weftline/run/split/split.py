@@ -30,7 +30,7 @@ def split_model(
 
     Weights that lie in files beside the model are copied, or, `in_place`, stay there: then the manifest says where.
     """
-    from weftline.importers.onnx.load import load_model
+    from weftline.importers.onnx.scope import load_model
     from weftline.importers.registry import file_sha256
     from weftline.run.split.model import has_external_weights, read_split_model, segment_model
     from weftline.run.split.weights import WeightStore

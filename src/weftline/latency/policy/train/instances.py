@@ -20,7 +20,7 @@ from weftline.graph.arrays import Ints
 from weftline.latency.list.decoder import Floats
 from weftline.problem import Problem, Rules
 from weftline.zoo import synthetic
-from weftline.zoo.random_graphs import graph_of_units
+from weftline.zoo.synthetic import graph_of_units
 
 __all__ = ["TRAINING_FAMILIES", "draw_cluster", "draw_devices", "draw_graph", "fresh_problem"]
 

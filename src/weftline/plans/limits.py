@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from weftline.graph.arrays import Indices
-from weftline.plans.explain.explain import Reason, explain_result
-from weftline.plans.explain.moves import Outcome, set_of, simulate_moved, try_move
+from weftline.plans.explain import Reason, explain_result
+from weftline.plans.moves import Outcome, set_of, simulate_moved, try_move
 from weftline.plans.plan import Plan
 from weftline.plans.result import plan_result
 from weftline.problem import Problem, Rules

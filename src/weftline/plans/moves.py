@@ -1,15 +1,10 @@
-"""What a plan would cost with some ops elsewhere, by the one simulator.
+"""Why an op stands where it stands: what the plan would cost with some ops elsewhere, by the one simulator.
 
-In: a plan's problem, what the simulator said of the plan, and another placement. Out: an `Outcome`: the new result and
-the limits that it breaks, or why it cannot be carried out. Simplified: nothing is searched. A latency plan keeps the
-order of its list, and transfers that become necessary stand just before the op that needs them; the default order is
-tried beside it.
-
-Why an op stands where it stands: what the plan would cost with the op on each other device, re-simulated.
-
-In: a Plan and the name of an op. Out: one `Move` for each device: the value after it and the limits that it breaks.
-Simplified: the op moves with its `together` set (a kernel is one) and, in a pipeline, with the ops that must go along
-so that stages stay in a row; nothing else moves, and nothing is searched.
+In: a Plan and the name of an op. Out: an `OpStory`: what it reads, and one `Move` for each device: the value after it
+and the limits that it breaks. Simplified: the op moves with its `together` set (a kernel is one) and, in a pipeline,
+with the ops that must go along so that stages stay in a row; nothing else moves, and nothing is searched. A latency
+plan keeps the order of its list, and transfers that become necessary stand just before the op that needs them; the
+default order is tried beside it.
 """
 
 from __future__ import annotations
@@ -20,13 +15,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weftline.errors import InfeasibleError
+from weftline.errors import InfeasibleError, InputError
 from weftline.graph.arrays import Indices, Ints
+from weftline.plans.plan import Plan
+from weftline.plans.result import plan_result
 from weftline.problem import UNLIMITED, Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
-from weftline.units import format_time
+from weftline.units import format_bytes, format_name, format_names, format_time
 
-__all__ = ["Move", "Outcome", "moves_of", "set_of", "simulate_moved", "try_move", "why_here", "with_followers"]
+__all__ = [
+    "Move",
+    "OpStory",
+    "Outcome",
+    "explain_op",
+    "moves_of",
+    "set_of",
+    "simulate_moved",
+    "try_move",
+    "why_here",
+    "with_followers",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,3 +233,73 @@ def why_here(value: int, moves: tuple[Move, ...]) -> list[str]:
             gain = format_time(value - move.value_ns)
             lines.append(f"On {move.device} the plan would be better by {gain}, but a limit binds: {move.breaks[0]}.")
     return lines
+
+
+@dataclass(frozen=True)
+class OpStory:
+    """One op of a plan."""
+
+    op: str
+    kind: str
+    device: str
+    span_ns: tuple[int, int] | None
+    """Latency: when it runs."""
+    together: tuple[str, ...]
+    """Ops that must share its device, itself not among them."""
+    reads: tuple[str, ...]
+    """Its inputs, and where they come from, in words."""
+    moves: tuple[Move, ...]
+    """The op on every device, the one it has among them."""
+    why: tuple[str, ...]
+    """What the moves say, in sentences."""
+    about: str
+
+    def lines(self) -> list[str]:
+        """For a terminal, without the moves."""
+        lines = [f"{format_name(self.op)} ({self.about}) on {self.device}"]
+        if self.span_ns is not None:
+            lines.append(f"  runs {format_time(self.span_ns[0])} .. {format_time(self.span_ns[1])}")
+        lines += [f"  reads {text}" for text in self.reads]
+        if self.together:
+            lines.append(f"  shares its device with {len(self.together)} more: {format_names(self.together, 4)}")
+        return [*lines, *self.why]
+
+
+def explain_op(plan: Plan, name: str) -> OpStory:
+    """One op: its device, its inputs, and the plan with it on each other device, re-simulated."""
+    problem, result = plan_result(plan)
+    if name not in problem.graph.index:
+        near = [op for op in problem.graph.index if name.lower() in op.lower()][:5]
+        raise InputError(
+            f"there is no op {name!r} in this plan",
+            hint=f"did you mean {format_names(near)}?" if near else "weftline explain PLAN --placement lists them",
+        )
+    i = problem.graph.index[name]
+    op = problem.graph.ops[i]
+    moves = moves_of(problem, result, i)
+    return OpStory(
+        op=name,
+        kind=op.kind,
+        device=problem.devices[int(result.placement[i])].id,
+        span_ns=(int(result.start[i]), int(result.end[i])) if isinstance(result, Timeline) else None,
+        together=tuple(problem.graph.ops[other].name for other in set_of(problem, i) if other != i),
+        reads=tuple(_reads(problem, result, i)),
+        moves=moves,
+        why=tuple(why_here(result.value, moves)),
+        about=f"{op.kind or 'op'}, {op.flops:,} FLOP, weights {format_bytes(op.weight_bytes)}",
+    )
+
+
+def _reads(problem: Problem, result: Timeline | Loads, i: int) -> list[str]:
+    arrays, device, told = problem.graph.arrays, int(result.placement[i]), []
+    for t in arrays.input_of[arrays.input_ptr[i] : arrays.input_ptr[i + 1]].tolist():
+        tensor = problem.graph.tensors[t]
+        if tensor.producer < 0:
+            told.append(f"{format_name(tensor.name)}: input of the model, present everywhere")
+            continue
+        home = int(result.placement[tensor.producer])
+        cost = int(problem.cost.transfer[problem.cost.transfer_row[t], home, device])
+        way = "on the same device" if home == device else f"from {problem.devices[home].id}, {format_time(cost)}"
+        maker = format_name(problem.graph.ops[tensor.producer].name)
+        told.append(f"{format_name(tensor.name)} ({format_bytes(tensor.bytes)}) of {maker}: {way}")
+    return told
