@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weftline.certify import check, check_schedule
+from weftline.certify import check
+from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, InputError, UsageError
 
 if TYPE_CHECKING:
