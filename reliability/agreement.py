@@ -32,8 +32,7 @@ from weftline.cluster import Cluster
 from weftline.cost import ABSENT
 from weftline.errors import InfeasibleError
 from weftline.problem import Problem, Rules, build_problem, check_feasible
-from weftline.search import cp_sat
-from weftline.search import Search
+from weftline.search import Search, cp_sat
 from weftline.testing import SeededChooser, make_problem
 from weftline.zoo.synthetic import FAMILIES, synthetic
 

@@ -152,10 +152,7 @@ DEFINED_TWICE = {
     "Outcome",
     "Pattern",
     "Pipeline",
-    "Problem",
     "Question",
-    "Refusal",
-    "Room",
     "Said",
     "Schedule",
     "Segment",
@@ -164,12 +161,7 @@ DEFINED_TWICE = {
     "Stage",
     "Started",
     "State",
-    "Timeline",
-    "Unreadable",
-    "Verdict",
-    "Wire",
     "Wires",
-    "Work",
     "Worker",
 }
 """Names of public classes that two files define. None may be added."""

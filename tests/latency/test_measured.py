@@ -20,7 +20,7 @@ from weftline.latency.measured.proposals import mutate, policy_source, random_cu
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate.batch import INFEASIBLE
-from weftline.testing.generate import Wire, problem_of, random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 from weftline.zoo import regal_costs, synthetic
 
 
@@ -160,9 +160,9 @@ def test_moves_change_few_borders() -> None:
 
 def test_sub_models_are_counted() -> None:
     """Tests a chain that comes back to its device, and a device that is used by two branches at once."""
-    chain = problem_of([[1, 1]] * 5, [Wire(op, (op + 1,)) for op in range(4)])
+    chain = problem_of([[1, 1]] * 5, [Feed(op, (op + 1,)) for op in range(4)])
     assert count_parts(chain, np.array([[0, 0, 0, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 1, 0]])).tolist() == [1, 3, 5]
-    fork = problem_of([[1, 1]] * 4, [Wire(0, (1, 2)), Wire(1, (3,)), Wire(2, (3,))])
+    fork = problem_of([[1, 1]] * 4, [Feed(0, (1, 2)), Feed(1, (3,)), Feed(2, (3,))])
     assert count_parts(fork, np.array([[0, 1, 1, 0], [0, 0, 1, 0]])).tolist() == [3, 3]
 
 

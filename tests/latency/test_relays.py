@@ -17,7 +17,7 @@ from weftline.problem.model import UNLIMITED
 from weftline.simulate import Timeline, replay, simulate_latency
 from weftline.simulate.tables import edge_readers, tables
 from weftline.testing.conformance import brute_force_latency
-from weftline.testing.generate import SeededChooser, Wire, make_order, make_placement, problem_of, random_problem
+from weftline.testing.generate import Feed, SeededChooser, make_order, make_placement, problem_of, random_problem
 
 SEEDS = range(40)
 KINDS = ("per-tensor", "per-edge")
@@ -31,7 +31,7 @@ def _problem(seed: int, transfers: str) -> Problem:
 def _skip(transfers: str) -> Problem:
     """x and two slow ops on d0, what joins them and what adds x on d1; only the order of the transfers is open."""
     here, there = [1, NEVER_HERE], [NEVER_HERE, 1]
-    wires = [Wire(0, (1, 2)), Wire(0, (4,), 6), Wire(1, (3,), 2), Wire(2, (3,), 2), Wire(3, (4,))]
+    wires = [Feed(0, (1, 2)), Feed(0, (4,), 6), Feed(1, (3,), 2), Feed(2, (3,), 2), Feed(3, (4,))]
     return problem_of([here, [4, NEVER_HERE], [4, NEVER_HERE], there, there], wires, transfers=transfers)
 
 
@@ -110,7 +110,7 @@ def test_timelines_can_be_replayed(transfers: str, every: bool) -> None:
 
 def test_a_missing_link_is_no_timeline() -> None:
     """Tests that there is nothing where a transfer has no link."""
-    problem = problem_of([[1, 1], [1, 1], [1, 1]], [Wire(0, (2,), [[0, -1], [3, 0]]), Wire(1, (2,), 2)])
+    problem = problem_of([[1, 1], [1, 1], [1, 1]], [Feed(0, (2,), [[0, -1], [3, 0]]), Feed(1, (2,), 2)])
     relayed = with_relays(tables(problem), problem.group)
     order = np.arange(len(relayed.op), dtype=np.int32)
     there, back = np.array([0, 0, 1], np.int32), np.array([1, 1, 0], np.int32)

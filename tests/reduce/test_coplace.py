@@ -7,10 +7,10 @@ import pytest
 
 from weftline.cost import ABSENT
 from weftline.reduce.contract import chains, contract, coplace
-from weftline.testing.generate import Wire, problem_of, random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 # 0 -> 1 -> 2 and 3 -> 2, then 2 -> 4 and 2 -> 5, 4 -> 6, 5 -> 6
-DIAMOND = [Wire(0, (1,)), Wire(1, (2,)), Wire(3, (2,)), Wire(2, (4, 5)), Wire(4, (6,)), Wire(5, (6,))]
+DIAMOND = [Feed(0, (1,)), Feed(1, (2,)), Feed(3, (2,)), Feed(2, (4, 5)), Feed(4, (6,)), Feed(5, (6,))]
 
 
 def _sets(group: np.ndarray) -> set[tuple[int, ...]]:
@@ -19,7 +19,7 @@ def _sets(group: np.ndarray) -> set[tuple[int, ...]]:
 
 def _diamond(**options: object):  # type: ignore[no-untyped-def]
     """Seven ops; op3 is renumbered by the order of the graph, so it stands before op2."""
-    wires = [Wire(0, (1,)), Wire(1, (3,)), Wire(2, (3,)), Wire(3, (4, 5)), Wire(4, (6,)), Wire(5, (6,))]
+    wires = [Feed(0, (1,)), Feed(1, (3,)), Feed(2, (3,)), Feed(3, (4, 5)), Feed(4, (6,)), Feed(5, (6,))]
     return problem_of(options.pop("time", [[1, 1]] * 7), wires, **options)  # type: ignore[arg-type]
 
 

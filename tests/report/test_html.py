@@ -17,7 +17,7 @@ from weftline.plans.schedule import Schedule
 from weftline.plans.summary import guarantee
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.report.html.html import MOST_BYTES, report_html
-from weftline.report.html.pack import Room, csp_hash
+from weftline.report.html.pack import PageBudget, csp_hash
 from weftline.report.html.run import run_table
 from weftline.units import format_time
 
@@ -113,7 +113,7 @@ def test_a_page_that_is_too_large_gets_less_room(monkeypatch: pytest.MonkeyPatch
 
 def test_room_halves() -> None:
     """Tests that every part of the room becomes smaller."""
-    assert Room(8, 6, 4).half() == Room(4, 3, 2)
+    assert PageBudget(8, 6, 4).half() == PageBudget(4, 3, 2)
 
 
 def test_a_baseline_that_wins_is_a_warning() -> None:

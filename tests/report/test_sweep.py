@@ -10,7 +10,7 @@ from weftline.ask import Sweep, stage_problems, sweep_stages
 from weftline.ask.stages import OneMore, SweepRow
 from weftline.problem import Problem, asked_rules
 from weftline.report.sweep import WIDTH, sweep_curve, sweep_rows, sweep_table, sweep_words
-from weftline.testing.generate import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _sweep(problem: Problem, counts: str = "auto") -> Sweep:
@@ -21,7 +21,7 @@ def _sweep(problem: Problem, counts: str = "auto") -> Sweep:
 
 
 def _chain(devices: int, length: int) -> Problem:
-    wires = [Wire(i, (i + 1,), length) for i in range(3)]
+    wires = [Feed(i, (i + 1,), length) for i in range(3)]
     return problem_of([[100] * devices] * 4, wires, objective="throughput")
 
 

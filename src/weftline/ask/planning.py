@@ -311,7 +311,7 @@ def _progress(work: _Work) -> tuple[ProgressRow, ...] | msgspec.UnsetType:
 
 def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntry]:
     """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
-    problem = check.Problem(msgspec.to_builtins(file))
+    problem = check.PlanProblem(msgspec.to_builtins(file))
     entries = [
         BoundEntry(
             bound.by,

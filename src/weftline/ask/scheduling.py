@@ -231,7 +231,7 @@ def _assemble(
         return made
     try:
         check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
-    except check_schedule.Refusal as refusal:
+    except check_schedule.ScheduleRefusal as refusal:
         raise VerificationError(f"the answer of {search.solver} does not hold: {refusal}") from refusal
     return made
 

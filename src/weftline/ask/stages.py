@@ -280,7 +280,7 @@ def _restated(problem: Problem, bound: BoundEntry) -> BoundEntry:
     if bound.proof == "proved" and bound.witness is not None:
         try:
             if (
-                check.bound_of(check.Problem(msgspec.to_builtins(problem_to_file(problem))), bound.witness)
+                check.bound_of(check.PlanProblem(msgspec.to_builtins(problem_to_file(problem))), bound.witness)
                 >= bound.value_ns
             ):
                 return bound

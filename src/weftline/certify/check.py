@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Problem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
+__all__ = ["PlanProblem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
 
 LIMIT = 2**62
 FIELDS = {
@@ -182,7 +182,7 @@ def same(given: dict[str, Any], again: dict[str, int | None], prefix: str, what:
         need(value == expected, code, f"{what}: {key} is {value}, re-computed {expected}")
 
 
-class Problem:
+class PlanProblem:
     """The embedded problem as plain lists, checked."""
 
     def __init__(self, form: dict[str, Any]) -> None:
@@ -268,7 +268,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
     shown = f"its sha256 is {digest:.8}..., not {given!s:.8}..."
     need(digest == given, "hash", f"the embedded problem is not the one that was planned: {shown}")
     _check_form(plan)
-    problem = Problem(plan["problem"])
+    problem = PlanProblem(plan["problem"])
     objective = plan["objective"]
     need(problem.rule("objective", objective), "objective", "the plan answers another question than its problem")
     placement = _placement(problem, plan["placement"])
@@ -276,7 +276,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
         stages = len(rows(plan["stages"], "stages"))
         need(stages == 0, "parts", f"a latency plan has no stages, this one has {stages}")
         need(isinstance(plan["timeline"], dict), "parts", "a latency plan has a timeline")
-        timeline = Timeline(problem, placement, plan["timeline"])
+        timeline = PlanTimeline(problem, placement, plan["timeline"])
         value, load, held = max(timeline.end), timeline.loads(), timeline.intervals()
     else:
         need(plan["timeline"] is None, "parts", "a throughput plan has no timeline")
@@ -336,7 +336,7 @@ def _check_progress(found: Any) -> None:
         before = seconds
 
 
-def _placement(problem: Problem, given: dict[str, str]) -> list[int]:
+def _placement(problem: PlanProblem, given: dict[str, str]) -> list[int]:
     """Device number of every op: it exists, it can run the op, and sets stay together."""
     number = {name: i for i, name in enumerate(problem.ids)}
     placement = []
@@ -356,10 +356,10 @@ def _placement(problem: Problem, given: dict[str, str]) -> list[int]:
 # Latency: the timeline is taken as it is, and every rule is tested on it.
 
 
-class Timeline:
+class PlanTimeline:
     """When everything happens; `arrived`: (tensor, device) or (tensor, consumer) -> start and end of its transfer."""
 
-    def __init__(self, problem: Problem, placement: list[int], form: dict[str, Any]) -> None:
+    def __init__(self, problem: PlanProblem, placement: list[int], form: dict[str, Any]) -> None:
         self.problem, self.placement = problem, placement
         self.per_edge, self.sequential = problem.rule("transfers", "per-edge"), problem.rule("runtime", "sequential")
         self.start, self.end = [-1] * len(placement), [-1] * len(placement)
@@ -484,7 +484,7 @@ class Timeline:
 # Throughput: everything is re-computed from the placement.
 
 
-def _check_stages(problem: Problem, placement: list[int], stages: Sequence[dict[str, Any]]) -> list[int]:
+def _check_stages(problem: PlanProblem, placement: list[int], stages: Sequence[dict[str, Any]]) -> list[int]:
     """The load of every device."""
     k = len(problem.ids)
     count, compute, entering, leaving = [0] * k, [0] * k, [0] * k, [0] * k
@@ -514,7 +514,7 @@ def _check_stages(problem: Problem, placement: list[int], stages: Sequence[dict[
     return load
 
 
-def _quotient_order(problem: Problem, placement: list[int]) -> list[int]:
+def _quotient_order(problem: PlanProblem, placement: list[int]) -> list[int]:
     """Devices by the first time their node is removed in a breadth-first topological sort of the quotient graph.
 
     A node is a device, or an op on a host device (K + op); only forward ops count.
@@ -545,7 +545,7 @@ def _quotient_order(problem: Problem, placement: list[int]) -> list[int]:
     return sorted(set(placement), key=lambda d: (rank.get(d, LIMIT), d))
 
 
-def _stage_intervals(problem: Problem, placement: list[int]) -> list[list[Interval]]:
+def _stage_intervals(problem: PlanProblem, placement: list[int]) -> list[list[Interval]]:
     """What each stage holds; time is the position of an op among the ops of its stage."""
     copies = 2 if problem.rule("communication", "overlapped") else 1
     held: list[list[Interval]] = [[] for _ in problem.ids]
@@ -572,7 +572,7 @@ def _stage_intervals(problem: Problem, placement: list[int]) -> list[list[Interv
 # Memory, devices, bounds.
 
 
-def _peaks(problem: Problem, placement: list[int], held: list[list[Interval]]) -> list[int]:
+def _peaks(problem: PlanProblem, placement: list[int], held: list[list[Interval]]) -> list[int]:
     static = problem.rule("memory", "static")
     base = [0] * len(problem.ids)
     for op, device in enumerate(placement):
@@ -593,7 +593,7 @@ def _peak(intervals: Iterable[Interval]) -> int:
     return best
 
 
-def _check_devices(problem: Problem, given: dict[str, Any], load: list[int], peak: list[int]) -> None:
+def _check_devices(problem: PlanProblem, given: dict[str, Any], load: list[int], peak: list[int]) -> None:
     need(set(given) == set(problem.ids), "devices", f"the devices {list(given)[:9]} are not those of the problem")
     for d, name in enumerate(problem.ids):
         limit = problem.capacity[d]
@@ -602,7 +602,7 @@ def _check_devices(problem: Problem, given: dict[str, Any], load: list[int], pea
         same(given[name], again, "device", f"device {name}")
 
 
-def _check_bounds(problem: Problem, plan: dict[str, Any], value: int) -> int:
+def _check_bounds(problem: PlanProblem, plan: dict[str, Any], value: int) -> int:
     """Every proved bound again; -> the best proved one."""
     best, proved, by = 0, 0, {""}
     for bound in rows(plan["bounds"], "bounds"):
@@ -627,25 +627,25 @@ def _check_bounds(problem: Problem, plan: dict[str, Any], value: int) -> int:
     return proved
 
 
-def bound_of(problem: Problem, witness: dict[str, Any]) -> int:
+def bound_of(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """What a witness proves, in exact integers."""
     kind = witness["kind"]
     need(kind in WITNESSES, "witness-kind", f"unknown kind of witness {kind!r:.60}")
     return WITNESSES[kind](problem, witness)
 
 
-def _groups(problem: Problem) -> list[list[int]]:
+def _groups(problem: PlanProblem) -> list[list[int]]:
     inside = {op for group in problem.together for op in group}
     return problem.together + [[op] for op in range(len(problem.names)) if op not in inside]
 
 
-def _group_times(problem: Problem, group: Iterable[int]) -> list[int]:
+def _group_times(problem: PlanProblem, group: Iterable[int]) -> list[int]:
     """Total time on each device, -1 where some op cannot run."""
     columns = zip(*(problem.time[op] for op in group), strict=True)
     return [-1 if min(column) < 0 else sum(column) for column in columns]
 
 
-def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _load_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     weights = [whole(weight, "weight") for weight in rows(witness["weights"], "weights")]
     need(len(weights) == len(problem.ids) and sum(weights) > 0, "witness", "one weight per device, not all 0")
     # What is on a device fits its memory, so a price on every byte beyond the capacity never adds to a plan's cost.
@@ -663,26 +663,26 @@ def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
     return -(-total // sum(sorted(weights)[-used:]))
 
 
-def _work_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _work_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     sequential = problem.rule("objective", "latency") and problem.rule("runtime", "sequential")
     need(sequential, "witness", "work bounds the sequential runtime alone")
     return sum(min(t for t in _group_times(problem, group) if t >= 0) for group in _groups(problem))
 
 
-def _witness_ops(problem: Problem, witness: dict[str, Any]) -> list[int]:
+def _witness_ops(problem: PlanProblem, witness: dict[str, Any]) -> list[int]:
     ops = members(witness["ops"], "op of the witness", len(problem.names), "witness")
     need(bool(ops), "witness", "it names no op")
     return ops
 
 
-def _group_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _group_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     ops = _witness_ops(problem, witness)
     shared = len(ops) == 1 or any(set(ops) <= set(group) for group in problem.together)
     need(shared, "witness", f"ops {ops[:6]} need not share a device")
     return min(t for t in _group_times(problem, ops) if t >= 0)
 
 
-def _path_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _path_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     need(problem.rule("objective", "latency"), "witness", "a path bounds latency alone")
     k, earliest = len(problem.ids), dict[int, list[int]]()
     for op in _witness_ops(problem, witness):
@@ -698,7 +698,7 @@ def _path_bound(problem: Problem, witness: dict[str, Any]) -> int:
     return max(min(ends) for ends in earliest.values())
 
 
-def _cut_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _cut_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """The cheapest set of ops around one op: a minimum cut, by augmenting paths."""
     added = problem.rule("objective", "throughput") and problem.rule("communication", "added")
     need(added, "witness", "a cut bounds throughput with added communication alone")
@@ -778,7 +778,7 @@ Table = tuple[list[int], list[int]]
 class Labelling:
     """What a placement costs in the sequential runtime, in 1 / scale ns, with prices on memory; minus the rebate."""
 
-    def __init__(self, problem: Problem, witness: dict[str, Any]) -> None:
+    def __init__(self, problem: PlanProblem, witness: dict[str, Any]) -> None:
         sequential = problem.rule("objective", "latency") and problem.rule("runtime", "sequential")
         need(sequential, "witness", "a labelling bounds the sequential runtime alone")
         self.problem, self.scale, self.k = problem, whole(witness.get("scale", 1), "scale", 1), len(problem.ids)
@@ -860,7 +860,7 @@ class Labelling:
         return max(0, -((self.rebate - total) // self.scale))
 
 
-def _messages_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _messages_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """Messages move cost between groups and what joins them: the sum of the least costs stays a lower bound."""
     model = Labelling(problem, witness)
     k, unary = model.k, [list(row) for row in model.unary]
@@ -928,7 +928,7 @@ def _messages(given: Any, k: int, parts: dict[Any, list[int]], keys: int) -> dic
     return found
 
 
-def _elimination_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _elimination_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """The cheapest labelling, exactly: one variable after another is minimised away, in the order of the witness.
 
     Variables are the groups, then the tensors with several readers: where each is made, and which devices hold it.
@@ -1007,16 +1007,16 @@ def _star_labels(
     for home in homes:
         row = model.lengths(tensor, home)
         free = sum(1 << d for d in useful if row[d] == 0) | 1 << home
-        dear = [d for d in useful if 0 < row[d] < NEVER]
-        need(len(dear) <= 10, "witness", "too many devices for tensors with several readers")
-        for pick in range(1 << len(dear)):
-            chosen = [d for i, d in enumerate(dear) if pick >> i & 1]
+        costly = [d for d in useful if 0 < row[d] < NEVER]
+        need(len(costly) <= 10, "witness", "too many devices for tensors with several readers")
+        for pick in range(1 << len(costly)):
+            chosen = [d for i, d in enumerate(costly) if pick >> i & 1]
             if len(chosen) <= len(readers):
                 labels.append((home, free | sum(1 << d for d in chosen), sum(row[d] for d in chosen)))
     return labels
 
 
-WITNESSES: dict[str, Callable[[Problem, dict[str, Any]], int]] = {
+WITNESSES: dict[str, Callable[[PlanProblem, dict[str, Any]], int]] = {
     "path": _path_bound,
     "load": _load_bound,
     "work": _work_bound,

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from weftline.certify.check import Verdict
-from weftline.certify.check_schedule import Verdict as ScheduleVerdict
+from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError
 
 __all__ = ["is_schedule", "verify_bytes", "verify_file"]

@@ -221,22 +221,22 @@ def explain_stage(plan: Plan) -> SlowestStage | None:
         compute_ns=int(loads.compute[device]),
         in_ns=int(loads.entering[device]),
         out_ns=int(loads.leaving[device]),
-        ops=_dearest_ops(problem, loads, device),
-        enters=_dearest(problem, [one for one in crossing if one.enters]),
-        leaves=_dearest(problem, [one for one in crossing if not one.enters]),
+        ops=_costliest_ops(problem, loads, device),
+        enters=_costliest(problem, [one for one in crossing if one.enters]),
+        leaves=_costliest(problem, [one for one in crossing if not one.enters]),
         before=_neighbour(problem, loads, place - 1),
         after=_neighbour(problem, loads, place + 1),
     )
 
 
-def _dearest_ops(problem: Problem, loads: Loads, device: int) -> tuple[PlacedOp, ...]:
+def _costliest_ops(problem: Problem, loads: Loads, device: int) -> tuple[PlacedOp, ...]:
     time = problem.cost.time[:, device]
     here = [i for i, d in enumerate(loads.placement.tolist()) if d == device]
     first = sorted(here, key=lambda i: (-int(time[i]), i))[:DEAREST]
     return tuple(PlacedOp(problem.graph.ops[i].name, problem.devices[device].id, int(time[i])) for i in first)
 
 
-def _dearest(problem: Problem, found: list[Crossing]) -> tuple[MovedTensor, ...]:
+def _costliest(problem: Problem, found: list[Crossing]) -> tuple[MovedTensor, ...]:
     first = sorted(found, key=lambda one: (-one.time_ns, one.tensor))[:DEAREST]
     ids = [device.id for device in problem.devices]
     return tuple(

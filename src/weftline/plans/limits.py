@@ -14,7 +14,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices
 from weftline.plans.explain import Reason, explain_result
-from weftline.plans.moves import Outcome, set_of, simulate_moved, try_move
+from weftline.plans.moves import MoveOutcome, set_of, simulate_moved, try_move
 from weftline.plans.plan import Plan
 from weftline.plans.result import plan_result
 from weftline.problem import Problem, Rules
@@ -163,11 +163,11 @@ def _alone(placement: Indices, op: int, device: int) -> Indices:
     return placement
 
 
-def _better(outcome: Outcome, result: Timeline | Loads) -> bool:
+def _better(outcome: MoveOutcome, result: Timeline | Loads) -> bool:
     return outcome.value is not None and outcome.value < result.value
 
 
-def _overfull(problem: Problem, outcome: Outcome) -> list[int]:
+def _overfull(problem: Problem, outcome: MoveOutcome) -> list[int]:
     """Devices whose memory the outcome would exceed."""
     full: list[int] = [] if outcome.result is None else np.flatnonzero(outcome.result.peak > problem.capacity).tolist()
     return full

@@ -25,8 +25,8 @@ from weftline.units import format_bytes, format_name, format_names, format_time
 
 __all__ = [
     "Move",
+    "MoveOutcome",
     "OpStory",
-    "Outcome",
     "explain_op",
     "moves_of",
     "set_of",
@@ -38,7 +38,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MoveOutcome:
     """What the simulator says of a placement."""
 
     placement: Indices
@@ -58,7 +58,7 @@ class Outcome:
         return self.result is None, bool(self.breaks), self.value or 0
 
 
-def simulate_moved(problem: Problem, before: Timeline | Loads, placement: Indices) -> Outcome:
+def simulate_moved(problem: Problem, before: Timeline | Loads, placement: Indices) -> MoveOutcome:
     """Cost another placement, with the order of the plan before it where there is one."""
     ways: list[Callable[[], Timeline | Loads]] = [lambda: simulate_throughput(problem, placement)]
     if isinstance(before, Timeline):
@@ -69,12 +69,12 @@ def simulate_moved(problem: Problem, before: Timeline | Loads, placement: Indice
     return min((_outcome(problem, placement, way) for way in ways), key=lambda outcome: outcome.rank)
 
 
-def _outcome(problem: Problem, placement: Indices, simulate: Callable[[], Timeline | Loads]) -> Outcome:
+def _outcome(problem: Problem, placement: Indices, simulate: Callable[[], Timeline | Loads]) -> MoveOutcome:
     try:
         result = simulate()
     except InfeasibleError as error:
-        return Outcome(placement, None, (str(error),))
-    return Outcome(placement, result, violations(problem, result))
+        return MoveOutcome(placement, None, (str(error),))
+    return MoveOutcome(placement, result, violations(problem, result))
 
 
 def _moved_actions(problem: Problem, before: Timeline, placement: Indices) -> Ints:
@@ -168,7 +168,7 @@ def moves_of(problem: Problem, result: Timeline | Loads, op: int) -> tuple[Move,
     home, members = int(result.placement[op]), set_of(problem, op)
     found = []
     for d, device in enumerate(problem.devices):
-        outcome = Outcome(result.placement, result, ()) if d == home else try_move(problem, result, members, d)
+        outcome = MoveOutcome(result.placement, result, ()) if d == home else try_move(problem, result, members, d)
         capacity = int(problem.capacity[d])
         found.append(
             Move(
@@ -185,11 +185,11 @@ def moves_of(problem: Problem, result: Timeline | Loads, op: int) -> tuple[Move,
     return tuple(found)
 
 
-def try_move(problem: Problem, result: Timeline | Loads, members: tuple[int, ...], device: int) -> Outcome:
+def try_move(problem: Problem, result: Timeline | Loads, members: tuple[int, ...], device: int) -> MoveOutcome:
     """These ops on that device; in a pipeline also with what must go along, whatever is best."""
     if (problem.cost.time[list(members), device] < 0).any():
         what = "cannot run it" if len(members) == 1 else "cannot run all ops of its set"
-        return Outcome(result.placement, None, (f"{what} (pinned elsewhere, forbidden, or no time is known)",))
+        return MoveOutcome(result.placement, None, (f"{what} (pinned elsewhere, forbidden, or no time is known)",))
     outcomes = [simulate_moved(problem, result, _moved(result.placement, members, device))]
     if isinstance(result, Loads) and outcomes[0].result is None:
         for later in (False, True):

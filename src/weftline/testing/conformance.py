@@ -236,7 +236,7 @@ def solve(
     search = _Watched(problem, work_limit=work_limit, gap=gap, seed=seed, solver=solver.name)
     try:
         check_feasible(problem)
-        if problem not in _bounds:  # the same for every solver, and dearer than most of them
+        if problem not in _bounds:  # the same for every solver, and costlier than most of them
             _bounds[problem] = lower_bounds(problem)[0]
         search.offer_bound(_bounds[problem])
         solver.solve(search)

@@ -28,8 +28,8 @@ from weftline.problem.feasible import least_memory, merge_together
 __all__ = [
     "KINDS",
     "Chooser",
+    "Feed",
     "SeededChooser",
-    "Wire",
     "make_graph",
     "make_order",
     "make_placement",
@@ -231,7 +231,7 @@ def _tight(problem: Problem) -> Problem:
     return replace(problem, devices=tuple(msgspec.structs.replace(d, memory=share) for d in problem.devices))
 
 
-class Wire(NamedTuple):
+class Feed(NamedTuple):
     """One tensor."""
 
     producer: int
@@ -245,7 +245,7 @@ class Wire(NamedTuple):
 
 def problem_of(
     time: Sequence[Sequence[int]],
-    wires: Sequence[Wire] = (),
+    wires: Sequence[Feed] = (),
     *,
     weights: Sequence[int] = (),
     workspace: Sequence[int] = (),

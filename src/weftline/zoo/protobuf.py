@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 if TYPE_CHECKING:
-    from weftline.zoo.builder import Builder, Node, Parameter, Value
+    from weftline.zoo.builder import Builder, Parameter, RecordedNode, Value
 
 __all__ = ["ALIGNMENT", "point_outside", "to_model"]
 
@@ -64,7 +64,7 @@ def _draw(seed: int, name: str, parameter: Parameter) -> NDArray[np.float32]:
     return values.astype("<f4", copy=False)
 
 
-def _node(node: Node) -> onnx.NodeProto:
+def _node(node: RecordedNode) -> onnx.NodeProto:
     attributes = {
         key: _constant("", value) if isinstance(value, np.ndarray) else value for key, value in node.attributes.items()
     }

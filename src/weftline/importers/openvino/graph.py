@@ -23,7 +23,7 @@ from weftline.importers.onnx.call import Call, TensorType
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, weights_by_op
 from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.scope import Node, Scope, block_of
-from weftline.importers.onnx.work import Work, flops_of, traffic_of
+from weftline.importers.onnx.work import NodeWork, flops_of, traffic_of
 from weftline.importers.openvino.layers import (
     CONSTANT,
     PARAMETER,
@@ -264,17 +264,19 @@ def _graph(name: str, net: Net, named: _Named, cone: Cone) -> Graph:
     return assemble(name, ops, tensors, tied)
 
 
-def _work(layer: Layer, inputs: list[TensorType], outputs: list[TensorType], read: int) -> Work:
-    return Work(layer_flops(layer, inputs, outputs), layer_traffic(layer, inputs, outputs, read))
+def _work(layer: Layer, inputs: list[TensorType], outputs: list[TensorType], read: int) -> NodeWork:
+    return NodeWork(layer_flops(layer, inputs, outputs), layer_traffic(layer, inputs, outputs, read))
 
 
-def _body_work(layer: Layer) -> Work:
-    """If costs its dearer branch, a loop its body times the rounds."""
+def _body_work(layer: Layer) -> NodeWork:
+    """If costs its more expensive branch, a loop its body times the rounds."""
     works = [_net_work(body) for body in layer.bodies]
-    return Work(layer.rounds * max(work.flops for work in works), layer.rounds * max(work.traffic for work in works))
+    return NodeWork(
+        layer.rounds * max(work.flops for work in works), layer.rounds * max(work.traffic for work in works)
+    )
 
 
-def _net_work(net: Net) -> Work:
+def _net_work(net: Net) -> NodeWork:
     flops = traffic = 0
     for layer in net.layers:
         if layer.kind in (CONSTANT, PARAMETER, RESULT):
@@ -286,7 +288,7 @@ def _net_work(net: Net) -> Work:
             outputs = [estimated_type(port) for port in layer.outputs]
             work = _work(layer, inputs, outputs, sum(kind.bytes for kind in inputs))
         flops, traffic = flops + work.flops, traffic + work.traffic
-    return Work(flops, traffic)
+    return NodeWork(flops, traffic)
 
 
 def _named(net: Net) -> _Named:

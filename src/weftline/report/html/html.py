@@ -23,7 +23,7 @@ from weftline.certify.run import is_schedule
 from weftline.errors import InputError, VerificationError
 from weftline.plans import Plan, load_plan, plan_result
 from weftline.plans.schedule import Schedule, load_schedule
-from weftline.report.html.pack import Room, asset_text, csp_hash, script_json, scripts, styles
+from weftline.report.html.pack import PageBudget, asset_text, csp_hash, script_json, scripts, styles
 from weftline.report.html.page import plan_page
 from weftline.report.html.plan import plan_data
 from weftline.report.html.run import RunTable, check_run
@@ -69,7 +69,7 @@ def _schedule_holds(schedule: Schedule) -> bool:
         return False
     try:
         check_schedule.check(msgspec.to_builtins(schedule))
-    except check_schedule.Refusal as refusal:
+    except check_schedule.ScheduleRefusal as refusal:
         raise VerificationError(f"the schedule does not hold: {refusal}") from refusal
     return True
 
@@ -85,25 +85,27 @@ def load_answer(path: Path | str) -> Plan | Schedule:
 
 def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: Sequence[Help] = ()) -> bytes:
     """The page; `VerificationError` for an answer that does not hold."""
-    room, checked = Room(), holds(answer)
+    budget, checked = PageBudget(), holds(answer)
     if run is not None and isinstance(answer, Plan):
         check_run(run, answer)
     for _ in range(TRIES):
-        page = _render(answer, run, helps, room, checked)
+        page = _render(answer, run, helps, budget, checked)
         if len(page) < MOST_BYTES:
             return page
-        room = room.half()
+        budget = budget.half()
     raise InputError(f"the page would have {len(page):,} bytes, more than {MOST_BYTES:,}")
 
 
-def _render(answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help], room: Room, checked: bool) -> bytes:
+def _render(
+    answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help], budget: PageBudget, checked: bool
+) -> bytes:
     from markupsafe import Markup
 
     if isinstance(answer, Plan):
-        data = plan_data(answer, room)
+        data = plan_data(answer, budget)
         page: dict[str, Any] = plan_page(answer, data, run, helps)
     else:
-        data = schedule_data(answer, room)
+        data = schedule_data(answer, budget)
         page = schedule_page(answer, data, run)
     if checked:
         page["chips"].append({"tone": "good", "text": "verified"})

@@ -25,7 +25,7 @@ from weftline.units import format_name
 __all__ = [
     "SCRIPTS",
     "STYLES",
-    "Room",
+    "PageBudget",
     "asset_text",
     "csp_hash",
     "differences",
@@ -71,7 +71,7 @@ SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True)
-class Room:
+class PageBudget:
     """How much of everything a page may hold."""
 
     characters: int = 1_400_000
@@ -81,9 +81,9 @@ class Room:
     steps: int = 40_000
     """Of memory, over all devices."""
 
-    def half(self) -> Room:
+    def half(self) -> PageBudget:
         """For a page that came out too large."""
-        return Room(self.characters // 2, self.spans // 2, self.steps // 2)
+        return PageBudget(self.characters // 2, self.spans // 2, self.steps // 2)
 
 
 def short_name(name: str, most: int = LONGEST_NAME) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.plans.schedule import Schedule
 from weftline.problem.blocks import KINDS, Blocks
-from weftline.report.html.pack import Room, packed_spans, short_name, short_names, thinned_steps
+from weftline.report.html.pack import PageBudget, packed_spans, short_name, short_names, thinned_steps
 from weftline.report.html.page import bound_words, contents, input_rows, key, run_rows
 from weftline.report.html.plan import memory_lane
 from weftline.report.html.run import RunTable
@@ -25,18 +25,18 @@ from weftline.units import format_bytes, format_time
 __all__ = ["repeats", "schedule_data", "schedule_page"]
 
 
-def schedule_data(schedule: Schedule, room: Room) -> dict[str, Any]:
+def schedule_data(schedule: Schedule, budget: PageBudget) -> dict[str, Any]:
     """Everything the page draws."""
     blocks, found = schedule.load_blocks(), schedule.timetable()
     total = sum(len(order) for order in found.orders)
-    share = min(1.0, room.spans / max(total, 1))
+    share = min(1.0, budget.spans / max(total, 1))
     lanes, memory = [], []
     for d, (lane, order) in enumerate(zip(blocks.devices, found.orders, strict=True)):
         spans = packed_spans(found.start[order], found.end[order], order, max(200, int(share * len(order))))
         name = short_name(lane.id, 64)
         lanes.append({"device": d, "name": name, "role": "link" if lane.link else "block", **spans})
         if not lane.link:
-            steps = thinned_steps(_levels(blocks, found, d), max(100, room.steps // len(blocks.devices)))
+            steps = thinned_steps(_levels(blocks, found, d), max(100, budget.steps // len(blocks.devices)))
             memory.append(memory_lane(name, np.array(steps, np.int64).reshape(-1, 2), schedule.memory_limit[d]))
     where = repeats(schedule, found)
     return {
@@ -49,7 +49,7 @@ def schedule_data(schedule: Schedule, room: Room) -> dict[str, Any]:
             "end": found.makespan,
             "lanes": lanes,
             "blocks": short_names(
-                [block.name or f"block {i}" for i, block in enumerate(blocks.blocks)], room.characters
+                [block.name or f"block {i}" for i, block in enumerate(blocks.blocks)], budget.characters
             ),
             "kinds": [KINDS.index(block.kind) for block in blocks.blocks],
             "stages": [block.stage for block in blocks.blocks],
