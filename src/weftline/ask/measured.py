@@ -11,7 +11,7 @@ from weftline.graph.arrays import Indices
 from weftline.latency.measured.measurements import Measurements
 from weftline.plans.plan import MeasuredFile
 from weftline.problem import Problem
-from weftline.search import Search
+from weftline.search import Search, Termination
 from weftline.simulate import Loads, Timeline
 
 __all__ = ["best_measured", "check_measurable", "measured_file"]
@@ -43,7 +43,7 @@ def best_measured(measured: Measurements, *, interrupted: bool) -> Timeline | Lo
                 f"none of {len(measured.taken)} measured placements ran on {measured.backend.name}: "
                 f"{measured.failures[-1]}"
             )
-        if measured.stopped_by == "time":
+        if measured.stopped_by == Termination.TIME:
             raise LimitReached("the time was over before a placement was measured. Try a larger time limit")
         return None
     again = Search(measured.search.problem)

@@ -24,7 +24,7 @@ from weftline.latency.measured.measurements import Backend, Measurements
 from weftline.plans.plan import BoundEntry, DeviceUse, Plan, Progress, ProgressRow, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
 from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
-from weftline.search import Event, Search, Solver, find_solver
+from weftline.search import Event, Search, Solver, Termination, check_names, find_solver
 from weftline.simulate import Loads, Timeline
 
 __all__ = ["DEFAULT_GAP", "DEFAULT_SECONDS", "checked_bounds", "make_plan", "solvers_for", "stop_rules"]
@@ -129,7 +129,7 @@ class _Work:
     baselines: dict[str, int | None] = field(default_factory=dict)
     seconds: float | None = None
     """Of the search; None under a work limit, so that the bytes repeat."""
-    stopped_by: str = ""
+    stopped_by: Termination = Termination.NONE
 
     @property
     def result(self) -> Timeline | Loads:
@@ -154,7 +154,7 @@ def _prepare(problem: Problem, asked: _Asked, begun: float | None, on_event: Cal
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     check_feasible(problem)
     solver = find_solver(solvers_for(problem.rules.objective), asked.solver)
-    _check_settings(solver, asked.settings)
+    check_names(solver.name, solver.takes, asked.settings)
     with clock.preparing():
         QUESTIONS[problem.rules.objective].prepare()
         if solver.prepare is not None:
@@ -204,7 +204,7 @@ def _conclude(work: _Work, *, interrupted: bool) -> None:
             raise KeyboardInterrupt
         raise InfeasibleError(f"{work.asked.solver} found no plan within the limits", conflicts=search.refused)
     rule = search.stopped_by if measured is None else measured.stopped_by
-    work.stopped_by = "interrupted" if interrupted else rule or "done"
+    work.stopped_by = Termination.INTERRUPTED if interrupted else rule or Termination.DONE
     work.stop_watch()
 
 
@@ -217,25 +217,18 @@ def _compare(work: _Work) -> None:
         registry = solvers_for(work.problem.rules.objective)
         work.baselines = baseline_values(work.problem, registry, asked.seed, search, adopt=adopt)
     if late.ended:
-        work.stopped_by = "interrupted"
+        work.stopped_by = Termination.INTERRUPTED
     if search.best is not found:
-        if work.stopped_by != "interrupted" and search.stopped_by in ("optimal", "gap"):
+        if work.stopped_by != Termination.INTERRUPTED and search.stopped_by.is_close:
             work.stopped_by = search.stopped_by
         work.stop_watch()
 
 
 def _too_late(search: Search, error: InfeasibleError) -> WeftlineError:
     """A solver that was stopped before it offered anything has not shown that nothing fits."""
-    if error.proved or search.refused or search.stopped_by != "time":
+    if error.proved or search.refused or search.stopped_by != Termination.TIME:
         return error
     return LimitReached("the time was over before there was a plan. Try a larger time limit, or the solver greedy")
-
-
-def _check_settings(solver: Solver, settings: Mapping[str, str]) -> None:
-    for name in settings:
-        if name not in solver.takes:
-            known = f"it takes {', '.join(solver.takes)}" if solver.takes else "it takes none"
-            raise UsageError(f"solver {solver.name!r} has no setting {name!r}; {known}")
 
 
 def _assemble(work: _Work) -> Plan:
@@ -258,7 +251,7 @@ def _assemble(work: _Work) -> Plan:
         bound_by=best.by,
         solver=work.asked.solver,
         seconds=work.seconds,
-        stopped_by=work.stopped_by,
+        stopped_by=str(work.stopped_by),
         baselines=work.baselines,
         devices=_devices(problem, result),
         placement=dict(

@@ -12,6 +12,7 @@ from weftline.ask.scheduling import make_schedule
 from weftline.errors import InfeasibleError, UsageError
 from weftline.plans.schedule import Schedule
 from weftline.problem import Blocks
+from weftline.search import Termination
 
 __all__ = ["MemoryRow", "MemorySweep", "read_limits", "sweep_memory"]
 
@@ -88,7 +89,7 @@ def sweep_memory(
         period = Fraction(found.period_exact)
         rows.append(MemoryRow(limit, found, least is None or period < least))
         least = period if least is None else min(least, period)
-        if found.stopped_by == "interrupted":
+        if found.stopped_by == Termination.INTERRUPTED:
             break
     if least is None:
         raise InfeasibleError(f"nothing fits in memory {wanted[-1]}")

@@ -25,7 +25,7 @@ from weftline.schedule.bounds.period import period_bound
 from weftline.schedule.least_latency import with_arrivals
 from weftline.schedule.noise import Noise, percentile
 from weftline.schedule.prepare import prepare
-from weftline.search import Event
+from weftline.search import Event, Termination, check_names
 from weftline.simulate import Timetable
 
 __all__ = ["find_scheduler", "make_schedule"]
@@ -58,6 +58,7 @@ def make_schedule(
     seed: int = 0,
     arrivals: int | None = None,
     robust: Noise | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
     begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
     inputs: Mapping[str, str] = MappingProxyType({}),
@@ -67,8 +68,8 @@ def make_schedule(
 
     With `arrivals` (inference) a micro-batch comes every so often, and the search is for the least latency. Without
     limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
-    the order with the least 95th percentile of the makespan under noise wins. The time limit is for the whole call, or
-    counts from `begun` (a reading of `time.monotonic`).
+    the order with the least 95th percentile of the makespan under noise wins. `settings` are the solver's own. The
+    time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`).
     """
     clock = Clock(monotonic() if begun is None else begun, on_event)
     if not 0 <= seed <= MAX_SEED:
@@ -78,6 +79,7 @@ def make_schedule(
         blocks = with_arrivals(blocks, arrivals)
         solver = "least-latency" if solver == "auto" else solver
     chosen = find_scheduler(solver)
+    check_names(solver, chosen.takes, settings)
     with clock.preparing():
         prepare()
     free = time_limit is None and work_limit is None
@@ -95,6 +97,7 @@ def make_schedule(
         seed=seed,
         on_event=on_event,
         solver=solver,
+        options=settings,
         keep=0 if robust is None else POOL,
     )
     with Interruption(insist=True) as stop:
@@ -111,7 +114,7 @@ def make_schedule(
         if stop.ended:
             raise KeyboardInterrupt
         raise InfeasibleError(f"{solver} found no schedule within the limits", conflicts=search.refused)
-    stopped_by = "interrupted" if stop.ended else search.stopped_by or "done"
+    stopped_by = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
     provenance = ScheduleProvenance(__version__, "", dict(inputs), tuple(argv), seed, limit, work_limit, search.gap)
     with uninterrupted():
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
@@ -174,7 +177,11 @@ def _chosen(search: ScheduleSearch, robust: Noise | None) -> Timetable:
 
 
 def _assemble(
-    search: ScheduleSearch, found: Timetable, robust: Noise | None, stopped_by: str, provenance: ScheduleProvenance
+    search: ScheduleSearch,
+    found: Timetable,
+    robust: Noise | None,
+    stopped_by: Termination,
+    provenance: ScheduleProvenance,
 ) -> Schedule:
     blocks, value = search.blocks, search.value(found)
     file = msgspec.convert(blocks_to_file(blocks), BlocksFile)
@@ -219,7 +226,7 @@ def _assemble(
         solver=search.solver,
         seconds=None if search.work_limit is not None else round(search.seconds, 3),
         period_seconds=None if search.work_limit is not None else round(search.period_seconds, 3),
-        stopped_by=stopped_by,
+        stopped_by=str(stopped_by),
         reached=dict(search.reached),
         actions=tuple(_actions(found, device) for device in range(len(blocks.devices))),
         provenance=msgspec.structs.replace(provenance, blocks_sha256=digest),

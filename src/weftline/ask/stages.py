@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import monotonic
 from types import MappingProxyType
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -27,7 +26,7 @@ from weftline.interrupts import Interruption
 from weftline.plans.plan import BoundEntry, Plan, Proof
 from weftline.problem import Problem
 from weftline.problem.model import problem_to_file
-from weftline.search import Event
+from weftline.search import Event, Termination
 
 __all__ = ["GOOD_ENOUGH", "OneMore", "Sweep", "SweepRow", "sweep_stages"]
 
@@ -138,14 +137,14 @@ def sweep_stages(
                 )
         except InfeasibleError as error:
             failure = error
-            found.miss(stages, "infeasible" if error.proved else "nothing found")
+            found.miss(stages, Termination.INFEASIBLE if error.proved else Termination.NOTHING_FOUND)
             continue
         if not stop.ended:
             found.add(stages, problem, plan)
         elif found.last is None:
             raise KeyboardInterrupt
         else:
-            found.skip(stages, "interrupted")
+            found.skip(stages, Termination.INTERRUPTED)
     if found.last is None:
         raise failure or InfeasibleError("no number of stages was tried")
     return _conclude(problems, found)
@@ -163,8 +162,9 @@ class _Clock:
         return monotonic() - self._begun
 
     @property
-    def over(self) -> Literal["", "time"]:
-        return "time" if self._limit is not None and self.seconds >= self._limit else ""
+    def over(self) -> Termination:
+        late = self._limit is not None and self.seconds >= self._limit
+        return Termination.TIME if late else Termination.NONE
 
     def share(self, left: int) -> float | None:
         """An even part of what is left, for the next of `left` searches."""
@@ -179,7 +179,7 @@ class _Found:
         self.bounds: dict[int, BoundEntry] = {}
         self.plans: dict[int, Plan] = {}
         self.last: tuple[Problem, Indices] | None = None
-        self.interrupted: Literal["", "interrupted"] = ""
+        self.interrupted = Termination.NONE
 
     def start(self, problem: Problem) -> Indices | None:
         """The last plan's placement for the next problem."""
@@ -203,16 +203,16 @@ class _Found:
         )
         # Values never grow with the number of stages, so only plans near the latest one can be the best.
         self.plans = {k: p for k, p in self.plans.items() if _near(p.value_ns, plan.value_ns)} | {stages: plan}
-        if plan.stopped_by == "interrupted":
-            self.interrupted = "interrupted"
+        if plan.stopped_by == Termination.INTERRUPTED:
+            self.interrupted = Termination.INTERRUPTED
 
-    def miss(self, stages: int, why: str) -> None:
+    def miss(self, stages: int, why: Termination) -> None:
         """There is no plan."""
         self.rows.append(SweepRow(stages, None, 0, None, "none", "", None, why))
 
-    def skip(self, stages: int, why: Literal["time", "interrupted"]) -> None:
+    def skip(self, stages: int, why: Termination) -> None:
         """Not searched: what holds for fewer stages holds here too."""
-        if why == "interrupted":
+        if why == Termination.INTERRUPTED:
             self.interrupted = why
         value = next(row.value_ns for row in reversed(self.rows) if row.value_ns is not None)
         self.rows.append(SweepRow(stages, value, 0, 1.0 if value else 0.0, "none", "", None, why))
@@ -259,7 +259,7 @@ def _hand_down(problems: StageProblems, found: _Found) -> tuple[SweepRow, ...]:
     above: BoundEntry | None = None
     for i in range(len(rows) - 1, -1, -1):
         row, own = rows[i], found.bounds.get(rows[i].stages)
-        if above is not None and above.value_ns > row.bound_ns and row.stopped_by != "infeasible":
+        if above is not None and above.value_ns > row.bound_ns and row.stopped_by != Termination.INFEASIBLE:
             above = _restated(problems.at(row.stages), above)
             rows[i] = replace(
                 row,

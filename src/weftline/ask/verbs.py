@@ -274,6 +274,7 @@ def schedule(
     work_limit: int | None = None,
     seed: int = 0,
     robust: Noise | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
     on_event: Callable[[Event], None] | None = None,
 ) -> Schedule:
     """Decide the order of many micro-batches on the devices of their blocks.
@@ -306,6 +307,7 @@ def schedule(
         work_limit=work_limit,
         seed=seed,
         robust=robust,
+        settings=settings,
         on_event=on_event,
     )
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from weftline.cli.options import process_begun, read_gap, read_seconds
+from weftline.cli.options import process_begun, read_gap, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.cli.plan import call_arguments
+from weftline.cli.plan_options import Setting
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
@@ -76,6 +77,7 @@ def schedule(
         typer.Option(metavar="N", min=1, help="Limit of orders costed: with it the same call gives the same bytes."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    setting: Setting = None,
     robust: Annotated[
         bool, typer.Option("--robust", help="Choose the order with the least 95th percentile under noise.")
     ] = False,
@@ -122,6 +124,7 @@ def schedule(
         "work_limit": work,
         "seed": seed,
         "robust": Noise(noise, straggler, seed=seed) if robust else None,
+        "settings": read_settings(setting or []),
         "inputs": inputs,
         "argv": call_arguments(),
     }

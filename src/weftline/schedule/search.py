@@ -19,7 +19,8 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.schedule.repetend import Repetend, repetend_peaks, unroll
-from weftline.search import Budget, Event
+from weftline.search import Budget, Event, Termination
+from weftline.search.parameters import field_names
 from weftline.simulate import Timetable, schedule_violations, simulate_schedule
 
 __all__ = ["ScheduleSearch", "Scheduler"]
@@ -113,21 +114,21 @@ class ScheduleSearch(Budget):
         return known and self.repetend.period <= self.period_bound  # type: ignore[union-attr, operator]
 
     @property
-    def stopped_by(self) -> str:
-        """The stop rule that has fired, or nothing."""
+    def stopped_by(self) -> Termination:
+        """The stop rule that has fired; false while none has."""
         searching = self.wants_period and self.blocks.balanced and not self.period_at_bound
         waits = searching and not self.gap  # who asks for a gap means the value alone
         fired = self.rule(None if self.best is None or waits else self.value(self.best), self.bound)
         if not fired and self.settle and self.best is not None:
             quiet = max(PERIOD_SECONDS if searching else QUIET_SECONDS, QUIET_SHARE * self.seconds)
-            fired = "settled" if self.seconds - self.improved > quiet else ""
-        return fired or ("" if self.parent is None else self.parent.stopped_by)
+            fired = Termination.SETTLED if self.seconds - self.improved > quiet else Termination.NONE
+        return fired or (Termination.NONE if self.parent is None else self.parent.stopped_by)
 
     @property
     def is_over(self) -> bool:
         """A stop rule has fired and there is an answer, or no time is left to find one."""
         fired = self.stopped_by
-        return fired != "" and (self.best is not None or fired == "time")
+        return fired != Termination.NONE and (self.best is not None or fired == Termination.TIME)
 
     def run(self, scheduler: Scheduler, **limits: float | int | bool | None) -> None:
         """Let a scheduler work, and note what it reaches by itself; `limits` as in `fork`."""
@@ -263,3 +264,10 @@ class Scheduler:
     description: str
     solve: Callable[[ScheduleSearch], None]
     """Offers orders, repetends and bounds until it is done or `stopped_by` says so."""
+    parameters: type | None = None
+    """A frozen dataclass of its numbers, which it reads by `ScheduleSearch.parameters`."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names that `--set` takes."""
+        return field_names(self.parameters)

@@ -5,6 +5,7 @@ never report a value of their own.
 """
 
 from weftline.search.bound import Bound
+from weftline.search.parameters import check_names, read_parameters
 from weftline.search.search import (
     SINGLE_DEVICE,
     Budget,
@@ -17,6 +18,7 @@ from weftline.search.search import (
     find_solver,
     load_solvers,
 )
+from weftline.search.termination import Termination
 
 __all__ = [
     "SINGLE_DEVICE",
@@ -25,9 +27,12 @@ __all__ = [
     "Event",
     "Search",
     "Solver",
+    "Termination",
     "alarm",
     "best_of",
+    "check_names",
     "compiling",
     "find_solver",
     "load_solvers",
+    "read_parameters",
 ]

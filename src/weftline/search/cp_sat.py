@@ -53,7 +53,7 @@ def run_cp_sat(
     """
 
     def stopped() -> bool:
-        return search.best is not None and search.stopped_by != ""
+        return search.best is not None and bool(search.stopped_by)
 
     def solution(values: Sequence[int]) -> None:
         if not stopped():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from threading import Timer
 from time import monotonic
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.plugins import load_plugins
 from weftline.problem import Problem
 from weftline.search.bound import Bound
+from weftline.search.parameters import field_names, read_parameters
+from weftline.search.termination import Termination
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 
 __all__ = [
@@ -35,6 +38,9 @@ __all__ = [
     "find_solver",
     "load_solvers",
 ]
+
+
+Parameters = TypeVar("Parameters")
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ class Budget:
     seed: int = 0
     on_event: Callable[[Event], None] | None = None
     solver: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the solver's own, as the user wrote them; only those that it `takes`."""
     offered: int = 0
     refused: tuple[str, ...] = ()
     """Why the last candidate was refused."""
@@ -79,18 +87,22 @@ class Budget:
         """Until the time limit, None without one."""
         return None if self.time_limit is None else self.time_limit - self.seconds
 
-    def rule(self, value: int | None, bound: int | None) -> str:
-        """The stop rule that has fired with this value and lower bound, or nothing."""
+    def parameters(self, kind: type[Parameters]) -> Parameters:
+        """The solver's numbers: the defaults of its class, and what the user set instead."""
+        return read_parameters(kind, self.options)
+
+    def rule(self, value: int | None, bound: int | None) -> Termination:
+        """The stop rule that has fired with this value and lower bound."""
         if value is not None and bound is not None:
             if value <= bound:
-                return "optimal"
+                return Termination.OPTIMAL
             if value - bound <= self.gap * value:
-                return "gap"
+                return Termination.GAP
         if self.work_limit is not None and self.offered >= self.work_limit:
-            return "work"
+            return Termination.WORK
         if self.time_limit is not None and self.seconds >= self.time_limit:
-            return "time"
-        return ""
+            return Termination.TIME
+        return Termination.NONE
 
 
 @dataclass
@@ -100,15 +112,13 @@ class Search(Budget):
     problem: Problem
     best: Timeline | Loads | None = None
     bound: Bound | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the solver's own, as the user wrote them; only those that it `takes`."""
     reached: dict[str, int | None] = field(default_factory=dict)
     """What each solver that could finish reached by itself; None = nothing within the limits."""
     _own: int | None = None
 
     @property
-    def stopped_by(self) -> str:
-        """The stop rule that has fired, or nothing."""
+    def stopped_by(self) -> Termination:
+        """The stop rule that has fired; false while none has."""
         value = None if self.best is None else self.best.value
         return self.rule(value, None if self.bound is None else self.bound.value)
 
@@ -116,7 +126,7 @@ class Search(Budget):
     def is_over(self) -> bool:
         """A stop rule has fired and there is an answer, or no time is left to find one."""
         fired = self.stopped_by
-        return fired != "" and (self.best is not None or fired == "time")
+        return fired != Termination.NONE and (self.best is not None or fired == Termination.TIME)
 
     def run(self, solver: Solver) -> None:
         """Let a solver work on this search, and note what it reaches by itself."""
@@ -182,14 +192,21 @@ class Solver:
     """Offers candidates (and bounds) to the search until it is done or `stopped_by` says so."""
     baseline: bool = False
     """Reported beside every answer of its family."""
-    takes: tuple[str, ...] = ()
-    """Names of settings of its own, which it reads from `Search.options`."""
+    options: tuple[str, ...] = ()
+    """Names of settings that are no numbers of its own: files, presets. It reads them from `Search.options`."""
+    parameters: type | None = None
+    """A frozen dataclass of its numbers, which it reads by `Search.parameters`."""
     learned: bool = False
     """Asks or trains a network."""
     prepare: Callable[[], None] | None = None
     """Loads (or compiles) what it needs beyond its room, before a clock runs."""
     learn: Callable[..., None] | None = None
     """Trains on measured rewards by itself: `learn(search, measurements)`. Others only propose what is measured."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names that `--set` takes."""
+        return (*self.options, *field_names(self.parameters))
 
 
 @contextmanager

@@ -225,7 +225,7 @@ class _Watched(Search):
     late: int = 0
 
     def offer(self, placement: Indices, *, order: Indices | None = None, actions: Ints | None = None) -> int | None:
-        self.late += self.best is not None and self.stopped_by != ""
+        self.late += self.best is not None and bool(self.stopped_by)
         return Search.offer(self, placement, order=order, actions=actions)
 
 

@@ -176,7 +176,7 @@ class _Watched(ScheduleSearch):
     late: int = 0
 
     def offer(self, orders: tuple[Ints, ...]) -> int | None:  # type: ignore[override]
-        self.late += self.best is not None and self.stopped_by != ""
+        self.late += self.best is not None and bool(self.stopped_by)
         return ScheduleSearch.offer(self, orders)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from weftline.errors import LimitReached, WeftlineError
 from weftline.graph.arrays import Indices, Ints
-from weftline.search import Search
+from weftline.search import Search, Termination
 from weftline.simulate.batch import INFEASIBLE
 
 __all__ = ["BUDGET", "Backend", "Measurements", "Reading", "Taken"]
@@ -100,15 +100,15 @@ class Measurements:
             self._late
             or bool(self.broken)
             or len(self.taken) >= self.backend.budget
-            or self.search.stopped_by == "time"
+            or self.search.stopped_by == Termination.TIME
         )
 
     @property
-    def stopped_by(self) -> str:
+    def stopped_by(self) -> Termination:
         """time, measurements (the budget is spent), or nothing."""
-        if self._late or self.search.stopped_by == "time":
-            return "time"
-        return "measurements" if len(self.taken) >= self.backend.budget else ""
+        if self._late or self.search.stopped_by == Termination.TIME:
+            return Termination.TIME
+        return Termination.MEASUREMENTS if len(self.taken) >= self.backend.budget else Termination.NONE
 
     @property
     def ran(self) -> list[Taken]:

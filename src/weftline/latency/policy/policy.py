@@ -241,7 +241,7 @@ SOLVER = Solver(
     "policy",
     "a network trained on other graphs: its best of 64 decodes in milliseconds (decodes=1: one)",
     _solve,
-    takes=("decodes", "weights"),
+    options=("decodes", "weights"),
     learned=True,
     prepare=prepare,
 )

@@ -153,7 +153,7 @@ SOLVER = Solver(
     "policy+polish",
     "the policy, then annealing from its plan for the time left",
     _solve,
-    takes=("decodes", "weights", "steps"),
+    options=("decodes", "weights", "steps"),
     learned=True,
     prepare=prepare,
 )

@@ -191,7 +191,7 @@ SOLVER = Solver(
     "hsdag",
     "learned: graph parsing and REINFORCE (HSDAG), then annealing",
     solve,
-    takes=TAKES,
+    options=TAKES,
     learned=True,
     prepare=prepare_torch,
     learn=solve,

@@ -186,7 +186,7 @@ SOLVER = Solver(
     "placeto",
     "learned: one node after another, by a policy that sees the whole placement",
     solve,
-    takes=("polish", "checkpoint", "episodes"),
+    options=("polish", "checkpoint", "episodes"),
     learned=True,
     prepare=prepare_torch,
 )

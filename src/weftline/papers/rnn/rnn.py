@@ -149,7 +149,7 @@ SOLVER = Solver(
     "rnn",
     "learned: a recurrent network writes devices for groups of ops",
     solve,
-    takes=("polish", "checkpoint", "episodes"),
+    options=("polish", "checkpoint", "episodes"),
     learned=True,
     prepare=prepare_torch,
     learn=solve,
