@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.papers.machines import Machine, Read
 
-from weftline.cost import ABSENT, CostTable, devices_of_file, expand_file_costs
+from weftline.cost import NO_TIME, CostTable, devices_of_file, expand_file_costs
 from weftline.errors import LimitReached, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.latency import solvers
@@ -87,7 +87,7 @@ def test_proposals_beat_random_placements() -> None:
     """Tests that with the truth far from the table, 24 measurements lead further than as many random ones."""
     problem = _problem()
     time = problem.cost.time.copy()
-    time[0, 1] = time[-1, 0] = ABSENT  # so that no device alone will do
+    time[0, 1] = time[-1, 0] = NO_TIME  # so that no device alone will do
     problem = replace(problem, cost=replace(problem.cost, time=time))
     found: dict[str, list[float]] = {"policy": [], "heft": [], "random": []}
     for seed in range(3):
@@ -209,7 +209,7 @@ def test_sets_stay_together_whatever_is_forbidden() -> None:
     """Tests that no change of a placement tears a set, though devices cannot run some of its members."""
     problem = replace(_problem(), together=((0, 3, 5), (7, 8)))
     time = problem.cost.time.copy()
-    time[3, 0] = time[8, 1] = ABSENT
+    time[3, 0] = time[8, 1] = NO_TIME
     problem = replace(problem, cost=replace(problem.cost, time=time))
     dice = np.random.default_rng(0)
     rows = random_cuts(problem, dice, 50)

@@ -8,7 +8,7 @@ import pytest
 
 from weftline import zoo
 from weftline.cluster import Cluster
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.graph.build import check_graph
@@ -74,7 +74,7 @@ def test_totals_are_kept(seed: int) -> None:
     small = contract(problem, acyclic(problem, _random_group(problem, seed)))
     for g in range(len(small.problem.graph.ops)):
         rows = problem.cost.time[small.of == g]
-        expected = np.where((rows == ABSENT).any(axis=0), ABSENT, rows.sum(axis=0))
+        expected = np.where((rows == NO_TIME).any(axis=0), NO_TIME, rows.sum(axis=0))
         assert small.problem.cost.time[g].tolist() == expected.tolist()
     fine, coarse = problem.graph.arrays, small.problem.graph.arrays
     assert fine.weight_bytes.sum() + fine.tied_bytes.sum() == coarse.weight_bytes.sum() + coarse.tied_bytes.sum()

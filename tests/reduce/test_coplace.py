@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.reduce.contract import chains, contract, coplace
 from weftline.testing.generate import Feed, problem_of, random_problem
 
@@ -35,7 +35,7 @@ def test_coplace_by_hand() -> None:
 
 def test_a_group_can_run_somewhere() -> None:
     """Tests that ops without a common device are not joined."""
-    time = [[1, ABSENT], [1, 1], [1, 1], [ABSENT, 1], [1, 1], [1, 1], [1, 1]]
+    time = [[1, NO_TIME], [1, 1], [1, 1], [NO_TIME, 1], [1, 1], [1, 1], [1, 1]]
     group = coplace(_diamond(time=time))
     assert group[0] != group[3]
     assert contract(_diamond(time=time), group).problem.cost.time.max(axis=1).min() > 0
@@ -55,4 +55,4 @@ def test_any_problem_can_be_contracted(seed: int, grouping) -> None:  # type: ig
     """Tests that the groups of random problems are acyclic and have a device each."""
     problem = random_problem(seed, "latency", max_ops=14)
     small = contract(problem, grouping(problem)).problem
-    assert (small.cost.time.max(axis=1) > ABSENT).all()
+    assert (small.cost.time.max(axis=1) > NO_TIME).all()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["PlanProblem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
 
-LIMIT = 2**62
+MAX_NUMBER = 2**62
 FIELDS = {
     "format",
     "version",
@@ -143,7 +143,7 @@ def _finite(word: str) -> float:
     return number
 
 
-def whole(value: Any, what: str, low: int = 0, high: int = LIMIT) -> int:
+def whole(value: Any, what: str, low: int = 0, high: int = MAX_NUMBER) -> int:
     """An integer within limits (True and 1.0 are not integers)."""
     if type(value) is not int:
         raise Refusal("type", f"{what} must be a whole number, not {value!r:.60}")
@@ -542,7 +542,7 @@ def _quotient_order(problem: PlanProblem, placement: list[int]) -> list[int]:
             if waiting[target] == 0:
                 queue.append(target)
     need(len(queue) == len(waiting), "cycle", "the stages depend on each other in a cycle")
-    return sorted(set(placement), key=lambda d: (rank.get(d, LIMIT), d))
+    return sorted(set(placement), key=lambda d: (rank.get(d, MAX_NUMBER), d))
 
 
 def _stage_intervals(problem: PlanProblem, placement: list[int]) -> list[list[Interval]]:
@@ -686,11 +686,14 @@ def _path_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     need(problem.rule("objective", "latency"), "witness", "a path bounds latency alone")
     k, earliest = len(problem.ids), dict[int, list[int]]()
     for op in _witness_ops(problem, witness):
-        ends = [t if t >= 0 else LIMIT for t in problem.time[op]]
+        ends = [t if t >= 0 else MAX_NUMBER for t in problem.time[op]]
         known = [(t, earliest[problem.producer[t]]) for t in problem.inputs[op] if problem.producer[t] in earliest]
         for d in range(k):
             arrivals = [
-                min([before[a] + length for a in range(k) if (length := problem.length(t, a, d)) >= 0], default=LIMIT)
+                min(
+                    [before[a] + length for a in range(k) if (length := problem.length(t, a, d)) >= 0],
+                    default=MAX_NUMBER,
+                )
                 for t, before in known
             ]
             ends[d] += max(arrivals, default=0)
@@ -710,11 +713,11 @@ def _cut_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     sink, room = len(groups), dict[int, dict[int, int]]()
     for v, row in enumerate(times):
         able = [t for t, host in zip(row, problem.host, strict=True) if t >= 0 and not host]
-        _join(room, v, sink, min(able, default=LIMIT), 0)
+        _join(room, v, sink, min(able, default=MAX_NUMBER), 0)
     least: dict[int, int] = {}  # of each distinct row of transfer times
     for row in {id(row): row for row in problem.transfer}.values():
         lengths = [x for i, x in enumerate(row) if x >= 0 and i % (len(problem.ids) + 1)]
-        least[id(row)] = min(lengths, default=LIMIT)
+        least[id(row)] = min(lengths, default=MAX_NUMBER)
     for t, maker in enumerate(problem.producer):
         readers = {node[reader] for reader in problem.consumers[t]} - {node.get(maker)}
         if maker >= 0 and readers and least[id(problem.transfer[t])] > 0:
@@ -738,13 +741,13 @@ def _join_tensor(room: dict[int, dict[int, int]], maker: int, readers: list[int]
     _join(room, maker, leaves, cost, 0)
     _join(room, enters, maker, cost, 0)
     for reader in readers:
-        _join(room, leaves, reader, LIMIT, 0)
-        _join(room, reader, enters, LIMIT, 0)
+        _join(room, leaves, reader, MAX_NUMBER, 0)
+        _join(room, reader, enters, MAX_NUMBER, 0)
 
 
 def _largest_flow(room: dict[int, dict[int, int]], source: int, sink: int) -> int:
     total = 0
-    while total < LIMIT:
+    while total < MAX_NUMBER:
         came, queue = {source: source}, [source]
         for v in queue:
             for head, left in room[v].items():
@@ -767,9 +770,9 @@ def _largest_flow(room: dict[int, dict[int, int]], source: int, sink: int) -> in
 
 
 # The sequential runtime as a labelling: a device per group; costs per group, per pair of groups, and per tensor with
-# several readers. What cannot be costs NEVER, which is more than all sums of times.
+# several readers. What cannot be costs TOO_MUCH, which is more than all sums of times.
 
-NEVER = 2**200
+TOO_MUCH = 2**200
 MOST_ENTRIES = 2**24
 Table = tuple[list[int], list[int]]
 """Variables, and a cost for each choice of their labels, the last variable fastest."""
@@ -792,7 +795,7 @@ class Labelling:
         for group in groups:
             size = sum(problem.weight[op] + (problem.workspace[op] if static else 0) for op in group)
             times = zip(_group_times(problem, group), prices, strict=True)
-            self.unary.append([self.scale * t + price * size if t >= 0 else NEVER for t, price in times])
+            self.unary.append([self.scale * t + price * size if t >= 0 else TOO_MUCH for t, price in times])
         self.pairs: dict[tuple[int, int], list[int]] = {}
         """(smaller group, larger group) -> cost by device of the one and device of the other."""
         self.stars: dict[int, tuple[int, list[int]]] = {}
@@ -817,7 +820,7 @@ class Labelling:
         if key not in self._known:
             pairs = ((b, a) if turned else (a, b) for a in range(k) for b in range(k))
             found = [self.problem.length(tensor, a, b) for a, b in pairs]
-            self._known[key] = [self.scale * length if length >= 0 else NEVER for length in found]
+            self._known[key] = [self.scale * length if length >= 0 else TOO_MUCH for length in found]
         return self._known[key]
 
     def lengths(self, tensor: int, home: int) -> list[int]:
@@ -856,7 +859,7 @@ class Labelling:
 
     def bound(self, total: int) -> int:
         """A sum that no labelling is below, as a bound in ns."""
-        need(total < NEVER // 2, "witness", "no placement is possible at all")
+        need(total < TOO_MUCH // 2, "witness", "no placement is possible at all")
         return max(0, -((self.rebate - total) // self.scale))
 
 
@@ -867,12 +870,14 @@ def _messages_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     total = 0
     sent = _messages(witness["pairs"], k, {pair: list(pair) for pair in model.pairs}, 2)
     for (a, b), table in model.pairs.items():
-        if (a, b) not in sent and any(max(costs) < NEVER for costs in zip(model.unary[a], model.unary[b], strict=True)):
+        if (a, b) not in sent and any(
+            max(costs) < TOO_MUCH for costs in zip(model.unary[a], model.unary[b], strict=True)
+        ):
             continue  # both on one device: nothing
         first, second = sent.get((a, b)) or ([0] * k, [0] * k)
-        able = [e for e in range(k) if model.unary[b][e] < NEVER]
+        able = [e for e in range(k) if model.unary[b][e] < TOO_MUCH]
         rests = [
-            min(table[d * k + e] - second[e] for e in able) - first[d] for d in range(k) if model.unary[a][d] < NEVER
+            min(table[d * k + e] - second[e] for e in able) - first[d] for d in range(k) if model.unary[a][d] < TOO_MUCH
         ]
         total += min(rests)
         for group, message in ((a, first), (b, second)):
@@ -882,20 +887,20 @@ def _messages_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     sums: dict[tuple[int, int], list[int]] = {}
     for t, (home, readers) in model.stars.items():
         if (t,) not in sent and any(
-            max(costs) < NEVER for costs in zip(*(model.unary[v] for v in (home, *readers)), strict=True)
+            max(costs) < TOO_MUCH for costs in zip(*(model.unary[v] for v in (home, *readers)), strict=True)
         ):
             continue  # all on one device: nothing
         messages = sent.get((t,)) or [[0] * k] * (1 + len(readers))
         reach = [0] * (1 << k)
         for reader, message in zip(readers, messages[1:], strict=True):
-            best = [NEVER]
+            best = [TOO_MUCH]
             for m, own in zip(message, model.unary[reader], strict=True):
-                here = -m if own < NEVER else NEVER
+                here = -m if own < TOO_MUCH else TOO_MUCH
                 best += [min(x, here) for x in best]
             reach = [x + y for x, y in zip(reach, best, strict=True)]
-        least = NEVER
+        least = TOO_MUCH
         for d in range(k):
-            if model.unary[home][d] < NEVER:
+            if model.unary[home][d] < TOO_MUCH:
                 key = (id(problem.transfer[t]), d)
                 if key not in sums:
                     sums[key] = _subset_sums(model.lengths(t, d))
@@ -904,7 +909,9 @@ def _messages_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
         for group, message in zip((home, *readers), messages, strict=True):
             unary[group] = [x + y for x, y in zip(unary[group], message, strict=True)]
     able_rows = zip(unary, model.unary, strict=True)
-    return model.bound(total + sum(min(x for x, own in zip(*pair, strict=True) if own < NEVER) for pair in able_rows))
+    return model.bound(
+        total + sum(min(x for x, own in zip(*pair, strict=True) if own < TOO_MUCH) for pair in able_rows)
+    )
 
 
 def _subset_sums(lengths: list[int]) -> list[int]:
@@ -922,7 +929,9 @@ def _messages(given: Any, k: int, parts: dict[Any, list[int]], keys: int) -> dic
         need(len(rows(row, "messages")) > keys, "witness", "messages without a place")
         key = tuple(whole(i, "place of messages") for i in row[:keys])
         need(key in parts and key not in found, "witness", f"messages for {key}, which do not exist or stand twice")
-        found[key] = [[whole(m, "message", -LIMIT, LIMIT) for m in rows(one, "message")] for one in row[keys:]]
+        found[key] = [
+            [whole(m, "message", -MAX_NUMBER, MAX_NUMBER) for m in rows(one, "message")] for one in row[keys:]
+        ]
         fits = len(found[key]) == len(parts[key]) and all(len(one) == k for one in found[key])
         need(fits, "witness", f"messages for {key} do not fit")
     return found
@@ -935,7 +944,7 @@ def _elimination_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """
     model = Labelling(problem, witness)
     return model.bound(
-        _least_cost(model, [[d for d in range(model.k) if row[d] < NEVER] for row in model.unary], witness)
+        _least_cost(model, [[d for d in range(model.k) if row[d] < TOO_MUCH] for row in model.unary], witness)
     )
 
 
@@ -951,9 +960,9 @@ def _least_cost(model: Labelling, devices: list[list[int]], witness: dict[str, A
         v = len(sizes)
         sizes.append(len(labels))
         tables.append(([v], [cost for _, _, cost in labels]))
-        tables.append(([home, v], [0 if at == d else NEVER for d in devices[home] for at, _, _ in labels]))
+        tables.append(([home, v], [0 if at == d else TOO_MUCH for d in devices[home] for at, _, _ in labels]))
         for reader in readers:
-            held = [0 if held >> d & 1 else NEVER for d in devices[reader] for _, held, _ in labels]
+            held = [0 if held >> d & 1 else TOO_MUCH for d in devices[reader] for _, held, _ in labels]
             tables.append(([reader, v], held))
     order = [whole(v, "variable", 0, len(sizes) - 1) for v in rows(witness["order"], "order")]
     need(sorted(order) == [v for v, size in enumerate(sizes) if size > 1], "witness", "the order has other variables")
@@ -1007,7 +1016,7 @@ def _star_labels(
     for home in homes:
         row = model.lengths(tensor, home)
         free = sum(1 << d for d in useful if row[d] == 0) | 1 << home
-        costly = [d for d in useful if 0 < row[d] < NEVER]
+        costly = [d for d in useful if 0 < row[d] < TOO_MUCH]
         need(len(costly) <= 10, "witness", "too many devices for tensors with several readers")
         for pick in range(1 << len(costly)):
             chosen = [d for i, d in enumerate(costly) if pick >> i & 1]

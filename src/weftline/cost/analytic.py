@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cluster import Cluster, Device, Rate
-from weftline.cost.table import ABSENT, CostTable, check_table_size, distinct_rows
+from weftline.cost.table import NO_TIME, CostTable, check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
@@ -179,7 +179,7 @@ def _compute_types(graph: Graph) -> list[str]:
 def transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
     """Times of every size of tensor over every link, and the row of each tensor in them."""
     count = len(cluster.devices)
-    latency = np.full((count, count), ABSENT, np.int64)
+    latency = np.full((count, count), NO_TIME, np.int64)
     rate = np.ones((count, count), np.float64)
     for link in cluster.links:
         a, b = cluster.index[link.source], cluster.index[link.target]
@@ -187,7 +187,7 @@ def transfers(graph: Graph, cluster: Cluster) -> tuple[Ints, Indices]:
     # In order of first appearance: neighbours in the graph are then neighbours in the table.
     sizes, row = distinct_rows(np.array([t.bytes for t in graph.tensors], np.int64))
     duration = whole(sizes[:, None, None].astype(np.float64) * 1e9 / rate) + latency
-    transfer = np.where(latency == ABSENT, ABSENT, duration)
+    transfer = np.where(latency == NO_TIME, NO_TIME, duration)
     transfer[:, range(count), range(count)] = 0
     return transfer, row
 
@@ -211,7 +211,7 @@ def fused_times(graph: Graph, devices: Sequence[Device], time: Ints, kernel: Ind
         alone = op_times(graph, device)
         estimate = _kernel_times(graph, device, alone, number, traffic[key])
         able = np.ones(count, np.bool_)
-        np.logical_and.at(able, number, time[:, d] != ABSENT)
+        np.logical_and.at(able, number, time[:, d] != NO_TIME)
         whole_kernels = joined & able
         total = _sums(number, np.maximum(time[:, d], 0), count)
         target = _scaled(total, estimate, _sums(number, alone, count))

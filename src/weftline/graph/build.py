@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from weftline.errors import InputError
-from weftline.graph.ir import INPUT, Graph, Op, Tensor, Tied
+from weftline.graph.ir import MODEL_INPUT, Graph, Op, Tensor, Tied
 from weftline.units import MAX_QUANTITY
 
 __all__ = ["GRAPH_FORMAT", "MAX_OPS", "assemble", "check_graph", "graph_from_json", "graph_to_json"]
@@ -98,7 +98,7 @@ def _check_sizes(graph: Graph) -> None:
 
 
 def _check_tensor(tensor: Tensor, ops: Sequence[Op]) -> None:
-    if not INPUT <= tensor.producer < len(ops):
+    if not MODEL_INPUT <= tensor.producer < len(ops):
         raise InputError(f"producer {tensor.producer} is not an op", where=f"tensor {tensor.name!r}")
     consumers = tensor.consumers
     if not consumers:
@@ -127,7 +127,7 @@ def assemble(name: str, ops: Sequence[Op], tensors: Sequence[Tensor], tied: Sequ
     moved = [
         Tensor(
             name=tensor.name,
-            producer=INPUT if tensor.producer == INPUT else position[tensor.producer],
+            producer=MODEL_INPUT if tensor.producer == MODEL_INPUT else position[tensor.producer],
             consumers=tuple(sorted({position[consumer] for consumer in tensor.consumers})),
             bytes=tensor.bytes,
             shape=tensor.shape,
@@ -142,7 +142,7 @@ def assemble(name: str, ops: Sequence[Op], tensors: Sequence[Tensor], tied: Sequ
 
 def _check_indices(count: int, tensors: Sequence[Tensor], tied: Sequence[Tied]) -> None:
     for tensor in tensors:
-        if not INPUT <= tensor.producer < count:
+        if not MODEL_INPUT <= tensor.producer < count:
             raise _no_such_op("producer", tensor.producer, count, f"tensor {tensor.name[:80]!r}")
         for op in tensor.consumers:
             if not 0 <= op < count:
@@ -164,7 +164,7 @@ def _topological_order(ops: Sequence[Op], tensors: Sequence[Tensor]) -> Sequence
     successors: list[list[int]] = [[] for _ in range(count)]
     waiting = [0] * count
     for tensor in tensors:
-        if tensor.producer != INPUT:
+        if tensor.producer != MODEL_INPUT:
             successors[tensor.producer].extend(tensor.consumers)
             for consumer in tensor.consumers:
                 waiting[consumer] += 1

@@ -188,7 +188,7 @@ def _sum(times: dict[tuple[str, str], int], names: list[str], device: str) -> in
     return None if any(time is None for time in spent) else sum(time or 0 for time in spent)
 
 
-SHOWN = 12
+MOST_GROUPS_SHOWN = 12
 """Groups of ops that are named."""
 
 
@@ -273,7 +273,7 @@ class Difference:
         lines = [f"{len(self.moved)} ops moved"]
         if self.moved and not self.shared_devices:
             return [f"the plans have no device in common, so all {len(self.moved)} ops that both have stand elsewhere"]
-        named = set(self.groups[:SHOWN])
+        named = set(self.groups[:MOST_GROUPS_SHOWN])
         ways = dict.fromkeys((group.source, group.target) for group in self.groups)
         for source, target in ways:
             went = [group for group in self.groups if (group.source, group.target) == (source, target)]

@@ -136,7 +136,7 @@ def _activities(problem: Problem, timeline: Timeline) -> list[Activity]:
     return rows
 
 
-DEAREST = 5
+MOST_SHOWN = 5
 """Ops and tensors that are named."""
 
 
@@ -232,12 +232,12 @@ def explain_stage(plan: Plan) -> SlowestStage | None:
 def _costliest_ops(problem: Problem, loads: Loads, device: int) -> tuple[PlacedOp, ...]:
     time = problem.cost.time[:, device]
     here = [i for i, d in enumerate(loads.placement.tolist()) if d == device]
-    first = sorted(here, key=lambda i: (-int(time[i]), i))[:DEAREST]
+    first = sorted(here, key=lambda i: (-int(time[i]), i))[:MOST_SHOWN]
     return tuple(PlacedOp(problem.graph.ops[i].name, problem.devices[device].id, int(time[i])) for i in first)
 
 
 def _costliest(problem: Problem, found: list[Crossing]) -> tuple[MovedTensor, ...]:
-    first = sorted(found, key=lambda one: (-one.time_ns, one.tensor))[:DEAREST]
+    first = sorted(found, key=lambda one: (-one.time_ns, one.tensor))[:MOST_SHOWN]
     ids = [device.id for device in problem.devices]
     return tuple(
         MovedTensor(problem.graph.tensors[one.tensor].name, one.time_ns, tuple(ids[d] for d in one.others))

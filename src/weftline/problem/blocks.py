@@ -40,7 +40,7 @@ __all__ = [
 
 KINDS = ("F", "B", "W", "C")
 MOST_BLOCKS, MOST_DEVICES, MOST_EDGES = 20_000, 4_096, 200_000
-MOST = 2**46
+LARGEST_NUMBER = 2**46
 """Spans, latencies and memory changes above this are refused: sums over many micro-batches must stay exact."""
 
 
@@ -191,13 +191,13 @@ class Blocks:
             place = f"{where}blocks[{i}]"
             if block.kind not in KINDS:
                 raise InputError(f"kind is one of {', '.join(KINDS)}, not {block.kind!r}", where=place)
-            if not 1 <= block.span <= MOST:
-                raise InputError(f"span must be 1 to {MOST}", where=place)
+            if not 1 <= block.span <= LARGEST_NUMBER:
+                raise InputError(f"span must be 1 to {LARGEST_NUMBER}", where=place)
             if not block.devices or list(block.devices) != sorted(set(block.devices)):
                 raise InputError("devices must be different numbers, ascending, at least one", where=place)
             if block.devices[0] < 0 or block.devices[-1] >= len(self.devices):
                 raise InputError(f"devices are 0..{len(self.devices) - 1}", where=place)
-            if len(block.memory) != len(block.devices) or max(map(abs, block.memory)) > MOST:
+            if len(block.memory) != len(block.devices) or max(map(abs, block.memory)) > LARGEST_NUMBER:
                 raise InputError("memory is one change for each of its devices, within limits", where=place)
             if any(m for d, m in zip(block.devices, block.memory, strict=True) if self.devices[d].link):
                 raise InputError("a link holds no memory", where=place)
@@ -206,8 +206,8 @@ class Blocks:
         for source, target, lag in self.edges:
             if not (0 <= source < self.n and 0 <= target < self.n) or source == target:
                 raise InputError(f"edge {source} -> {target} does not join two blocks", where=where)
-            if not 0 <= lag <= MOST:
-                raise InputError(f"edge {source} -> {target}: latency must be 0 to {MOST}", where=where)
+            if not 0 <= lag <= LARGEST_NUMBER:
+                raise InputError(f"edge {source} -> {target}: latency must be 0 to {LARGEST_NUMBER}", where=where)
         if len(_topological(self.n, self.edges)) < self.n:
             raise InputError("the edges form a circle, so no block of it can ever start", where=where)
 

@@ -29,7 +29,7 @@ __all__ = [
     "sweep_words",
 ]
 
-WIDTH = 48
+BAR_WIDTH = 48
 """Columns of the longest bar."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -84,9 +84,9 @@ def sweep_curve(sweep: Sweep, *, ascii_only: bool = False) -> list[str]:
 
 def _bar(found: float, allowed: float, ascii_only: bool) -> str:
     solid, light, eighths = ("#", ".", " ") if ascii_only else ("█", "░", _EIGHTHS)
-    whole, part = divmod(round(found * WIDTH * len(eighths)), len(eighths))
+    whole, part = divmod(round(found * BAR_WIDTH * len(eighths)), len(eighths))
     bar = solid * whole + (eighths[part] if part else "")
-    return bar + light * (round(allowed * WIDTH) - len(bar))
+    return bar + light * (round(allowed * BAR_WIDTH) - len(bar))
 
 
 def sweep_words(sweep: Sweep) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from weftline.ask.questions import lower_bounds
 from weftline.bounds import Bound
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, check_feasible
@@ -50,7 +50,7 @@ Needs = dict[Action, set[Action]]
 
 def placements(problem: Problem) -> list[tuple[int, ...]]:
     """Every assignment of ops to devices that can run them and that keeps `together`."""
-    allowed = [np.flatnonzero(row != ABSENT).tolist() for row in problem.cost.time]
+    allowed = [np.flatnonzero(row != NO_TIME).tolist() for row in problem.cost.time]
     return [
         choice
         for choice in product(*allowed)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from weftline.cluster import Device
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.graph import Graph, Op, Tensor, Tied, assemble
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, Rules
@@ -135,7 +135,7 @@ def make_problem(
     rare = 8 if limits else 0
     time = _table(choose, (n, k), rare)
     for row in time:
-        if row.max() == ABSENT:
+        if row.max() == NO_TIME:
             row[choose.integer(0, k - 1)] = choose.integer(0, 9)
     rows = choose.integer(1, 3)
     transfer = _table(choose, (rows, k, k), 20 if limits else 0)
@@ -175,7 +175,7 @@ def make_problem(
 
 def make_placement(choose: Chooser, problem: Problem) -> Indices:
     """Any placement on devices that can run the ops; `together`, memory and links may be broken."""
-    allowed = [np.flatnonzero(row != ABSENT).tolist() for row in problem.cost.time]
+    allowed = [np.flatnonzero(row != NO_TIME).tolist() for row in problem.cost.time]
     return np.array([choose.pick(devices) for devices in allowed], np.int32)
 
 
@@ -197,7 +197,7 @@ def make_order(choose: Chooser, problem: Problem) -> Indices:
 def _table(choose: Chooser, shape: tuple[int, ...], rare: int) -> Ints:
     """Times 0..9, absent once in `rare` entries."""
     values = [
-        ABSENT if rare and choose.integer(1, rare) == 1 else choose.integer(0, 9) for _ in range(int(np.prod(shape)))
+        NO_TIME if rare and choose.integer(1, rare) == 1 else choose.integer(0, 9) for _ in range(int(np.prod(shape)))
     ]
     return np.array(values, np.int64).reshape(shape)
 
@@ -212,14 +212,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "tight static memory": {"memory": "static"},
     "no limits": {"limits": False},
 }
-APART = 1000
+SEEDS_APART = 1000
 """Seeds from one kind to the next."""
 
 
 @cache
 def placement_problems(kind: str, count: int, first: int = 0) -> list[Problem]:
     """`count` problems of a kind; another `first` gives others."""
-    begin = first + APART * list(KINDS).index(kind)
+    begin = first + SEEDS_APART * list(KINDS).index(kind)
     found = [random_problem(seed, "latency", max_ops=5, **KINDS[kind]) for seed in range(begin, begin + count)]
     return [_tight(problem) for problem in found] if "tight" in kind else found
 

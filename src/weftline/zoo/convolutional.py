@@ -21,7 +21,7 @@ __all__ = ["ARCHITECTURES"]
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 """Inner channels and bottlenecks of each stage."""
-EXPANSION = 4
+BOTTLENECK_EXPANSION = 4
 BRANCH_GAIN = 0.3
 """A branch adds little to the shortcut, or the sixteenth sum would be large."""
 
@@ -44,7 +44,7 @@ def _channels(published: int, width: int) -> int:
 
 
 def _bottleneck(b: Builder, x: Value, inner: int, stride: int) -> Value:
-    outer = EXPANSION * inner
+    outer = BOTTLENECK_EXPANSION * inner
     y = convolution_norm(b, x, inner, 1, names=("conv1", "bn1"))
     y = convolution_norm(b, y, inner, 3, names=("conv2", "bn2"), stride=stride)
     y = convolution_norm(b, y, outer, 1, names=("conv3", "bn3"), activation=None, gain=BRANCH_GAIN)
@@ -207,19 +207,19 @@ BLOCKS = (
     _Block(5, 672, 160, True, "HardSwish", 2),
     *[_Block(5, 960, 160, True, "HardSwish")] * 2,
 )
-EPSILON = 1e-3
+NORM_EPSILON = 1e-3
 
 
 def write_mobilenet(b: Builder, *, image: int, width: int, classes: int, batch: int) -> None:
     """MobileNet-V3-large."""
     x = b.input("input", (batch, 3, image, image))
     with b.scope("features/0"):
-        x = convolution_norm(b, x, _eights(16, width), 3, stride=2, activation="HardSwish", epsilon=EPSILON)
+        x = convolution_norm(b, x, _eights(16, width), 3, stride=2, activation="HardSwish", epsilon=NORM_EPSILON)
     for number, block in enumerate(BLOCKS, 1):
         with b.scope(f"features/{number}"):
             x = _inverted_residual(b, x, block, width)
     with b.scope(f"features/{len(BLOCKS) + 1}"):
-        x = convolution_norm(b, x, _eights(960, width), 1, activation="HardSwish", epsilon=EPSILON)
+        x = convolution_norm(b, x, _eights(960, width), 1, activation="HardSwish", epsilon=NORM_EPSILON)
     x = classifier(b, global_pool(b, x), _eights(1280, width), "classifier/0", gain=2.0)
     b.output(classifier(b, b.unary("HardSwish", x), classes, "classifier/3", gain=2.0), "logits")
 
@@ -236,7 +236,7 @@ def _inverted_residual(b: Builder, x: Value, block: _Block, width: int) -> Value
     y = x
     if expanded != x.shape[1]:
         with b.scope("expand"):
-            y = convolution_norm(b, y, expanded, 1, activation=block.activation, epsilon=EPSILON)
+            y = convolution_norm(b, y, expanded, 1, activation=block.activation, epsilon=NORM_EPSILON)
     with b.scope("depthwise"):
         y = convolution_norm(
             b,
@@ -246,7 +246,7 @@ def _inverted_residual(b: Builder, x: Value, block: _Block, width: int) -> Value
             stride=block.stride,
             groups=expanded,
             activation=block.activation,
-            epsilon=EPSILON,
+            epsilon=NORM_EPSILON,
         )
     if block.squeeze:
         with b.scope("squeeze"):
@@ -255,7 +255,7 @@ def _inverted_residual(b: Builder, x: Value, block: _Block, width: int) -> Value
         # what the squeeze takes away is given back, and a branch adds little to the shortcut beside it
         gain = 1.4 if block.squeeze else 1.0
         gain *= 0.3 if y.shape[2:] == x.shape[2:] and channels == x.shape[1] else 1.0
-        y = convolution_norm(b, y, channels, 1, activation=None, gain=gain, epsilon=EPSILON)
+        y = convolution_norm(b, y, channels, 1, activation=None, gain=gain, epsilon=NORM_EPSILON)
     return b.add(x, y) if x.shape == y.shape else y
 
 

@@ -35,7 +35,7 @@ from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES", "MIXTURES", "language_head", "text_embeddings"]
 
-EPSILON = 1e-12
+NORM_EPSILON = 1e-12
 
 
 def write_bert(
@@ -58,7 +58,7 @@ def write_bert(
     mask = padding_mask(b, attention_mask)
     with b.scope("embeddings"):
         x = text_embeddings(b, ids, types, hidden=hidden, vocabulary=vocabulary, positions=max(positions, sequence))
-        x = layer_norm(b, x, "LayerNorm", EPSILON)
+        x = layer_norm(b, x, "LayerNorm", NORM_EPSILON)
     for layer in range(layers):
         with b.scope(f"encoder/layer.{layer}"):
             x = _layer(b, x, heads, inner, mask)
@@ -82,10 +82,10 @@ def text_embeddings(b: Builder, ids: Value, types: Value, *, hidden: int, vocabu
 def _layer(b: Builder, x: Value, heads: int, inner: int, mask: Value) -> Value:
     with b.scope("attention"):
         attended = multi_head_attention(b, x, heads, adjust=lambda scores: b.add(scores, mask))
-        x = layer_norm(b, b.add(attended, x), "LayerNorm", EPSILON)
+        x = layer_norm(b, b.add(attended, x), "LayerNorm", NORM_EPSILON)
     y = feed_forward(b, x, inner, ("intermediate", "output"))
     with b.scope("output"):
-        return layer_norm(b, b.add(y, x), "LayerNorm", EPSILON)
+        return layer_norm(b, b.add(y, x), "LayerNorm", NORM_EPSILON)
 
 
 _BASE = {

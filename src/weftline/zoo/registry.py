@@ -117,17 +117,17 @@ def _outside(tensor: onnx.TensorProto) -> bool:
 
 
 def _chunks(model: onnx.ModelProto) -> Iterable[bytes]:
-    from weftline.zoo.protobuf import ALIGNMENT
+    from weftline.zoo.protobuf import WEIGHT_ALIGNMENT
 
     for tensor in model.graph.initializer:
         if _outside(tensor):
             yield tensor.raw_data
-            yield bytes(-len(tensor.raw_data) % ALIGNMENT)
+            yield bytes(-len(tensor.raw_data) % WEIGHT_ALIGNMENT)
 
 
 def _pointing_to(model: onnx.ModelProto, location: str) -> onnx.ModelProto:
     """A copy whose large weights are pointers; field by field, so that the weights are never copied."""
-    from weftline.zoo.protobuf import ALIGNMENT, point_outside
+    from weftline.zoo.protobuf import WEIGHT_ALIGNMENT, point_outside
 
     graph = type(model.graph)()
     for field, value in model.graph.ListFields():
@@ -142,7 +142,7 @@ def _pointing_to(model: onnx.ModelProto, location: str) -> onnx.ModelProto:
         copy.name, copy.data_type = tensor.name, tensor.data_type
         copy.dims.extend(tensor.dims)
         point_outside(copy, location, offset, len(tensor.raw_data))
-        offset += len(tensor.raw_data) + -len(tensor.raw_data) % ALIGNMENT
+        offset += len(tensor.raw_data) + -len(tensor.raw_data) % WEIGHT_ALIGNMENT
     result = type(model)()
     for field, value in model.ListFields():
         if field.name != "graph":

@@ -24,7 +24,7 @@ import numpy as np
 from weftline.errors import UsageError, near
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.arrays import Ints
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.zoo.unit_costs import FLOPS_PER_UNIT, regal_costs, to_cost_graph_text
 
 __all__ = [
@@ -96,7 +96,7 @@ def graph_of_network(name: str, draft: Draft, *, flops: Ints, weights: Ints, siz
             draft.names, draft.kinds, flops.tolist(), weights.tolist(), traffic.tolist(), draft.blocks, strict=True
         )
     ]
-    tensors = [Tensor("input", INPUT, tuple(first.tolist()), bytes=input_bytes, dtype="float32")]
+    tensors = [Tensor("input", MODEL_INPUT, tuple(first.tolist()), bytes=input_bytes, dtype="float32")]
     tensors += [
         Tensor(f"{op}:0", i, readers, bytes=made, dtype="float32", output=not readers)
         for i, (op, readers, made) in enumerate(zip(draft.names, consumers, size.tolist(), strict=True))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import FLOAT, Dimensions, TensorType, declared_type, tensor_type
 from weftline.importers.onnx.scope import Scope, looks_like_onnx
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
@@ -119,7 +119,7 @@ def _graph(name: str, scope: Scope, cone: Cone, types: Environment, names: list[
 
     weights, tied = weights_by_op(scope, cone, types)
     ops: list[Op] = []
-    producer = dict.fromkeys(scope.inputs, INPUT)
+    producer = dict.fromkeys(scope.inputs, MODEL_INPUT)
     consumers: dict[str, list[int]] = {}
     for index, (node, weight) in enumerate(zip(cone.live, weights, strict=True)):
         work = work_of(node, types)

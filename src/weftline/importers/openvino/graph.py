@@ -18,7 +18,7 @@ from typing import Any
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.build import MAX_OPS
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import Call, TensorType
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, weights_by_op
 from weftline.importers.onnx.infer import Environment
@@ -239,7 +239,7 @@ def _graph(name: str, net: Net, named: _Named, cone: Cone) -> Graph:
     weights, tied = weights_by_op(named.scope, cone, named.types)
     types = named.types.types
     ops: list[Op] = []
-    producer = dict.fromkeys(named.scope.inputs, INPUT)
+    producer = dict.fromkeys(named.scope.inputs, MODEL_INPUT)
     consumers: dict[str, list[int]] = {}
     for index, node in enumerate(cone.live):
         layer = net.layers[node.position]

@@ -21,7 +21,7 @@ from weftline.errors import InputError
 from weftline.files import read_limited
 from weftline.graph import Graph
 from weftline.importers.openvino.graph import api_kind
-from weftline.importers.openvino.layers import PARAMETER, UNKNOWN, Layer, Net, Port, element_name, in_order
+from weftline.importers.openvino.layers import OPEN_SIZE, PARAMETER, Layer, Net, Port, element_name, in_order
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _port(element: Element, place: str) -> Port:
 def _dimension(text: str, place: str) -> int:
     word = text.strip()
     if word == "-1":
-        return UNKNOWN
+        return OPEN_SIZE
     if not (word.isascii() and word.isdigit() and len(word) < 20):
         raise InputError(f"{word[:40]!r} is not a dimension", where=place)
     return int(word)

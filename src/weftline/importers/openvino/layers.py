@@ -19,9 +19,9 @@ from weftline.importers.onnx.call import FLOAT, TensorType, tensor_type
 
 __all__ = [
     "CONSTANT",
+    "OPEN_SIZE",
     "PARAMETER",
     "RESULT",
-    "UNKNOWN",
     "Layer",
     "Net",
     "Port",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 CONSTANT, PARAMETER, RESULT = "Constant", "Parameter", "Result"
-UNKNOWN = -1
+OPEN_SIZE = -1
 """A dimension that the model leaves open."""
 
 
@@ -44,19 +44,21 @@ class Port:
     element: str
     """Element type as OpenVINO's API spells it (`f32`), empty where it is open."""
     shape: tuple[int, ...] | None
-    """`UNKNOWN` where a dimension is open, None where even the rank is."""
+    """`OPEN_SIZE` where a dimension is open, None where even the rank is."""
     names: tuple[str, ...] = ()
     """Names of the tensor, sorted."""
 
     @property
     def is_static(self) -> bool:
         """Are the rank and all dimensions known?"""
-        return self.shape is not None and UNKNOWN not in self.shape
+        return self.shape is not None and OPEN_SIZE not in self.shape
 
     @property
     def written(self) -> str:
         """The shape for people."""
-        return "?" if self.shape is None else "x".join("?" if s == UNKNOWN else str(s) for s in self.shape) or "scalar"
+        return (
+            "?" if self.shape is None else "x".join("?" if s == OPEN_SIZE else str(s) for s in self.shape) or "scalar"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def port_type(layer: Layer, port: Port) -> TensorType:
 
 def estimated_type(port: Port) -> TensorType:
     """The type of an output inside a body: what is open counts as 1."""
-    shape = tuple(1 if size == UNKNOWN else size for size in port.shape or ())
+    shape = tuple(1 if size == OPEN_SIZE else size for size in port.shape or ())
     return tensor_type(port.names[0] if port.names else "", _element(port), shape)
 
 

@@ -19,7 +19,7 @@ from weftline.importers.registry import FileCosts, Importer, ImportOptions
 from weftline.papers.formats.cost_file import read_bytes, unique_names
 from weftline.papers.regal.protobuf_text import Message, Schema, parse_protobuf_text
 from weftline.units import MAX_QUANTITY
-from weftline.zoo.unit_costs import CONTROL, FLOPS_PER_UNIT, NANOSECONDS, regal_costs
+from weftline.zoo.unit_costs import CONTROL, FLOPS_PER_UNIT, NANOSECONDS_PER_UNIT, regal_costs
 
 __all__ = ["IMPORTERS"]
 
@@ -93,7 +93,7 @@ def _nodes(text: str) -> list[_Node]:
             inputs=tuple(inputs),
             control=tuple(message.numbers.get("control_input", ())),
             sizes=tuple(
-                _bounded(info, "size", where, MAX_QUANTITY // NANOSECONDS)
+                _bounded(info, "size", where, MAX_QUANTITY // NANOSECONDS_PER_UNIT)
                 for info in message.messages.get("output_info", [])
             ),
             where=where,

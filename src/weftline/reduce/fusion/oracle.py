@@ -31,7 +31,7 @@ from weftline.cost.analytic import FREE_KINDS
 from weftline.errors import WeftlineError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.reduce.contract import is_acyclic
 
 __all__ = ["OptimisedNode", "OracleError", "Regions", "ask", "regions"]
@@ -171,7 +171,7 @@ def _empty(tensor: Any) -> int:
 
 def _fix_shapes(model_graph: Any, graph: Graph) -> None:
     """Give symbolic inputs the shapes that the graph was imported with; then noted inner shapes no longer count."""
-    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == INPUT}
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
     changed = False
     for value in model_graph.input:
         kind, shape = value.type.tensor_type, shapes.get(value.name)

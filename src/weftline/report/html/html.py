@@ -75,7 +75,7 @@ def _schedule_holds(schedule: Schedule) -> bool:
 
 
 MOST_BYTES = 5_000_000
-TRIES = 6
+MOST_TRIES = 6
 
 
 def load_answer(path: Path | str) -> Plan | Schedule:
@@ -88,7 +88,7 @@ def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: 
     budget, checked = PageBudget(), holds(answer)
     if run is not None and isinstance(answer, Plan):
         check_run(run, answer)
-    for _ in range(TRIES):
+    for _ in range(MOST_TRIES):
         page = _render(answer, run, helps, budget, checked)
         if len(page) < MOST_BYTES:
             return page

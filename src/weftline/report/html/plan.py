@@ -22,7 +22,7 @@ from weftline.units import format_name
 
 __all__ = ["memory_lane", "plan_data"]
 
-LARGEST = 6
+MOST_TENSORS = 6
 """Tensors that are named on a way between two devices."""
 MOST_WAYS = 400
 
@@ -159,7 +159,7 @@ def _graph(
 
 
 def _way(problem: Problem, source: int, target: int, tensors: list[int], size: Ints) -> dict[str, Any]:
-    largest = sorted(tensors, key=lambda t: (-int(size[t]), t))[:LARGEST]
+    largest = sorted(tensors, key=lambda t: (-int(size[t]), t))[:MOST_TENSORS]
     return {
         "from": source,
         "to": target,

@@ -24,11 +24,11 @@ from weftline.plans import Plan, plan_result
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_throughput, violations
 
-__all__ = ["FULL", "Help", "WhatIf", "ask", "questions"]
+__all__ = ["FULL_SHARE", "Help", "WhatIf", "ask", "questions"]
 
-FULL = 0.9
+FULL_SHARE = 0.9
 """Share of a device's memory above which it is said to bind."""
-LINKS = 2
+MOST_LINKS = 2
 """So many links are asked for."""
 MOST_OPS = 60_000
 LEAST_SECONDS = 0.5
@@ -78,7 +78,7 @@ def questions(problem: Problem, result: Timeline | Loads) -> list[WhatIf]:
         asked.append(WhatIf(name, _faster_link(problem, a, b)))
     peak = result.peak
     for d, device in enumerate(problem.devices):
-        if device.capacity is not None and peak[d] >= FULL * device.capacity:
+        if device.capacity is not None and peak[d] >= FULL_SHARE * device.capacity:
             asked.append(WhatIf(f"{device.id} with 25 % more memory", _more_memory(problem, d)))
     if problem.rules.runtime == "parallel" or problem.rules.objective == "throughput":
         best = _hardest_worker(problem, result)
@@ -102,7 +102,7 @@ def _busiest_links(problem: Problem, result: Timeline | Loads) -> list[tuple[int
                 pair = min(home, device), max(home, device)
                 length = int(problem.cost.transfer[problem.cost.transfer_row[t], home, device])
                 busy[pair] = busy.get(pair, 0) + length
-    return sorted((pair for pair, time in busy.items() if time > 0), key=lambda pair: (-busy[pair], pair))[:LINKS]
+    return sorted((pair for pair, time in busy.items() if time > 0), key=lambda pair: (-busy[pair], pair))[:MOST_LINKS]
 
 
 def _faster_link(problem: Problem, a: int, b: int) -> Problem:

@@ -20,7 +20,7 @@ from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from weftline.errors import InputError
 from weftline.graph import Graph
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, find_cone
 from weftline.importers.onnx.infer import Environment, Inference
 from weftline.importers.onnx.model import input_types, opsets_of
@@ -115,7 +115,7 @@ def read_split_model(model: Any, graph: Graph) -> SplitModel:
     in_file_order = sorted(scope.nodes, key=lambda node: node.position)
     names = unique_names((node.name, node.outputs, node.kind) for node in in_file_order)
     drop_dead_nodes(scope)
-    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == INPUT}
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
     plain = {name for name, proto in scope.inputs.items() if proto.WhichOneof("value") == "tensor_type"}
     given, symbols = input_types(scope, {name: shape for name, shape in shapes.items() if name in plain})
     types = Inference(opsets_of(model), symbols).run(scope, given)
