@@ -19,7 +19,6 @@ __all__ = [
     "exact_count",
     "exact_time",
     "format_bytes",
-    "format_count",
     "format_name",
     "format_names",
     "format_time",
@@ -145,11 +144,6 @@ def format_time(nanoseconds: int) -> str:
 def format_bytes(size: int) -> str:
     """Binary units: 25769803776 -> "24 GiB"."""
     return _format(size, ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")))
-
-
-def format_count(number: int) -> str:
-    """Decimal prefixes: 4089184256 -> "4.089 G"."""
-    return _format(number, ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))).strip()
 
 
 def _format(value: int, scale: tuple[tuple[int, str], ...]) -> str:

@@ -91,7 +91,7 @@ class _Question:
         self.head, self.tail = self._paths()
 
     def _paths(self) -> tuple[list[int], list[int]]:
-        """Longest way to the start of a block, and from its end to the end of all."""
+        """Longest path to the start of a block, and from its end to the end of all."""
         after: list[list[tuple[int, int]]] = [[] for _ in range(self.n)]
         waits = [0] * self.n
         for a, b, lag in self.edges:
@@ -117,7 +117,7 @@ class _Question:
 
 
 def bound_of(schedule: dict[str, Any]) -> int:
-    """What can be said about every schedule: the longest way, and work with what must lie before and after it."""
+    """What can be said about every schedule: the longest path, and work with what must lie before and after it."""
     question, count = _Question(schedule["blocks"]), schedule["micro_batches"]
     if schedule["objective"] == "latency":
         arrival = question.n - 1

@@ -13,7 +13,6 @@ no spaces; equal graphs give equal bytes. A hand-written file may list ops in an
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -21,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from weftline.errors import InputError
+from weftline.graph.arrays import ready_first
 from weftline.graph.ir import MODEL_INPUT, Graph, Op, Tensor, Tied
 from weftline.units import MAX_QUANTITY
 
@@ -168,15 +168,7 @@ def _topological_order(ops: Sequence[Op], tensors: Sequence[Tensor]) -> Sequence
             successors[tensor.producer].extend(tensor.consumers)
             for consumer in tensor.consumers:
                 waiting[consumer] += 1
-    ready = [op for op in range(count) if waiting[op] == 0]  # ascending, hence a heap
-    order: list[int] = []
-    while ready:
-        op = heapq.heappop(ready)
-        order.append(op)
-        for successor in successors[op]:
-            waiting[successor] -= 1
-            if waiting[successor] == 0:
-                heapq.heappush(ready, successor)
+    order = ready_first(successors, waiting)
     if len(order) < count:
         raise InputError(
             f"the graph has a cycle: {_show_cycle(ops, successors, waiting)}",

@@ -21,7 +21,7 @@ import numpy as np
 
 from weftline.errors import InputError
 from weftline.files import read_limited
-from weftline.graph.arrays import Indices, Ints
+from weftline.graph.arrays import Indices, Ints, ready_first
 from weftline.problem.model import UNLIMITED
 
 __all__ = [
@@ -221,23 +221,12 @@ def _rows(rows: list[list[tuple[int, int]]]) -> tuple[Indices, Indices, Ints]:
 
 def _topological(n: int, edges: Sequence[tuple[int, int, int]]) -> list[int]:
     """The blocks that can ever start, in the order of their numbers as far as edges allow."""
-    from heapq import heapify, heappop, heappush
-
     waits, after = [0] * n, [[] for _ in range(n)]  # type: list[int], list[list[int]]
     for source, target, _ in edges:
         if 0 <= source < n and 0 <= target < n:
             waits[target] += 1
             after[source].append(target)
-    ready = [i for i in range(n) if not waits[i]]
-    heapify(ready)
-    order = []
-    while ready:
-        order.append(heappop(ready))
-        for target in after[order[-1]]:
-            waits[target] -= 1
-            if not waits[target]:
-                heappush(ready, target)
-    return order
+    return ready_first(after, waits)
 
 
 MOST_BYTES = 64 * 2**20

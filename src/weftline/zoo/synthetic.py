@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -30,22 +31,11 @@ from weftline.zoo.unit_costs import FLOPS_PER_UNIT, regal_costs, to_cost_graph_t
 __all__ = [
     "FAMILIES",
     "MAX_SYNTHETIC_OPS",
-    "Draft",
     "Family",
-    "barabasi_albert",
-    "block_model",
-    "chain",
-    "erdos_renyi",
-    "graph_of_network",
     "graph_of_units",
-    "layered",
     "regal_costs",
-    "rows_of",
-    "series_parallel",
     "synthetic",
     "to_cost_graph_text",
-    "transformer_like",
-    "watts_strogatz",
 ]
 
 
@@ -107,28 +97,8 @@ def graph_of_network(name: str, draft: Draft, *, flops: Ints, weights: Ints, siz
 Pairs = tuple[Ints, Ints]
 
 
-def erdos_renyi(name: str, ops: int, random: np.random.Generator) -> Graph:
-    """Every pair of ops is an edge with the same probability."""
-    return _directed(name, ops, random, _erdos_renyi)
-
-
-def barabasi_albert(name: str, ops: int, random: np.random.Generator) -> Graph:
-    """Ops come one by one and prefer neighbours that have many edges already: a few hubs."""
-    return _directed(name, ops, random, _barabasi_albert)
-
-
-def watts_strogatz(name: str, ops: int, random: np.random.Generator) -> Graph:
-    """A ring of near neighbours in which some edges lead far away instead."""
-    return _directed(name, ops, random, _watts_strogatz)
-
-
-def block_model(name: str, ops: int, random: np.random.Generator) -> Graph:
-    """Communities with many edges inside and few between them."""
-    return _directed(name, ops, random, _block_model)
-
-
 def _directed(
-    name: str, count: int, random: np.random.Generator, model: Callable[[int, np.random.Generator], Pairs]
+    model: Callable[[int, np.random.Generator], Pairs], name: str, count: int, random: np.random.Generator
 ) -> Graph:
     a, b = model(count, random)
     rank = random.permutation(count)
@@ -139,7 +109,8 @@ def _directed(
     return graph_of_units(name, cost, size, source[proper], target[proper])
 
 
-def _erdos_renyi(count: int, random: np.random.Generator) -> Pairs:
+def erdos_renyi(count: int, random: np.random.Generator) -> Pairs:
+    """Every pair of ops is an edge with the same probability."""
     pairs = count * (count - 1) // 2
     if not pairs:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -152,8 +123,10 @@ def _erdos_renyi(count: int, random: np.random.Generator) -> Pairs:
     return a, chosen - a * (a - 1) // 2
 
 
-def _barabasi_albert(count: int, random: np.random.Generator) -> Pairs:
-    """Edge e joins op `young[e]` to a random end of an earlier edge: ends are hit in proportion to their degree.
+def barabasi_albert(count: int, random: np.random.Generator) -> Pairs:
+    """Ops come one by one and prefer neighbours that have many edges already: a few hubs.
+
+    Edge e joins op `young[e]` to a random end of an earlier edge: ends are hit in proportion to their degree.
 
     Ends stand in one list: position 2e is the young op, 2e+1 its partner, which copies an earlier position. Following
     the copies for all edges at once takes a logarithmic number of rounds.
@@ -169,7 +142,8 @@ def _barabasi_albert(count: int, random: np.random.Generator) -> Pairs:
     return young, old
 
 
-def _watts_strogatz(count: int, random: np.random.Generator) -> Pairs:
+def watts_strogatz(count: int, random: np.random.Generator) -> Pairs:
+    """A ring of near neighbours in which some edges lead far away instead."""
     near = 1 + int(random.random() < 0.25)
     start = np.repeat(np.arange(count, dtype=np.int64), near)
     end = (start + np.tile(np.arange(1, near + 1, dtype=np.int64), count)) % count
@@ -177,7 +151,8 @@ def _watts_strogatz(count: int, random: np.random.Generator) -> Pairs:
     return start, np.where(rewired, random.integers(0, count, len(start)), end)
 
 
-def _block_model(count: int, random: np.random.Generator) -> Pairs:
+def block_model(count: int, random: np.random.Generator) -> Pairs:
+    """Communities with many edges inside and few between them."""
     blocks = max(1, min(count, int(random.integers(2, 6)) * (1 + count // 200)))
     block = np.sort(random.integers(0, blocks, count))
     bounds = np.searchsorted(block, np.arange(blocks + 1))
@@ -341,9 +316,13 @@ class Family:
     """True if costs and sizes are REGAL's units, so that `regal_costs` applies."""
 
 
-def _family(build: Callable[[str, int, np.random.Generator], Graph], *, unit_costs: bool = False) -> Family:
-    description = (build.__doc__ or "").strip().splitlines()[0]
-    return Family(build.__name__, description, build, unit_costs)
+def _family(build: Callable[[str, int, np.random.Generator], Graph]) -> Family:
+    return Family(build.__name__, (build.__doc__ or "").splitlines()[0], build)
+
+
+def _random_family(model: Callable[[int, np.random.Generator], Pairs]) -> Family:
+    description = (model.__doc__ or "").splitlines()[0]
+    return Family(model.__name__, description, partial(_directed, model), unit_costs=True)
 
 
 FAMILIES: dict[str, Family] = {
@@ -353,10 +332,10 @@ FAMILIES: dict[str, Family] = {
         _family(layered),
         _family(series_parallel),
         _family(transformer_like),
-        _family(erdos_renyi, unit_costs=True),
-        _family(barabasi_albert, unit_costs=True),
-        _family(watts_strogatz, unit_costs=True),
-        _family(block_model, unit_costs=True),
+        _random_family(erdos_renyi),
+        _random_family(barabasi_albert),
+        _random_family(watts_strogatz),
+        _random_family(block_model),
     )
 }
 

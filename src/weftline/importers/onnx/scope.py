@@ -11,7 +11,6 @@ name such as "/encoder/layer.3/attention/MatMul" stands in.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
 from weftline.errors import InputError
+from weftline.graph.arrays import ready_first
 from weftline.graph.build import MAX_OPS
 
 __all__ = [
@@ -317,14 +317,7 @@ def _sorted(nodes: list[Node], producer: dict[str, int]) -> list[Node]:
         for earlier in before:
             successors[earlier].append(index)
     waiting = [len(before) for before in waits]
-    ready = [index for index, count in enumerate(waiting) if count == 0]  # ascending, hence a heap
-    order: list[int] = []
-    while ready:
-        order.append(heapq.heappop(ready))
-        for later in successors[order[-1]]:
-            waiting[later] -= 1
-            if waiting[later] == 0:
-                heapq.heappush(ready, later)
+    order = ready_first(successors, waiting)
     if len(order) < len(nodes):
         raise _cycle(nodes, waits, waiting)
     return [nodes[index] for index in order]

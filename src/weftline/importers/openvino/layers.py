@@ -8,13 +8,13 @@ count as the next wider one that ONNX has; what is open counts as 32-bit floatin
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import TensorProto
 
 from weftline.errors import InputError
+from weftline.graph.arrays import ready_first
 from weftline.importers.onnx.call import FLOAT, TensorType, tensor_type
 
 __all__ = [
@@ -110,28 +110,13 @@ def in_order(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     for index, layer in enumerate(layers):
         for source, _ in layer.inputs:
             readers[source].append(index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]  # ascending, hence a heap
-    order: list[int] = []
-    while ready:
-        order.append(heapq.heappop(ready))
-        for reader in readers[order[-1]]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
+    order = ready_first(readers, waiting)
     if len(order) < len(layers):
         stuck = layers[next(index for index, count in enumerate(waiting) if count)]
         raise InputError("the layers form a cycle", where=stuck.place, hint="the file is damaged; convert it again")
     position = {old: new for new, old in enumerate(order)}
     return tuple(
-        Layer(
-            old.name,
-            old.kind,
-            tuple((position[source], port) for source, port in old.inputs),
-            old.outputs,
-            old.attributes,
-            old.bodies,
-            old.rounds,
-        )
+        replace(old, inputs=tuple((position[source], port) for source, port in old.inputs))
         for old in (layers[index] for index in order)
     )
 

@@ -23,8 +23,8 @@ from weftline.units import format_name
 __all__ = ["memory_lane", "plan_data"]
 
 MOST_TENSORS = 6
-"""Tensors that are named on a way between two devices."""
-MOST_WAYS = 400
+"""Tensors that are named on a route between two devices."""
+MOST_ROUTES = 400
 
 
 def plan_data(plan: Plan, budget: PageBudget) -> dict[str, Any]:
@@ -141,24 +141,24 @@ def _graph(
     """Nodes are the devices that are used; an edge is every tensor that goes from one to another."""
     node = {device: number for number, device in enumerate(used)}
     count = np.bincount(placement, minlength=len(problem.devices))
-    ways: dict[tuple[int, int], list[int]] = {}
+    routes: dict[tuple[int, int], list[int]] = {}
     for t, tensor in enumerate(problem.graph.tensors):
         if tensor.producer < 0:
             continue
         home = int(placement[tensor.producer])
         for device in {int(placement[op]) for op in tensor.consumers} - {home}:
-            ways.setdefault((node[home], node[device]), []).append(t)
+            routes.setdefault((node[home], node[device]), []).append(t)
     size = problem.graph.arrays.tensor_bytes
-    edges = [_way(problem, a, b, found, size) for (a, b), found in ways.items()]
+    edges = [_route(problem, a, b, found, size) for (a, b), found in routes.items()]
     edges.sort(key=lambda edge: (-edge["bytes"], edge["from"], edge["to"]))
     nodes = [
         {"name": problem.devices[d].id, "device": d, "ops": int(count[d]), "load": int(busy[d]), "layer": layer}
         for d, layer in zip(used, layers, strict=True)
     ]
-    return {"nodes": nodes, "edges": edges[:MOST_WAYS], "left": max(0, len(edges) - MOST_WAYS)}
+    return {"nodes": nodes, "edges": edges[:MOST_ROUTES], "left": max(0, len(edges) - MOST_ROUTES)}
 
 
-def _way(problem: Problem, source: int, target: int, tensors: list[int], size: Ints) -> dict[str, Any]:
+def _route(problem: Problem, source: int, target: int, tensors: list[int], size: Ints) -> dict[str, Any]:
     largest = sorted(tensors, key=lambda t: (-int(size[t]), t))[:MOST_TENSORS]
     return {
         "from": source,
@@ -170,7 +170,7 @@ def _way(problem: Problem, source: int, target: int, tensors: list[int], size: I
 
 
 def _layers(problem: Problem, loads: Loads, used: list[int]) -> list[int]:
-    """Longest way from the first stages, along tensors that go forward in the pipeline."""
+    """Longest path from the first stages, along tensors that go forward in the pipeline."""
     rank = {device: number for number, device in enumerate(used)}
     layer = [0] * len(used)
     source, target, _ = problem.graph.arrays.edges()
