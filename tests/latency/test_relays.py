@@ -13,7 +13,7 @@ from weftline.latency.blocks.decomposition import PLANNED, Decomposition
 from weftline.latency.blocks.join import join
 from weftline.latency.blocks.relays import with_relays
 from weftline.problem import Problem
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.simulate import Timeline, replay, simulate_latency
 from weftline.simulate.tables import edge_readers, tables
 from weftline.testing.conformance import brute_force_latency
@@ -129,7 +129,7 @@ def test_an_early_input_is_sent_early(transfers: str) -> None:
     relayed = with_relays(tables(problem), problem.group)
     annealer = Annealer(
         relayed.table,
-        capacity=np.full(2, UNLIMITED, np.int64),
+        capacity=np.full(2, NO_LIMIT, np.int64),
         group=relayed.group,
         start=[(placement[relayed.op], None)],
     )

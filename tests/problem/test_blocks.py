@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError
-from weftline.problem import UNLIMITED, blocks_from_json, blocks_to_file, read_blocks
+from weftline.problem import NO_LIMIT, blocks_from_json, blocks_to_file, read_blocks
 from weftline.schedule.shapes import SHAPES, make_shape
 
 GOOD = {
@@ -39,7 +39,7 @@ def test_ids_may_be_any_numbers() -> None:
     assert blocks.loads == (5, 3)
     assert blocks.kept == (0, 5)
     assert not blocks.balanced
-    assert blocks.devices[0].memory == UNLIMITED
+    assert blocks.devices[0].memory == NO_LIMIT
 
 
 @pytest.mark.parametrize(

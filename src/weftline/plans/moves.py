@@ -19,7 +19,7 @@ from weftline.errors import InfeasibleError, InputError
 from weftline.graph.arrays import Indices, Ints
 from weftline.plans.plan import Plan
 from weftline.plans.result import plan_result
-from weftline.problem import UNLIMITED, Problem
+from weftline.problem import NO_LIMIT, Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 from weftline.units import format_bytes, format_name, format_names, format_time
 
@@ -178,7 +178,7 @@ def moves_of(problem: Problem, result: Timeline | Loads, op: int) -> tuple[Move,
                 time_ns=None if problem.cost.time[op, d] < 0 else int(problem.cost.time[op, d]),
                 value_ns=outcome.value,
                 memory_bytes=None if outcome.result is None else int(outcome.result.peak[d]),
-                memory_limit=None if capacity >= UNLIMITED else capacity,
+                memory_limit=None if capacity >= NO_LIMIT else capacity,
                 breaks=outcome.breaks,
             )
         )

@@ -22,7 +22,7 @@ import numpy as np
 from weftline.errors import InputError
 from weftline.files import read_limited
 from weftline.graph.arrays import Indices, Ints, ready_first
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 
 __all__ = [
     "Block",
@@ -65,7 +65,7 @@ class Lane:
     """Something that does one block at a time: a device, or a link (which holds no memory and may idle)."""
 
     id: str
-    memory: int = UNLIMITED
+    memory: int = NO_LIMIT
     """Limit of the sum of changes."""
     link: bool = False
 
@@ -126,7 +126,7 @@ class Blocks:
         """The same with a memory limit for every device, or one for each; links have none."""
         count = sum(not lane.link for lane in self.devices)
         limits = [limit] * count if isinstance(limit, int) else list(limit)
-        if len(limits) != count or not 0 <= min(limits) <= max(limits) <= UNLIMITED:
+        if len(limits) != count or not 0 <= min(limits) <= max(limits) <= NO_LIMIT:
             raise InputError(f"a memory limit is one number from 0 to 2^62, or one for each of the {count} devices")
         left = iter(limits)
         return replace(self, devices=tuple(d if d.link else replace(d, memory=next(left)) for d in self.devices))
@@ -176,7 +176,7 @@ class Blocks:
             *_rows(before),
             *_rows(after),
             np.array(_topological(n, self.edges), np.int32),
-            np.array([UNLIMITED if d.link else d.memory for d in self.devices], np.int64),
+            np.array([NO_LIMIT if d.link else d.memory for d in self.devices], np.int64),
             np.array([d.link for d in self.devices], np.int32),
         )
 
@@ -289,9 +289,9 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
         for number, lane in enumerate(file.devices):
             if not DEVICE_ID.fullmatch(lane.id):
                 raise InputError("an id has 1 to 64 letters, digits or _.:-", where=f"devices[{number}].id")
-            if lane.memory is not None and not 0 <= lane.memory <= UNLIMITED:
+            if lane.memory is not None and not 0 <= lane.memory <= NO_LIMIT:
                 raise InputError("memory must not be negative", where=f"devices[{number}].memory")
-        lanes = [Lane(d.id, UNLIMITED if d.memory is None else d.memory, d.link) for d in file.devices]
+        lanes = [Lane(d.id, NO_LIMIT if d.memory is None else d.memory, d.link) for d in file.devices]
     if len({lane.id for lane in lanes}) < len(lanes):
         raise InputError("two devices have the same id", where="devices")
     rows = sorted(file.blocks, key=lambda block: block.id)
@@ -317,7 +317,7 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
 
 def blocks_to_file(blocks: Blocks) -> dict[str, Any]:
     """The JSON form, as what `json` writes; ids are the blocks' numbers."""
-    lanes = [LaneFile(d.id, None if d.memory >= UNLIMITED else d.memory, d.link) for d in blocks.devices]
+    lanes = [LaneFile(d.id, None if d.memory >= NO_LIMIT else d.memory, d.link) for d in blocks.devices]
     rows = [
         BlockFile(i, b.kind, b.span, b.devices, b.memory[0] if len(set(b.memory)) == 1 else b.memory, b.name, b.stage)
         for i, b in enumerate(blocks.blocks)

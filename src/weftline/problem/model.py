@@ -26,8 +26,8 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.units import MAX_QUANTITY
 
 __all__ = [
+    "NO_LIMIT",
     "PROBLEM_FORMAT",
-    "UNLIMITED",
     "Problem",
     "ProblemFile",
     "Rules",
@@ -38,7 +38,7 @@ __all__ = [
     "problem_to_json",
 ]
 
-UNLIMITED = 2**62
+NO_LIMIT = 2**62
 """Capacity of a device without a memory limit."""
 
 
@@ -97,7 +97,7 @@ class Problem:
     @cached_property
     def capacity(self) -> Ints:
         """Bytes each device can hold."""
-        limits = [UNLIMITED if device.capacity is None else device.capacity for device in self.devices]
+        limits = [NO_LIMIT if device.capacity is None else device.capacity for device in self.devices]
         return np.array(limits, np.int64)
 
     @cached_property

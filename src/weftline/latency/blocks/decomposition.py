@@ -21,7 +21,7 @@ from weftline.latency.blocks.relays import Relayed, with_relays
 from weftline.latency.blocks.spans import Segment, distances, make_segments, walk
 from weftline.latency.blocks.windows import NEVER
 from weftline.latency.exact.order_model import OrderModel
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.simulate.tables import Tables
 from weftline.simulate.timeline import Timeline
 
@@ -249,7 +249,7 @@ class Decomposition:
             start = [(placement, None), (placement, relayed.order(arc.plan))]
         annealer = Annealer(
             relayed.table,
-            capacity=np.full(table.time.shape[1], UNLIMITED, np.int64),
+            capacity=np.full(table.time.shape[1], NO_LIMIT, np.int64),
             group=relayed.group,
             seed=(self.seed + arc.annealed) % 2**31,
             start=start,

@@ -26,7 +26,7 @@ from weftline.latency.sequential.eliminate import LARGEST_WORK, QUICK_WORK, elim
 from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs, worst_cost
 from weftline.latency.sequential.messages import message_witness, no_messages, price_witness
 from weftline.problem import Problem
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.search.bound import Bound
 
 __all__ = ["Labelled", "best_labelling", "labelling_bound", "priced_labellings"]
@@ -116,7 +116,7 @@ def priced_labellings(
     """
     rounds = rounds if len(need) <= MANY_GROUPS else min(rounds, FEW_ROUNDS)
     k, everything = len(capacity), max(int(need.sum()), 1)
-    limited = (capacity < UNLIMITED) & (capacity < everything)
+    limited = (capacity < NO_LIMIT) & (capacity < everything)
     worst = worst_cost(costs) + 1.0
     scale = int(min(FINE, 2.0**56 / (1 + MOST) / worst))
     if scale < 1 or not limited.any():

@@ -15,7 +15,7 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.plans import Plan, explain_plan, plan_result
 from weftline.plans.plan import thinned
-from weftline.problem import UNLIMITED, Problem
+from weftline.problem import NO_LIMIT, Problem
 from weftline.report.html.pack import PageBudget, packed_spans, short_name, short_names, thinned_steps
 from weftline.simulate import Loads, Timeline, memory_over_time
 from weftline.units import format_name
@@ -123,7 +123,7 @@ def _memory(problem: Problem, timeline: Timeline, budget: PageBudget) -> dict[st
     lanes = []
     for device, steps in zip(problem.devices, memory_over_time(problem, timeline), strict=True):
         thin = np.array(thinned_steps(steps, most), np.int64).reshape(-1, 2)
-        limit = None if device.capacity is None or device.capacity >= UNLIMITED else device.capacity
+        limit = None if device.capacity is None or device.capacity >= NO_LIMIT else device.capacity
         lanes.append(memory_lane(device.id, thin, limit))
     return {"end": timeline.value, "lanes": lanes}
 

@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.bounds.period import gives_back_later
 from weftline.schedule.cyclic.order import Pattern
 from weftline.search.cp_sat import run_model
@@ -153,7 +153,7 @@ class _Model:
         """The level right after the start of each item that takes memory."""
         limit = int(self.pattern.limit[device])
         row = {item: change for item, change in self.rows[device].items() if change}
-        if limit >= UNLIMITED or not row:
+        if limit >= NO_LIMIT or not row:
             return
         held = -sum(change * self.turn[item] for item, change in row.items())
         for item, change in self.rows[device].items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.sequence.kernel import NEVER, anneal_sequences
 from weftline.schedule.sequence.state import (
     BEST_MAKESPAN,
@@ -71,7 +71,7 @@ class Sequences:
             state.level[here] = np.cumsum(change[here])
             state.rest[here] = np.cumsum(table.span[board.block[state.of[here]]][::-1])[::-1]
 
-    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = UNLIMITED) -> None:
+    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = NO_LIMIT) -> None:
         """Temperatures in units of time; makespans above `within` are refused."""
         order = np.argsort(self._state.start, kind="stable")  # then moves look at short parts of the line
         self._state.line[:] = order
