@@ -39,17 +39,7 @@ FIELDS = {
     "provenance",
     "problem",
 }
-MEASURED = {
-    "backend",
-    "count",
-    "failures",
-    "reference",
-    "ratio",
-    "spread",
-    "rounds",
-    "seconds",
-    "reference_seconds",
-}
+MEASURED = {"backend", "count", "failures", "reference", "ratio", "spread", "rounds", "seconds", "reference_seconds"}
 PROVENANCE = {"version", "problem_sha256", "inputs", "argv", "seed", "time_limit", "work_limit", "gap"}
 MAX_FILE_BYTES = 2 * 2**30
 RULES = {

@@ -317,10 +317,7 @@ _UNET = [
         name="unet",
         description="segmentation with long skip connections; 31.0 M parameters, 48.2 GMAC",
         write=write_unet,
-        sizes={
-            "full": {"image": 256, "width": 100, "classes": 2, "batch": 1},
-            "small": {"image": 32, "width": 10},
-        },
+        sizes={"full": {"image": 256, "width": 100, "classes": 2, "batch": 1}, "small": {"image": 32, "width": 10}},
         inputs=("input",),
     )
 ]

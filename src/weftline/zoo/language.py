@@ -98,15 +98,7 @@ _BASE = {
     "vocabulary": 30522,
     "batch": 1,
 }
-_SMALL = {
-    "layers": 2,
-    "hidden": 32,
-    "heads": 4,
-    "inner": 128,
-    "sequence": 8,
-    "positions": 16,
-    "vocabulary": 101,
-}
+_SMALL = {"layers": 2, "hidden": 32, "heads": 4, "inner": 128, "sequence": 8, "positions": 16, "vocabulary": 101}
 
 _BERT = [
     Architecture(
@@ -165,15 +157,7 @@ def language_head(b: Builder, x: Value, weight: Value) -> Value:
     return b.reshape(logits, batch, sequence, weight.shape[0])
 
 
-_GPT2 = {
-    "layers": 12,
-    "hidden": 768,
-    "heads": 12,
-    "sequence": 128,
-    "positions": 1024,
-    "vocabulary": 50257,
-    "batch": 1,
-}
+_GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "sequence": 128, "positions": 1024, "vocabulary": 50257, "batch": 1}
 
 _GPT = [
     Architecture(
@@ -278,15 +262,7 @@ _FULL = {
     "vocabulary": 32000,
     "batch": 1,
 }
-_MIXTURE_SMALL = {
-    "layers": 2,
-    "hidden": 32,
-    "heads": 4,
-    "inner": 48,
-    "experts": 4,
-    "sequence": 8,
-    "vocabulary": 101,
-}
+_MIXTURE_SMALL = {"layers": 2, "hidden": 32, "heads": 4, "inner": 48, "experts": 4, "sequence": 8, "vocabulary": 101}
 
 MIXTURES = [
     Architecture(
