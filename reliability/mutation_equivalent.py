@@ -10,6 +10,6 @@ EQUIVALENT: dict[str, str] = {
     "weftline.pipeline.convex.rise:72 run: 1 -> 2": "where the search for targets begins, at 1 ns or at 2",
     "weftline.certify.check:730 _join_tensor: Sub -> Add": "another number for a new node, as unused as the first",
     "weftline.certify.check:864 _messages_bound: True -> False": "both rows have one number for each device",
-    "weftline.certify.check:307 _check_form: 0 -> -1": "numbers below 0 are refused one call before",
+    "weftline.certify.check:297 _check_form: 0 -> -1": "numbers below 0 are refused one call before",
 }
 """Beginning of a mutant's name -> why."""

@@ -16,7 +16,7 @@ from weftline.ask.scheduling import make_schedule
 from weftline.plans.schedule import Schedule
 from weftline.plans.summary import guarantee
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.report.html.html import MOST_BYTES, report_html
+from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html.pack import PageBudget, csp_hash
 from weftline.report.html.run import run_table
 from weftline.units import format_time
@@ -104,7 +104,7 @@ def test_a_large_graph_with_long_names_stays_below_the_limit() -> None:
 
 def test_a_page_that_is_too_large_gets_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that names and spans are cut until the page fits."""
-    from weftline.report.html import html as module
+    from weftline.report import html as module
 
     full = len(report_html(sample("large")))
     monkeypatch.setattr(module, "MOST_BYTES", full - 200_000)

@@ -66,7 +66,7 @@ def report(
     """
     from weftline.files import write_atomically
     from weftline.plans import Plan
-    from weftline.report.html.html import load_answer, report_html
+    from weftline.report.html import load_answer, report_html
     from weftline.report.html.run import find_run
     from weftline.report.html.sensitivity import ask
 

@@ -136,7 +136,7 @@ def _file(task: FileTask, teller: Teller) -> dict[str, Any]:
 
     plan, output = load_plan(task.plan), Path(task.output)
     if task.what == "report":
-        from weftline.report.html.html import report_html
+        from weftline.report.html import report_html
 
         write_atomically(output, report_html(plan))
     elif task.what == "trace":
