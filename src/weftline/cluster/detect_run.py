@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from weftline.cluster.detect_worker import HEADER, Channel, Effort, call, echo, rate
+from weftline.cluster.detect_worker import HEADER_BYTES, Channel, Effort, call, echo, rate
 from weftline.cluster.model import Rate
 from weftline.errors import LimitReached, WeftlineError
 from weftline.worker.parent import environment_of_children
@@ -74,7 +74,7 @@ def measure_link(
     size, seconds = (2**16, 0.01) if quick else (2**22, 0.4)
     context = get_context("spawn")
     ping, pong = context.Semaphore(0), context.Semaphore(0)
-    memory = _shared_memory(HEADER + 2 * size)
+    memory = _shared_memory(HEADER_BYTES + 2 * size)
     try:
         channel = Channel(memory.name, size, ping, pong, remaining())
         jobs: list[_Job] = [(call, (tuple(cores), channel, seconds)), (echo, (tuple(other_cores), channel))]

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["HEADER", "Channel", "Effort", "call", "echo", "rate"]
+__all__ = ["HEADER_BYTES", "Channel", "Effort", "call", "echo", "rate"]
 
-HEADER = 64
+HEADER_BYTES = 64
 """Bytes before the two slots of the shared memory; the first 8 hold the size of the message, 0 = the end."""
-TINY = 64
+TINY_BYTES = 64
 """Bytes of the message that latency is measured with."""
 
 
@@ -87,13 +87,13 @@ def call(answer: Connection, cores: tuple[int, ...], channel: Channel, seconds: 
 
         def exchange(count: int) -> None:
             buffer[:8] = count.to_bytes(8, "little")
-            buffer[HEADER : HEADER + count] = message[:count]
+            buffer[HEADER_BYTES : HEADER_BYTES + count] = message[:count]
             channel.ping.release()
             _take(channel.pong, channel.time_limit)
-            message[:count] = buffer[HEADER + size : HEADER + size + count]
+            message[:count] = buffer[HEADER_BYTES + size : HEADER_BYTES + size + count]
 
-        exchange(TINY)  # returns when the other process is there
-        latency = max(1, _median_ns(lambda: exchange(TINY), seconds / 2) // 2)
+        exchange(TINY_BYTES)  # returns when the other process is there
+        latency = max(1, _median_ns(lambda: exchange(TINY_BYTES), seconds / 2) // 2)
         one_way = _median_ns(lambda: exchange(size), seconds) // 2
         buffer[:8] = bytes(8)
         channel.ping.release()
@@ -113,8 +113,8 @@ def echo(answer: Connection, cores: tuple[int, ...], channel: Channel) -> None:
             count = int.from_bytes(buffer[:8], "little")
             if count == 0:
                 return
-            message[:count] = buffer[HEADER : HEADER + count]
-            buffer[HEADER + size : HEADER + size + count] = message[:count]
+            message[:count] = buffer[HEADER_BYTES : HEADER_BYTES + count]
+            buffer[HEADER_BYTES + size : HEADER_BYTES + size + count] = message[:count]
             channel.pong.release()
 
 
