@@ -78,7 +78,7 @@ def _graphs() -> list[bytes]:
 
 
 def _problems() -> list[bytes]:
-    from weftline.problem.json_form import problem_to_json
+    from weftline.problem.model import problem_to_json
     from weftline.testing import random_problem
 
     found = [random_problem(seed, objective, max_ops=7) for objective in ("latency", "throughput") for seed in (3, 5)]
@@ -138,7 +138,7 @@ def _npz() -> list[bytes]:
 
 
 def _policy() -> list[bytes]:
-    from weftline.latency.policy.file import write_arrays
+    from weftline.latency.policy.network import write_arrays
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.safetensors"

@@ -202,7 +202,7 @@ def _read_cluster(
 ) -> Cluster | None:
     from weftline.cluster import Cluster
     from weftline.cluster.rules import unlinked
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
 
     if isinstance(given, ClusterText):
         inputs["cluster"] = sha256(given.text.encode()).hexdigest()
@@ -264,8 +264,8 @@ def _backend(found: Resolved) -> AbstractContextManager[Any]:
     if found.file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
     if not isinstance(request.model, Path | str):
-        import_module("weftline.run.planned_model").check_same_model(found.problem.graph, found.file)
-    backend = import_module("weftline.run.openvino.reward").openvino_backend  # a room behind this one
+        import_module("weftline.run.inputs").check_same_model(found.problem.graph, found.file)
+    backend = import_module("weftline.run.openvino.meter").openvino_backend  # a room behind this one
     return backend(  # type: ignore[no-any-return]
         found.problem, found.file, runtimes=request.runtimes, measurements=request.measurements, seed=request.seed
     )

@@ -29,7 +29,7 @@ from weftline.latency.blocks.chain import MOST_OPS, pick_hub, reach
 from weftline.latency.blocks.decompose import chains, decompose
 from weftline.latency.blocks.decomposition import BLOCK_PLAN, EXACT_SEARCH, FINE_BOUND, Decomposition
 from weftline.latency.blocks.hub_search import Branching
-from weftline.latency.policy.policy import DECODES, asked_weights, offer_policy
+from weftline.latency.policy.policy import asked_weights, offer_policy
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import Timeline
@@ -270,7 +270,7 @@ def _second_annealer(search: Search, crew: PlacementCrew) -> None:
         return
     begun = Search(search.problem, time_limit=search.seconds_left, seed=search.seed)
     with suppress(InfeasibleError):
-        offer_policy(begun, asked_weights({}), DECODES)
+        offer_policy(begun, asked_weights({}))
     if begun.best is not None:
         search.adopt(begun.best)
     crew.add(anneal_starts(begun), search.seed)
