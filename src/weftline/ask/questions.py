@@ -111,7 +111,7 @@ def search_coarse(search: Search, solver: Solver, group: Indices) -> None:
     contracted = contract(search.problem, acyclic(search.problem, group))
     left = search.seconds_left
     coarse = Search(
-        contracted.problem,
+        contracted.small,
         time_limit=None if left is None else SHARE * left,
         work_limit=None if search.work_limit is None else max(1, int(SHARE * search.work_limit)),
         seed=search.seed,

@@ -26,7 +26,7 @@ from weftline.export.layers import placed_devices
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.plans.plan import Plan
-from weftline.run.planned_model import check_planned_model
+from weftline.run.inputs import check_planned_model
 from weftline.run.split.manifest import MANIFEST
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model

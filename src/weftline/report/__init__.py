@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weftline.report.sweep import sweep_curve, sweep_table, sweep_words
     from weftline.report.tables import comparison_table, device_table, placement_table, plan_markdown, stage_table
     from weftline.report.trace import trace_json
-    from weftline.run.local.result import LocalResult
+    from weftline.run.local.run import LocalResult
 
 __all__ = [
     "comparison_table",
