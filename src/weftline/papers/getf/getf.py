@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weftline.bounds.load import group_times
+from weftline.bounds import group_times
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.favourites import Floats, Program, solve_within
