@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError
-from weftline.problem import NO_LIMIT, blocks_from_json, blocks_to_file, read_blocks
+from weftline.problem import blocks_from_json, blocks_to_file, read_blocks
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.make_blocks import SHAPES, make_shape
 
 GOOD = {

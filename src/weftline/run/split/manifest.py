@@ -16,7 +16,7 @@ from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 from weftline.graph.ir import MODEL_INPUT
 
-__all__ = ["MANIFEST", "MODEL_INPUT", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "write_manifest"]
+__all__ = ["MANIFEST", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "write_manifest"]
 
 MANIFEST = "manifest.json"
 MOST_BYTES = 512 * 2**20
