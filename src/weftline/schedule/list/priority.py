@@ -35,17 +35,7 @@ from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.schedule.sequence.sequences import PolishParameters, shorten_device_span
 from weftline.simulate import Orders
 
-__all__ = [
-    "SCHEDULER",
-    "ListParameters",
-    "ListRun",
-    "ListSearch",
-    "ListSearchParameters",
-    "list_orders",
-    "list_variants",
-    "one_after_another",
-    "usual_rules",
-]
+__all__ = ["SCHEDULER", "ListParameters", "ListRun", "ListSearch", "list_orders", "list_variants"]
 
 RANK_OF_KIND = (RANK_FORWARD, RANK_FIRST, RANK_FILL, RANK_FIRST)
 """Of F, B, W, C."""
