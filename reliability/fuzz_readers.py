@@ -141,21 +141,21 @@ def _torch_csv(path: Path) -> None:
 
 
 def _npz(path: Path) -> None:
-    from weftline.run.arrays import read_arrays
+    from weftline.run.inputs import read_arrays
 
     read_arrays(path)
 
 
 def _policy(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.latency.policy.file import read_arrays
+    from weftline.latency.policy.network import read_arrays
 
     read_arrays(path, SHAPES)
 
 
 def _checkpoint(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.papers.training.checkpoints import Owner, read_checkpoint
+    from weftline.papers.training.training import Owner, read_checkpoint
 
     read_checkpoint(path, Owner("s", "p", {"x": "1"}), SHAPES)
 
@@ -227,7 +227,13 @@ READERS = {
         Reader("plan checker", "plan.json", "plan", "json", _checked_plan, (check.Refusal,), weight=3),
         Reader("schedule", "s.json", "schedule", "json", _schedule, weight=2),
         Reader(
-            "schedule checker", "s.json", "schedule", "json", _checked_schedule, (check_schedule.Refusal,), weight=2
+            "schedule checker",
+            "s.json",
+            "schedule",
+            "json",
+            _checked_schedule,
+            (check_schedule.ScheduleRefusal,),
+            weight=2,
         ),
         Reader("blocks", "b.json", "blocks", "json", _blocks),
         Reader("costs", "c.json", "costs", "json", _costs, _LOADS),

@@ -8,21 +8,24 @@ import numpy as np
 import pytest
 
 from weftline.certify import check
-from weftline.latency.sequential.ascent import ascend
-from weftline.latency.sequential.eliminate import eliminate, minimum_cut
-from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs
-from weftline.latency.sequential.labelling import best_labelling, labelling_bound, priced_labellings
-from weftline.latency.sequential.messages import message_bound, message_witness
+from weftline.latency.sequential.dual import ascend, minimum_cut
+from weftline.latency.sequential.label_costs import (
+    IMPOSSIBLE_COST,
+    LabelCosts,
+    label_costs,
+    message_bound,
+    message_witness,
+)
+from weftline.latency.sequential.labelling import best_labelling, eliminate, labelling_bound, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.simulate import simulate_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _checked(problem: Problem, witness: dict[str, object]) -> int:
-    return check.bound_of(check.Problem(msgspec.to_builtins(problem_to_file(problem))), witness)
+    return check.bound_of(check.PlanProblem(msgspec.to_builtins(problem_to_file(problem))), witness)
 
 
 def _drawn(seed: int, devices: int, **options: object) -> tuple[Problem, LabelCosts, int]:
@@ -31,7 +34,7 @@ def _drawn(seed: int, devices: int, **options: object) -> tuple[Problem, LabelCo
     costs = label_costs(problem)
     assert costs is not None
     able = [np.flatnonzero(row).tolist() for row in allowed_devices(problem)]
-    return problem, costs, min((costs.cost(np.array(labels)) for labels in product(*able)), default=FAR)
+    return problem, costs, min((costs.cost(np.array(labels)) for labels in product(*able)), default=IMPOSSIBLE_COST)
 
 
 @pytest.mark.parametrize("transfers", ["per-tensor", "per-edge"])
@@ -45,12 +48,12 @@ def test_costs_are_what_the_simulator_says(transfers: str) -> None:
         assert costs is not None
         labels = rng.integers(0, len(problem.devices), len(costs.unary))
         cost = costs.cost(labels)
-        if cost < FAR:
+        if cost < IMPOSSIBLE_COST:
             seen += 1
             assert simulate_latency(problem, labels[problem.group].astype(np.int32)).value == cost
         else:
-            absent = costs.unary[np.arange(len(labels)), labels] >= FAR
-            missing = (costs.pair_cost >= FAR).any() or (costs.star_cost >= FAR).any()
+            absent = costs.unary[np.arange(len(labels)), labels] >= IMPOSSIBLE_COST
+            missing = (costs.pair_cost >= IMPOSSIBLE_COST).any() or (costs.star_cost >= IMPOSSIBLE_COST).any()
             assert absent.any() or missing
     assert seen > 60
 
@@ -62,9 +65,9 @@ def test_two_devices_are_a_minimum_cut(transfers: str) -> None:
     for seed in range(150):
         problem, costs, least = _drawn(seed, 2, max_ops=7, transfers=transfers)
         cut, exact = (minimum_cut(costs) if len(problem.devices) == 2 else None), eliminate(costs)
-        if least >= FAR:
+        if least >= IMPOSSIBLE_COST:
             assert cut is None
-            assert exact is None or exact.value >= FAR
+            assert exact is None or exact.value >= IMPOSSIBLE_COST
             continue
         assert exact is not None
         assert exact.value == least == costs.cost(exact.labels)
@@ -83,8 +86,8 @@ def test_more_devices(transfers: str) -> None:
     for seed in range(150):
         problem, costs, least = _drawn(seed, 4, max_ops=6, transfers=transfers)
         exact = eliminate(costs)
-        if least >= FAR:
-            assert exact is None or exact.value >= FAR
+        if least >= IMPOSSIBLE_COST:
+            assert exact is None or exact.value >= IMPOSSIBLE_COST
             assert best_labelling(costs) is None or len(problem.devices) > 2
             continue
         assert exact is not None
@@ -151,7 +154,7 @@ def test_memory_prices_never_go_above_what_fits() -> None:
             for labels in product(*able)
             if np.all(np.bincount(labels, need, minlength=len(room)) <= room)
         ]
-        best = min(fitting, default=FAR)
+        best = min(fitting, default=IMPOSSIBLE_COST)
         for found in priced_labellings(costs, need, tight.capacity, rounds=12):
             assert found.bound <= best
             assert _checked(tight, found.witness) >= found.bound
@@ -166,7 +169,7 @@ def test_huge_times_do_not_overflow() -> None:
         links = np.full((devices, devices), big).tolist()
         links[0][1] = -1
         times = [[big] + [3 * big] * (devices - 1), [3 * big, big] + [2 * big] * (devices - 2)]
-        problem = problem_of(times, [Wire(0, (1,), links)], runtime="sequential")
+        problem = problem_of(times, [Feed(0, (1,), links)], runtime="sequential")
         found = labelling_bound(problem)
         assert found.value == 4 * big
         assert found.witness is not None
@@ -175,7 +178,7 @@ def test_huge_times_do_not_overflow() -> None:
 
 def test_many_equal_devices_are_one() -> None:
     """Tests sixteen equal devices, too many for sets of them: all but one are dropped, with proof."""
-    times, wires = [[3] * 16, [4] * 16, [5] * 16], [Wire(0, (1, 2), 7)]
+    times, wires = [[3] * 16, [4] * 16, [5] * 16], [Feed(0, (1, 2), 7)]
     problem = problem_of(times, wires, runtime="sequential")
     found = labelling_bound(problem)
     assert found.value == 12
@@ -197,7 +200,7 @@ def test_sets_that_stay_together_are_one() -> None:
     """Tests that a set pays no transfer inside it, and each of its readers one per edge."""
     problem = problem_of(
         [[1, 1], [9, 0], [0, 9], [9, 0]],
-        [Wire(0, (1, 3), 4)],
+        [Feed(0, (1, 3), 4)],
         together=((1, 3),),
         runtime="sequential",
         transfers="per-edge",
@@ -205,7 +208,7 @@ def test_sets_that_stay_together_are_one() -> None:
     assert labelling_bound(problem).value == 1 + 0  # op0 joins them
     pinned = problem_of(
         [[1, -1], [9, 0], [0, 9], [9, 0]],
-        [Wire(0, (1, 3), 4)],
+        [Feed(0, (1, 3), 4)],
         together=((1, 3),),
         runtime="sequential",
         transfers="per-edge",

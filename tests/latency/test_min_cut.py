@@ -9,17 +9,17 @@ from weftline.ask.planning import checked_bounds
 from weftline.certify import check
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
-from weftline.latency.sequential.label_costs import FAR, label_costs
-from weftline.latency.sequential.min_cut import SOLVER, expand
+from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, label_costs
+from weftline.latency.sequential.min_cut import SOLVER_MIN_CUT as SOLVER
+from weftline.latency.sequential.min_cut import expand
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
 from weftline.problem.load import load_problem
+from weftline.problem.model import problem_to_file
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver, optimum, solve
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 from weftline.zoo import build
-from weftline.zoo.saving import save
+from weftline.zoo.registry import save
 
 
 def _solved(problem: Problem, **limits: object) -> Search:
@@ -76,7 +76,7 @@ def test_real_models_are_solved_with_proof(name: str, tmp_path: object) -> None:
 
 def test_the_witness_is_checked_in_full() -> None:
     """Tests that a bound above the optimum would not be called proved."""
-    problem = problem_of([[1, 5], [5, 1]], [Wire(0, (1,), 2)], runtime="sequential")
+    problem = problem_of([[1, 5], [5, 1]], [Feed(0, (1,), 2)], runtime="sequential")
     search = _solved(problem)
     assert search.best is not None
     assert search.bound is not None
@@ -102,7 +102,7 @@ def test_memory_by_hand() -> None:
 
 def test_the_parallel_runtime_gets_a_placement_without_a_bound() -> None:
     """Tests that the least work and communication is offered as a heuristic."""
-    search = _solved(problem_of([[1, 9], [9, 1]], [Wire(0, (1,), 2)], runtime="parallel"))
+    search = _solved(problem_of([[1, 9], [9, 1]], [Feed(0, (1,), 2)], runtime="parallel"))
     assert search.best is not None
     assert search.best.placement.tolist() == [0, 1]
     assert search.bound is None
@@ -110,7 +110,7 @@ def test_the_parallel_runtime_gets_a_placement_without_a_bound() -> None:
 
 def test_missing_links_are_a_proof() -> None:
     """Tests that ops which cannot be joined are reported as proved infeasible."""
-    problem = problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), [[0, -1], [-1, 0]])], runtime="sequential")
+    problem = problem_of([[1, -1], [-1, 1]], [Feed(0, (1,), [[0, -1], [-1, 0]])], runtime="sequential")
     with pytest.raises(InfeasibleError, match="missing links") as caught:
         _solved(problem)
     assert caught.value.proved
@@ -134,8 +134,8 @@ def test_expansion_improves_and_never_worsens() -> None:
         groups, k = costs.unary.shape
         start = rng.integers(0, k, groups)
         found = expand(costs, start, stop=lambda: False)
-        assert costs.cost(found) <= costs.cost(start) or costs.cost(start) >= FAR
-        if costs.cost(found) < FAR:
+        assert costs.cost(found) <= costs.cost(start) or costs.cost(start) >= IMPOSSIBLE_COST
+        if costs.cost(found) < IMPOSSIBLE_COST:
             seen += 1
             optimal += costs.cost(found) == min(costs.cost(np.array(x)) for x in product(range(k), repeat=groups))
     assert seen > 30

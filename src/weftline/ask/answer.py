@@ -23,7 +23,7 @@ from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
 from weftline.errors import InputError, UsageError, near
 
 if TYPE_CHECKING:
-    from weftline.ask.schedule_sweep import MemorySweep
+    from weftline.ask.scheduling import MemorySweep
     from weftline.ask.stages import Sweep
     from weftline.cluster import Cluster
     from weftline.cost import Profile
@@ -88,7 +88,7 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
     known = {**inputs, **request.inputs}
     roles: tuple[str, ...] = ("model", "cluster", "costs")
     ordered = {role: known[role] for role in roles if role in known}
-    return Resolved(request, grouped.problem, grouped.group, file, ordered)
+    return Resolved(request, grouped.small, grouped.group, file, ordered)
 
 
 @overload
@@ -202,7 +202,7 @@ def _read_cluster(
 ) -> Cluster | None:
     from weftline.cluster import Cluster
     from weftline.cluster.rules import unlinked
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
 
     if isinstance(given, ClusterText):
         inputs["cluster"] = sha256(given.text.encode()).hexdigest()
@@ -264,8 +264,8 @@ def _backend(found: Resolved) -> AbstractContextManager[Any]:
     if found.file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
     if not isinstance(request.model, Path | str):
-        import_module("weftline.run.planned_model").check_same_model(found.problem.graph, found.file)
-    backend = import_module("weftline.run.openvino.reward").openvino_backend  # a room behind this one
+        import_module("weftline.run.inputs").check_same_model(found.problem.graph, found.file)
+    backend = import_module("weftline.run.openvino.meter").openvino_backend  # a room behind this one
     return backend(  # type: ignore[no-any-return]
         found.problem, found.file, runtimes=request.runtimes, measurements=request.measurements, seed=request.seed
     )
@@ -340,7 +340,7 @@ def answer_memory(
     asked: ScheduleRequest | ResolvedBlocks, limits: str, *, on_event: Callable[[Event], None] | None = None
 ) -> MemorySweep:
     """Schedules of a request for several limits of memory, `2..8` or `2,4,8`; its time is for all of them together."""
-    from weftline.ask.schedule_sweep import sweep_memory
+    from weftline.ask.scheduling import sweep_memory
 
     found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
     options = found.request.options

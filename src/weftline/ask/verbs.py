@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weftline.cost import Profile
     from weftline.graph import Graph
     from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
-    from weftline.plans.explain.explain import Reason
+    from weftline.plans.explain import Reason
     from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks, Problem
     from weftline.schedule.noise import Noise
@@ -343,7 +343,7 @@ def train(
 
     Use it by `wl.plan(..., solver="policy", settings={"weights": file})`. `resume` goes on from its checkpoint.
     """
-    from weftline.latency.policy.train.train import train_policy
+    from weftline.latency.policy.train import train_policy
 
     return train_policy(output, seconds=time_limit, steps=steps, seed=seed, resume=resume, on_event=on_event)
 

@@ -1,4 +1,4 @@
-"""`weftline run`: run a plan or schedule for real, and compare with what was planned."""
+"""Verbs that compute for real: `weftline run` runs a plan or schedule, `train` trains the policy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from weftline.cli.options import read_runtimes
-from weftline.cli.output import JsonFlag, print_json, show, telling
-from weftline.errors import UsageError
+from weftline.cli.options import read_runtimes, read_seconds
+from weftline.cli.output import JsonFlag, print_json, progress, show, telling
+from weftline.errors import InputError, UsageError
 
-__all__ = ["run"]
+__all__ = ["run", "train_app"]
 
 
 def run(
@@ -102,7 +102,7 @@ def run(
     weftline run sched.json --model examples/train_transformer.py:transformer --engine torch
     """
     from weftline.plans.schedule import Schedule
-    from weftline.run.arrays import read_arrays
+    from weftline.run.inputs import read_arrays
     from weftline.run.local.watch import WatchResult
     from weftline.run.verb import choose_engine, load_answer
     from weftline.run.verb import run as run_answer
@@ -142,3 +142,45 @@ def run(
     if check:
         usual = 1e-6 if trains else 1e-3
         result.check(usual if tolerance is None else tolerance)
+
+
+train_app = typer.Typer(help="Train what learned solvers use.", no_args_is_help=True)
+
+
+@train_app.callback()
+def _about() -> None:
+    pass
+
+
+@train_app.command()
+def policy(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file of weights; its checkpoint stands beside.")
+    ],
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="How long, e.g. 2h.  [default: 2h]")] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many steps: with it the same seed gives the same bytes.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Train the network of `--solver policy` on fresh graphs and clusters.
+
+    The result is used with: weftline plan MODEL --solver policy --set weights=FILE
+
+    weftline train policy -o policy.safetensors --time 2h
+    """
+    from weftline.latency.policy.train import train_policy
+
+    if time is not None and steps is not None:
+        raise UsageError("--time or --steps, not both")
+    if not output.parent.is_dir():
+        raise InputError("cannot be written: no such folder", where=str(output))
+    seconds = None if steps is not None else read_seconds(time or "2h")
+    with progress("training the policy") as tell:
+        written = train_policy(output, seconds=seconds, steps=steps, seed=seed, resume=resume, on_event=tell)
+    if json:
+        print_json({"weights": str(written)})
+    else:
+        show(f"written: {written}")

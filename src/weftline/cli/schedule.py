@@ -15,7 +15,7 @@ from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from weftline.ask.schedule_sweep import MemorySweep
+    from weftline.ask.scheduling import MemorySweep
     from weftline.plans.schedule import Schedule
 
 __all__ = ["schedule"]
@@ -182,7 +182,7 @@ def _list(shapes: bool, json: bool) -> None:
 
 
 def _show(answer: Schedule, output: Path | None) -> None:
-    from weftline.report.gantt import gantt, schedule_table, schedule_words
+    from weftline.report.tables import gantt, schedule_table, schedule_words
 
     out = console()
     show(f"{answer.name}: {len(answer.blocks.blocks)} blocks, {answer.micro_batches} micro-batches", "")

@@ -22,7 +22,7 @@ import numpy as np
 
 from weftline.errors import InfeasibleError, MissingExtra
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.repetend import Repetend
 from weftline.schedule.search import ScheduleSearch
 from weftline.simulate import Orders
@@ -43,7 +43,7 @@ Operation = tuple[int, int]
 """Block, micro-batch."""
 Starts = dict[Operation, int]
 
-STEPS = 1_000_000
+RESOURCE_LIMIT = 1_000_000
 """Of z3, for one check of a search without time limit: about a second, the same on every machine."""
 MOST_OPERATIONS = 400
 """Of a model in a search without time limit."""
@@ -101,7 +101,7 @@ class Phase:
         if self.is_hopeless:
             return None
         if left is None:
-            self.solver.set("rlimit", STEPS)
+            self.solver.set("rlimit", RESOURCE_LIMIT)
         else:
             self.solver.set("timeout", max(1, int(left * 1000)))
         if self.solver.check(*conditions) != self.z3.sat:
@@ -162,7 +162,7 @@ class Phase:
     def _add_memory(self, device: int, mine: Sequence[Operation]) -> None:
         """Whatever starts with a positive change: all changes up to it are within the limit."""
         limit = self.blocks.devices[device].memory
-        if self.blocks.devices[device].link or limit >= UNLIMITED:
+        if self.blocks.devices[device].link or limit >= NO_LIMIT:
             return
         change = {op: self._change(op, device) for op in mine}
         for one in mine:

@@ -16,15 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.cost import ABSENT
-from weftline.cost.fused import fused_times
+from weftline.cost import NO_TIME
+from weftline.cost.analytic import fused_times
 from weftline.errors import InputError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.feasible import merge_together
 from weftline.reduce.contract import chains, coplace, split_cycles
-from weftline.reduce.fusion.gcof import matches
-from weftline.reduce.fusion.gcof_rules import backend_of
+from weftline.reduce.fusion.gcof import backend_of, matches
 from weftline.reduce.fusion.oracle import OracleError, ask, regions
 
 __all__ = ["METHODS", "Coarsened", "Fusion", "Method", "coarsened", "costed_with_fusion", "fuse", "fused_problem"]
@@ -81,24 +80,38 @@ def fuse(problem: Problem, method: str, *, model: Path | str | None = None) -> F
 
 @dataclass(frozen=True, eq=False)
 class Coarsened:
-    """What a plan is made for, once the ops are grouped."""
+    """A reduction to what a plan is made for, once the ops are grouped. Placements are those of the ops."""
 
     problem: Problem
+    small: Problem
     """The fused problem, or the problem as it was."""
     group: Indices | None = None
     """(n,): groups that make the search smaller, if that is all they do."""
     note: str = ""
     """What the user should know."""
 
+    def lift(self, placement: Indices) -> Indices:
+        """The same ops on the same devices."""
+        return placement
+
+    def lower(self, placement: Indices) -> Indices | None:
+        """The same; None where it cuts a kernel."""
+        cut = any((placement[list(ops)] != placement[ops[0]]).any() for ops in self.small.together)
+        return None if cut else placement
+
+    def lift_bound(self, bound: int) -> int | None:
+        """None for the fused problem: its kernels have other times, and no plan of it cuts them."""
+        return bound if self.small is self.problem else None
+
 
 def coarsened(problem: Problem, method: str, *, model: Path | str | None = None) -> Coarsened:
     """Group the ops by a method of `METHODS`, or leave them alone (`none`)."""
     if method == "none":
-        return Coarsened(problem)
+        return Coarsened(problem, problem)
     fusion = fuse(problem, method, model=model)
     if METHODS[method].fuses:
-        return Coarsened(fused_problem(problem, fusion), note=fusion.note)
-    return Coarsened(problem, fusion.group, fusion.note)
+        return Coarsened(problem, fused_problem(problem, fusion), note=fusion.note)
+    return Coarsened(problem, problem, fusion.group, fusion.note)
 
 
 def fused_problem(problem: Problem, fusion: Fusion) -> Problem:
@@ -161,7 +174,7 @@ def _oracle(problem: Problem, model: Path | None) -> Fusion:
 
 
 def _is_onnx(path: Path) -> bool:
-    from weftline.importers.onnx.load import looks_like_onnx
+    from weftline.importers.onnx.scope import looks_like_onnx
 
     try:
         with path.open("rb") as file:
@@ -230,7 +243,7 @@ def _opened(problem: Problem, group: Indices) -> tuple[Indices, int]:
     group, opened = group.astype(np.int64), 0
     for members in merge_together([*problem.together, *_sets(group.astype(np.int32))]):
         ops = list(members)
-        able = (problem.cost.time[ops] != ABSENT).all(axis=0)
+        able = (problem.cost.time[ops] != NO_TIME).all(axis=0)
         if (able & (problem.capacity >= held[ops].sum())).any():
             continue
         touched = np.isin(group, np.unique(group[ops])) & (np.bincount(group)[group] > 1)

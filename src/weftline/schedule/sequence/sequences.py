@@ -16,7 +16,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.bounds.makespan import device_span_bound
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.sequence.kernel import SequenceRun, anneal_sequences
@@ -33,11 +33,11 @@ from weftline.simulate import Orders, schedule_violations, simulate_schedule
 from weftline.simulate.kernels.random import make_dice
 from weftline.simulate.sentinels import NEVER
 
-__all__ = ["PolishParameters", "Sequences", "in_order_of_numbers", "shorten_device_span"]
+__all__ = ["SequencePolishParameters", "Sequences", "in_order_of_numbers", "shorten_device_span"]
 
 
 @dataclass(frozen=True)
-class PolishParameters:
+class SequencePolishParameters:
     """Annealing for a shorter device span at the same makespan."""
 
     polish_trials_times_operations: int = 8_000_000
@@ -96,7 +96,7 @@ class Sequences:
             state.level[here] = np.cumsum(change[here])
             state.rest[here] = np.cumsum(table.span[board.block[state.of[here]]][::-1])[::-1]
 
-    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = UNLIMITED) -> None:
+    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = NO_LIMIT) -> None:
         """Temperatures in units of time; makespans above `within` are refused."""
         order = np.argsort(self._state.start, kind="stable")  # then moves look at short parts of the line
         self._state.line[:] = order
@@ -192,7 +192,7 @@ def in_order_of_numbers(blocks: Blocks, micro_batches: int, orders: Sequence[Int
     return tuple(found)
 
 
-def shorten_device_span(search: ScheduleSearch, orders: Orders, parameters: PolishParameters) -> Orders:
+def shorten_device_span(search: ScheduleSearch, orders: Orders, parameters: SequencePolishParameters) -> Orders:
     """Orders with the same makespan and a device span that is no longer; the same ones unless they meet the bound."""
     if search.device_span or search.from_arrival or search.bound is None:
         return orders
