@@ -18,7 +18,7 @@ from weftline.papers.rnn import rnn
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate import simulate_latency
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 from weftline.testing.by_hand import problem_of
 from weftline.testing.generate import random_problem
 from weftline.zoo import regal_costs, synthetic

@@ -22,7 +22,7 @@ from weftline.papers.training.placer import (
     log_rewards,
     speed_rewards,
 )
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 
 
 def _random_graph(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray]:

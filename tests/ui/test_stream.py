@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from weftline.ui.app import EventStream
-from weftline.ui.files import Limits
 from weftline.ui.jobs import MOST_ROWS, Job, Jobs
+from weftline.ui.models import Limits
 from weftline.ui.task import ModelFile, PlanTask, Row, Said
 
 

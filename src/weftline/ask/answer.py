@@ -264,8 +264,8 @@ def _backend(found: Resolved) -> AbstractContextManager[Any]:
     if found.file is None:
         raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
     if not isinstance(request.model, Path | str):
-        import_module("weftline.run.planned_model").check_same_model(found.problem.graph, found.file)
-    backend = import_module("weftline.run.openvino.reward").openvino_backend  # a room behind this one
+        import_module("weftline.run.inputs").check_same_model(found.problem.graph, found.file)
+    backend = import_module("weftline.run.openvino.meter").openvino_backend  # a room behind this one
     return backend(  # type: ignore[no-any-return]
         found.problem, found.file, runtimes=request.runtimes, measurements=request.measurements, seed=request.seed
     )
@@ -307,7 +307,7 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
 def _blocks_of(request: ScheduleRequest) -> Blocks:
     """The stages of a plan as blocks."""
     from weftline.plans import load_plan, plan_result
-    from weftline.schedule.pipeline_blocks import pipeline_blocks
+    from weftline.schedule.make_blocks import pipeline_blocks
     from weftline.simulate import Loads
 
     plan = load_plan(request.plan) if isinstance(request.plan, Path | str) else request.plan

@@ -26,12 +26,11 @@ from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.schedule import Action, RepetendFile, Schedule, ScheduleProvenance, exact
 from weftline.problem import UNLIMITED, Blocks
 from weftline.problem.blocks import BlocksFile, blocks_to_file
-from weftline.schedule import Repetend, Scheduler, ScheduleSearch, schedulers
+from weftline.schedule import Repetend, Scheduler, ScheduleSearch, prepare, schedulers
 from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
 from weftline.schedule.bounds.period import period_bound
-from weftline.schedule.least_latency import with_arrivals
+from weftline.schedule.cp_sat import with_arrivals
 from weftline.schedule.noise import Noise, percentile
-from weftline.schedule.prepare import prepare
 from weftline.search import Event, Termination, check_names
 from weftline.simulate import Timetable
 

@@ -216,7 +216,7 @@ def plan_stages(
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
     """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     return make_shape(name, devices, train=train)
 
@@ -343,7 +343,7 @@ def train(
 
     Use it by `wl.plan(..., solver="policy", settings={"weights": file})`. `resume` goes on from its checkpoint.
     """
-    from weftline.latency.policy.train.train import train_policy
+    from weftline.latency.policy.train import train_policy
 
     return train_policy(output, seconds=time_limit, steps=steps, seed=seed, resume=resume, on_event=on_event)
 

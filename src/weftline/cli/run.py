@@ -102,7 +102,7 @@ def run(
     weftline run sched.json --model examples/train_transformer.py:transformer --engine torch
     """
     from weftline.plans.schedule import Schedule
-    from weftline.run.arrays import read_arrays
+    from weftline.run.inputs import read_arrays
     from weftline.run.local.watch import WatchResult
     from weftline.run.verb import choose_engine, load_answer
     from weftline.run.verb import run as run_answer
@@ -171,7 +171,7 @@ def policy(
 
     weftline train policy -o policy.safetensors --time 2h
     """
-    from weftline.latency.policy.train.train import train_policy
+    from weftline.latency.policy.train import train_policy
 
     if time is not None and steps is not None:
         raise UsageError("--time or --steps, not both")

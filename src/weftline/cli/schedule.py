@@ -100,8 +100,8 @@ def schedule(
     from weftline.ask.answer import answer_memory, answer_schedule, resolve_blocks
     from weftline.ask.request import ScheduleRequest
     from weftline.plans.schedule import schedule_to_json
+    from weftline.schedule.make_blocks import make_shape
     from weftline.schedule.noise import Noise
-    from weftline.schedule.shapes import make_shape
 
     if solver == "help" or shape == "help":
         _list(shape == "help", json)
@@ -167,7 +167,7 @@ def _limits(word: str, in_bytes: bool) -> int | list[int]:
 
 def _list(shapes: bool, json: bool) -> None:
     if shapes:
-        from weftline.schedule.shapes import SHAPES
+        from weftline.schedule.make_blocks import SHAPES
 
         entries = {name: entry.description for name, entry in SHAPES.items()}
     else:

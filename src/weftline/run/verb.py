@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
-    from weftline.run.dist.run import PlanTorchResult
-    from weftline.run.local.result import LocalResult
-    from weftline.run.local.watch import WatchResult
-    from weftline.run.openvino.run import OpenvinoResult
-    from weftline.run.train.run import RunResult
+    from weftline.run.result import RunResult
 
 __all__ = ["choose_engine", "load_answer", "run"]
 
@@ -47,7 +43,7 @@ def run(
     check: bool = True,
     watch: bool = False,
     on_event: Callable[[str], None] | None = None,
-) -> LocalResult | OpenvinoResult | PlanTorchResult | WatchResult | RunResult | None:
+) -> RunResult | None:
     """Run a plan or schedule for real; the result's `check` insists on what one process gives.
 
     Plans: `model` is the file it was made for. Engine local (ONNX files) is a process of ONNX Runtime for each device;

@@ -27,8 +27,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
-from weftline.ui.files import Desk, Limits, Models, NotThere, file_names, stored_bytes
+from weftline.ui.files import Desk, file_names
 from weftline.ui.jobs import Job, Jobs
+from weftline.ui.models import Limits, Models, NotThere, stored_bytes
 from weftline.ui.requests import ClusterForm, CompareRequest, FileRequest, PlanForm, plan_task, read_json
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from weftline.errors import InputError, UsageError
-from weftline.ui.files import Limits, Models
+from weftline.ui.models import Limits, Models
 from weftline.ui.task import ModelFile, PlanTask
 
 __all__ = ["ClusterForm", "CompareRequest", "FileRequest", "PlanForm", "plan_task", "read_json"]

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from weftline.errors import InputError
 from weftline.run.local.start import run_folder
 from weftline.ui.app import State, make_app
-from weftline.ui.files import Limits
+from weftline.ui.models import Limits
 
 __all__ = ["PAGE_POLICY", "Guard", "run_server"]
 

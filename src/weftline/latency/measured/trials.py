@@ -32,10 +32,20 @@ from weftline.reduce.contract import chains
 from weftline.reduce.reduction import device_of_each
 from weftline.search import Search
 from weftline.simulate import Timeline
-from weftline.simulate.batch import INFEASIBLE, evaluate
+from weftline.simulate.latency import INFEASIBLE, evaluate
 from weftline.simulate.tables import tables
 
-__all__ = ["KEPT", "Bools", "Meter", "Nodes", "Trials", "components", "make_nodes", "offer_single_devices", "simulated"]
+__all__ = [
+    "KEPT_PLACEMENTS",
+    "Bools",
+    "Nodes",
+    "PlacementMeter",
+    "Trials",
+    "components",
+    "make_nodes",
+    "offer_single_devices",
+    "simulated",
+]
 
 
 def components(count: int, a: Ints, b: Ints) -> Ints:
@@ -183,13 +193,13 @@ def _runs(of: Indices, allowed: Bools, most: int) -> Indices:
     return run[of]
 
 
-KEPT = 6
+KEPT_PLACEMENTS = 6
 """Placements that are kept."""
-SMALL = 4096
+FEW_CHOICES = 4096
 """If there are no more different placements, it is noticed when all have been tried."""
 
 
-class Meter(Protocol):
+class PlacementMeter(Protocol):
     """What gives placements their values."""
 
     def __call__(self, placements: Indices, /) -> Ints:
@@ -210,13 +220,13 @@ class Meter(Protocol):
 class Trials:
     """All trials of one search."""
 
-    def __init__(self, search: Search, nodes: Nodes, meter: Meter | None = None) -> None:
+    def __init__(self, search: Search, nodes: Nodes, meter: PlacementMeter | None = None) -> None:
         self.search, self.nodes = search, nodes
         self._meter = simulated(search.problem) if meter is None else meter
         self.kept: list[tuple[int, Indices]] = []
         """(value, device per node), best first."""
         self.count = 0
-        self._seen: set[bytes] | None = set() if nodes.choices <= SMALL else None
+        self._seen: set[bytes] | None = set() if nodes.choices <= FEW_CHOICES else None
 
     @property
     def exhausted(self) -> bool:
@@ -256,7 +266,7 @@ class Trials:
         """Among the best few, each value once."""
         if value >= INFEASIBLE or any(value == other for other, _ in self.kept):
             return
-        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT]
+        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT_PLACEMENTS]
 
     def starts(self) -> list[Start]:
         """Where annealing op by op begins: chains that were one node may come apart there."""
@@ -267,7 +277,7 @@ class Trials:
         return starts
 
 
-def offer_single_devices(search: Search, meter: Meter | None = None) -> dict[int, int]:
+def offer_single_devices(search: Search, meter: PlacementMeter | None = None) -> dict[int, int]:
     """Offer everything on one device, for each device, even after the limit if there is no answer -> their values.
 
     This needs neither nodes nor a network, so it comes first, and a search without time still has an answer. The values
@@ -307,6 +317,6 @@ class _Simulated:
         return np.where((found.peak <= self._problem.capacity).all(axis=1), found.value, INFEASIBLE)
 
 
-def simulated(problem: Problem) -> Meter:
+def simulated(problem: Problem) -> PlacementMeter:
     """The meter that learned solvers have by default: the one simulator."""
     return _Simulated(problem)

@@ -15,10 +15,11 @@ from hashlib import blake2b
 import numpy as np
 
 from weftline.graph.arrays import Ints
-from weftline.pipeline.pieces import make_pieces, reduce_exactly
+from weftline.pipeline.pieces import make_pieces
+from weftline.pipeline.reduce import reduce_exactly
 from weftline.pipeline.simple import overflow_of
 from weftline.pipeline.slice.orders import Keys, keyed_order
-from weftline.pipeline.slice.slicer import Slicer
+from weftline.pipeline.slice.slice import Slicer
 from weftline.search import Search, Solver, alarm
 from weftline.simulate.sentinels import NEVER
 

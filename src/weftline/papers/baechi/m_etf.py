@@ -26,7 +26,7 @@ from weftline.latency.list.favourites import favourite_children
 from weftline.latency.list.memory_left import (
     Bools,
     Candidate,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -199,7 +199,7 @@ def _start(table: Tables, state: VirtualState, i: int, device: int, step: int) -
 
 
 @part
-def _open(table: Tables, room: Room, state: VirtualState, activations: bool) -> None:
+def _open(table: Tables, room: WeightRoom, state: VirtualState, activations: bool) -> None:
     """Mark for every ready op the devices it can go to: devices that run it, memory, links."""
     for i in range(state.ready_count[0]):
         op, is_open = state.window[i], state.is_open[i]
@@ -282,7 +282,7 @@ def _propose(table: Tables, state: VirtualState, device: int, now: int, step: in
 
 
 @part
-def _take(table: Tables, room: Room, state: VirtualState, i: int, device: int, now: int) -> int:
+def _take(table: Tables, room: WeightRoom, state: VirtualState, i: int, device: int, now: int) -> int:
     """Run the i-th ready op on a device -> the op."""
     op = state.window[i]
     settle(room, op, device)
@@ -345,7 +345,7 @@ def _release(table: Tables, state: VirtualState) -> None:
 
 
 @kernel
-def _run(table: Tables, room: Room, state: VirtualState, activations: bool, first: int, last: int) -> int:
+def _run(table: Tables, room: WeightRoom, state: VirtualState, activations: bool, first: int, last: int) -> int:
     """Place the first..last-th ops -> last, or NOBODY."""
     if first == 0:
         clear_room(room)

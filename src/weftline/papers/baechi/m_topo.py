@@ -14,7 +14,7 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import Candidate as Plan
 from weftline.latency.list.memory_left import (
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -95,7 +95,7 @@ def shares(size: Ints, capacity: Ints) -> Ints:
 
 
 @kernel
-def _fill(table: Tables, room: Room, order: Indices, size: Ints, share: Ints) -> int:
+def _fill(table: Tables, room: WeightRoom, order: Indices, size: Ints, share: Ints) -> int:
     """Fill the room -> -1, or the op that no device can take."""
     clear_room(room)
     devices = len(share)

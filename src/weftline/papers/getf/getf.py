@@ -19,24 +19,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weftline.bounds.load import group_times
+from weftline.bounds import group_times
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.favourites import Floats, Program, solve_within
 from weftline.latency.list.list_schedule import (
+    BookingTables,
     ListSchedule,
-    Wires,
+    booking_tables,
     clear_board,
     commit,
     earliest_starts,
     make_board,
     timeline_of,
-    wires_of,
 )
 from weftline.latency.list.memory_left import (
     Bools,
     Candidate,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -50,9 +50,8 @@ from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.sorting import pop, push
-from weftline.simulate.order import default_order
 from weftline.simulate.sentinels import NEVER, NOBODY
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, default_order, tables
 
 __all__ = [
     "SOLVER_ETF",
@@ -102,7 +101,7 @@ class EarliestFirst:
 
     def __init__(self, problem: Problem, name: str, tier: Indices | None = None) -> None:
         self._problem, self._table, self._name = problem, tables(problem), name
-        self._space = wires_of(self._table), make_room(problem), make_board(problem)
+        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
         self._tier = np.zeros(self._space[1].possible.shape, np.int32) if tier is None else tier
         self._order = default_order(problem)
         self._position = np.empty(len(problem.group), np.int64)
@@ -172,8 +171,8 @@ def _release(table: Tables, ready: Ready, op: int, heaped: int) -> int:
 @kernel
 def _schedule(
     table: Tables,
-    wires: Wires,
-    room: Room,
+    wires: BookingTables,
+    room: WeightRoom,
     board: ListSchedule,
     ready: Ready,
     first: int,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weftline.latency.measured.trials import Meter, Nodes, Trials, make_nodes, offer_single_devices
+from weftline.latency.measured.trials import Nodes, PlacementMeter, Trials, make_nodes, offer_single_devices
 from weftline.latency.policy.settings import prepare_torch, read_choice, read_schedule, read_whole, read_word, shorten
 from weftline.papers.hsdag.features import FEATURES, PAPER_FEATURES, Floats, choose_features, features
 from weftline.papers.hsdag.network import HsdagNetwork
@@ -74,7 +74,7 @@ class HsdagParameters:
     longest_gradient: float = 1.0
 
 
-def solve(search: Search, meter: Meter | None = None) -> None:
+def solve(search: Search, meter: PlacementMeter | None = None) -> None:
     """Train on this problem, then polish. `meter` gives the values that the network learns from (simulated ones).
 
     There is no polish after another meter: annealing knows only the simulator.

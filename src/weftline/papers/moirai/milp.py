@@ -1,7 +1,7 @@
 """Moirai's MILP for placement and order, corrected, solved by HiGHS: for small graphs, and for comparison.
 
 The best known value is the horizon, and so the M of every row. Bounds are claimed; they are rounded so that HiGHS's
-tolerances cannot make them too large. See `exact_search` for what is left where the memory of activations binds.
+tolerances cannot make them too large. See `look_below` for what is left where the memory of activations binds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import windows
+from weftline.latency.bounds import windows
 from weftline.latency.exact.cp_sat import Attempt, look_below, start_plan
-from weftline.latency.exact.order_model import Answer, common_unit, in_units
+from weftline.latency.exact.order_model import OrderAnswer, common_unit, in_units
 from weftline.papers.moirai.milp_model import MODEL_HORIZON, MilpModel, reachable
 from weftline.papers.moirai.milp_worker import MilpAnswer, solve_here, solve_in_process
 from weftline.search import Search, Solver
@@ -51,7 +51,7 @@ def _solve(search: Search) -> None:
         raise InfeasibleError("the MILP found no plan within the limits", conflicts=(*reasons, *search.refused))
 
 
-def _solve_model(attempt: Attempt) -> Answer | None:
+def _solve_model(attempt: Attempt) -> OrderAnswer | None:
     search, problem = attempt.search, attempt.search.problem
     parameters = search.parameters(MilpParameters)
     pairs = count_pairs(tables(problem))
@@ -67,7 +67,7 @@ def _solve_model(attempt: Attempt) -> Answer | None:
     lower = -(-attempt.lower // unit)
     window = windows(table, horizon, problem.group)
     if window.stuck >= 0 or lower > horizon:
-        return Answer("infeasible", attempt.horizon + 1, None, None, None)
+        return OrderAnswer("infeasible", attempt.horizon + 1, None, None, None)
     model = MilpModel(table, window, horizon, lower, problem.group)
     if not model.fill(problem.capacity, attempt.excluded, lambda: search.is_over):
         return None
@@ -77,12 +77,12 @@ def _solve_model(attempt: Attempt) -> Answer | None:
         units = answer.bound * horizon / MODEL_HORIZON
         bound = max(bound, int(np.ceil(units * (1 - BOUND_LEAK) - 1e-6)) * unit)
     if answer.status == "infeasible":
-        return Answer("infeasible", attempt.horizon + 1, None, None, None)
+        return OrderAnswer("infeasible", attempt.horizon + 1, None, None, None)
     if not answer.values:
-        return Answer("unknown", bound, None, None, None)
+        return OrderAnswer("unknown", bound, None, None, None)
     placement, actions = _read(model, table, answer.values)
     attempt.offer(placement, actions)
-    return Answer(answer.status, bound, placement, actions, None)
+    return OrderAnswer(answer.status, bound, placement, actions, None)
 
 
 def _run(search: Search, model: MilpModel, pairs: int, parameters: MilpParameters) -> MilpAnswer:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import Windows
+from weftline.latency.bounds import Windows
 from weftline.latency.exact.order_build import running_bytes
 from weftline.simulate.sentinels import NOBODY
 from weftline.simulate.tables import Tables

@@ -19,8 +19,7 @@ from weftline.search import Search, Solver
 from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.kernels.latency import INFEASIBLE, Workspace, run_order, workspace
 from weftline.simulate.memory import latency_peaks
-from weftline.simulate.order import default_order
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, default_order, tables
 
 __all__ = ["SOLVER"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weftline.latency.measured.trials import Bools, Meter, Trials, make_nodes, offer_single_devices
+from weftline.latency.measured.trials import Bools, PlacementMeter, Trials, make_nodes, offer_single_devices
 from weftline.latency.policy.settings import prepare_torch, read_schedule, shorten
 from weftline.papers.hsdag.features import Floats, kind_shares, output_shapes
 from weftline.papers.training.placer import CLOSED_SCORE, Draws, Tensor, Weights, advantages, log_rewards
@@ -116,7 +116,7 @@ def _gru_step(own: Weights, name: str, entering: Tensor, state: Tensor) -> Tenso
     return fresh + update * (state - fresh)
 
 
-def solve(search: Search, meter: Meter | None = None) -> None:
+def solve(search: Search, meter: PlacementMeter | None = None) -> None:
     """Train on this problem. `meter` gives the values that the network learns from (simulated ones)."""
     parameters = search.parameters(RnnParameters)
     schedule = read_schedule(search, episodes=DEFAULT_EPISODES, polish="off")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.measured.trials import Bools
 from weftline.latency.policy.settings import load_torch
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 
 __all__ = [
     "Draws",

@@ -27,7 +27,7 @@ from weftline.errors import InfeasibleError, InputError, MissingExtra
 from weftline.files import read_limited, write_atomically
 from weftline.latency.anneal.anneal import anneal_from, ask_helpers
 from weftline.latency.measured.trials import Trials
-from weftline.latency.policy.settings import Schedule, one_thread
+from weftline.latency.policy.settings import TrainingPlan, one_thread
 from weftline.papers.training.placer import Weights
 from weftline.problem.json_form import problem_hash, problem_to_file
 from weftline.search import Search
@@ -216,7 +216,7 @@ class Keeper:
     """Does nothing where no checkpoint is asked for. `every`: episodes between two checkpoints."""
 
     def __init__(
-        self, search: Search, learner: Learner, trials: Trials, schedule: Schedule, owner: Owner, every: int
+        self, search: Search, learner: Learner, trials: Trials, schedule: TrainingPlan, owner: Owner, every: int
     ) -> None:
         self._search, self._learner, self._trials = search, learner, trials
         self._path, self._every, self._owner = schedule.checkpoint, every, owner
@@ -298,7 +298,7 @@ def run_training(
     make: Callable[[], Learner],
     trials: Trials,
     singles: Mapping[int, int],
-    schedule: Schedule,
+    schedule: TrainingPlan,
     solver: str,
     settings: dict[str, str],
     *,
@@ -331,7 +331,9 @@ def run_training(
         raise InfeasibleError(what, conflicts=search.refused)
 
 
-def _train(search: Search, learner: Learner, trials: Trials, schedule: Schedule, keeper: Keeper, every: int) -> None:
+def _train(
+    search: Search, learner: Learner, trials: Trials, schedule: TrainingPlan, keeper: Keeper, every: int
+) -> None:
     done = keeper.resume()
     until, longest = _end(search, schedule), 0.0
     while done < schedule.episodes and not search.is_over and not trials.exhausted:
@@ -353,7 +355,7 @@ def _say(done: int, outcome: EpisodeResult, trials: Trials) -> str:
     return f"episode {done}: reward {outcome.reward:.4f}, best {best}, entropy {outcome.entropy:.3f}"
 
 
-def _end(search: Search, schedule: Schedule) -> float | None:
+def _end(search: Search, schedule: TrainingPlan) -> float | None:
     """When training must end, in seconds since the search began; None without a time limit."""
     if search.time_limit is None:
         return None
