@@ -19,7 +19,7 @@ from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
 from weftline.problem import Problem, build_problem
 from weftline.reduce import METHODS, Reduction, acyclic, coarsened, compose, contract
 from weftline.simulate import simulate_latency, simulate_throughput, violations
-from weftline.testing.brute_force import brute_force_latency, brute_force_throughput
+from weftline.testing.conformance import brute_force_latency, brute_force_throughput
 from weftline.testing.generate import random_problem
 from weftline.zoo import synthetic
 
