@@ -1,18 +1,14 @@
-"""Where a `together` set (or a single op) can stand at all: devices that run it and that links join to its neighbours.
+"""Where an op may still go, given memory, links and ops that must stay together; and how a plan is offered.
 
-In: a Problem. Out: a (groups, K) table. Only what no plan at all can use is crossed out: a device from which some
-neighbour cannot be reached wherever that neighbour stands, and so on until nothing changes.
+`possible_devices`: where a `together` set (or a single op) can stand at all. Only what no plan can use is crossed
+out: a device from which some neighbour cannot be reached wherever that neighbour stands, until nothing changes.
 
-What the simple heuristics share: where an op may still go, given memory and ops that must stay together.
+`RoomLeft` and, for kernels, `WeightRoom`: where groups of ops stand, and what memory their weights leave, to be filled
+group by group. Simplified: they count weights (tied ones once per device), not activations.
 
-WeightRoom: where groups of ops stand, and what memory their weights leave; the form of `RoomLeft` that kernels use.
-
-In: a Problem. Out: a WeightRoom to be filled group by group. Counts weights (tied ones once per device) alone.
-
-Offer what a list scheduler planned; where activations overflow a device, leave that much room there and plan again.
-
-In: a Search and a function from memory for weights (K,) to a Plan. Out: offers. Every plan is offered as it was planned
-(its order or its actions) and as its bare placement, which the simulator books anew; the search keeps the better.
+`offer_leaving_room`: from memory for weights (K,) to plans. Where activations overflow a device, leave that much room
+there and plan again. Every plan is offered as it was planned (its order or its actions) and as its bare placement,
+which the simulator books anew; the search keeps the better.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.search import Search
 from weftline.simulate import Timeline, simulate_latency
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, once_per_problem, tables
 
 __all__ = [
     "MOST_ATTEMPTS",
@@ -55,14 +51,12 @@ __all__ = [
 Bools = NDArray[np.bool_]
 
 
+@once_per_problem
 def possible_devices(problem: Problem) -> Bools:
-    """(groups, K), cached on the problem: do not change it."""
-    found: Bools | None = problem.__dict__.get("_possible_devices")
-    if found is None:
-        found = np.ascontiguousarray(allowed_devices(problem))
-        if problem.cost.transfer.min(initial=0) < 0:
-            _cross_out(tables(problem), problem.group, found)
-        problem.__dict__["_possible_devices"] = found
+    """(groups, K). Do not change it."""
+    found = np.ascontiguousarray(allowed_devices(problem))
+    if problem.cost.transfer.min(initial=0) < 0:
+        _cross_out(tables(problem), problem.group, found)
     return found
 
 

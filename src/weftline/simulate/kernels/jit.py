@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
-__all__ = ["kernel", "part"]
+__all__ = ["inlined", "kernel", "part"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +57,11 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """A function that only kernels call: without the wrapper for Python it compiles several times faster."""
     return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """A part whose text is put into the kernel that calls it: no arguments are counted, which a hot loop would feel."""
+    return cast(Callable[P, R], numba.njit(inline="always")(function))
 
 
 def _compile(function: Any, **options: bool) -> Any:

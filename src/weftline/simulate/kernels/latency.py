@@ -7,13 +7,27 @@ port or bus has ended. Ops and transfers that take no time occupy nothing.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.booking import append_transfer
+from weftline.simulate.kernels.jit import inlined, kernel, part
 from weftline.simulate.kernels.sorting import sort_rows
 from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables
+from weftline.simulate.timeline import (
+    ACTION_CONSUMER,
+    ACTION_TARGET,
+    ACTION_WHAT,
+    SENT_CONSUMER,
+    SENT_END,
+    SENT_SOURCE,
+    SENT_START,
+    SENT_TARGET,
+    SENT_TENSOR,
+)
 
 __all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_order", "workspace"]
 
@@ -22,22 +36,28 @@ INFEASIBLE = NEVER
 FEW_PENDING = 24
 """Up to so many pending inputs of one op are kept in order by insertion."""
 
-Workspace = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
+PENDING_SINCE, PENDING_TENSOR, PENDING_ORIGIN = range(3)
+"""Columns of `Workspace.pending`: when the tensor was made, which one, and where."""
+
+
+class Workspace(NamedTuple):
+    """Scratch for one run. Times in ns."""
+
+    free: Ints
+    """(3 K + buses,): from when on devices, then send ports, then receive ports are free; buses, the last one first."""
+    arrival: Ints
+    """Per tensor and device, or per edge: when it arrived, -1 = not yet."""
+    pending: Ints
+    """Inputs of the op in hand that have yet to be sent."""
 
 
 def workspace(table: Tables) -> Workspace:
-    """Scratch for one run: when devices, send ports, receive ports and buses are free, arrivals, pending inputs.
-
-    The last bus is the clock of the sequential runtime. Arrivals are per tensor and device, or per edge.
-    """
+    """Enough for any run of these tables."""
     devices = table.time.shape[1]
     widest = int(np.diff(table.edge_ptr).max(initial=0))
     arrivals = len(table.edge_tensor) if table.per_edge else len(table.producer) * devices
-    return (
-        np.zeros(devices, np.int64),
-        np.zeros(devices, np.int64),
-        np.zeros(devices, np.int64),
-        np.zeros(int(table.bus.max(initial=-1)) + 2, np.int64),
+    return Workspace(
+        np.zeros(3 * devices + int(table.bus.max(initial=-1)) + 1, np.int64),
         np.zeros(arrivals, np.int64),
         np.zeros((widest + 1, 3), np.int64),
     )
@@ -45,12 +65,8 @@ def workspace(table: Tables) -> Workspace:
 
 @part
 def _clear(space: Workspace, end: Ints) -> None:
-    device_free, send_free, receive_free, bus_free, arrival, _ = space
-    device_free[:] = 0
-    send_free[:] = 0
-    receive_free[:] = 0
-    bus_free[:] = 0
-    arrival[:] = -1
+    space.free[:] = 0
+    space.arrival[:] = -1
     end[:] = -1
 
 
@@ -67,12 +83,14 @@ def run_order(
 ) -> tuple[int, int]:
     """Fill `start`, `end` (and `sent` if `record`) -> (latency or INFEASIBLE, number of transfers).
 
+    Before each op: `end` is known of all ops before it and -1 of others, `arrival` of all that was sent to a device,
+    `free` of all that was booked. `reference_latency` says the same in plain Python; tests compare them bit for bit.
     The hot loop of every search: arrays are taken out of their tuples once, and indices are unsigned.
     """
     time, transfer, transfer_row, bus = table.time, table.transfer, table.transfer_row, table.bus
     edge_ptr, edge_tensor, edge_maker = table.edge_ptr, table.edge_tensor, table.edge_maker
-    per_edge, sequential, has_bus = table.per_edge, table.sequential, len(space[3]) > 1
-    device_free, send_free, receive_free, bus_free, arrival, pending = space
+    per_edge, sequential, has_bus = table.per_edge, table.sequential, len(space.free) > 3 * time.shape[1]
+    free, arrival, pending = space.free, space.arrival, space.pending
     devices, one = np.uint64(time.shape[1]), np.uint64(1)
     _clear(space, end)
     value, transfers, clock = 0, 0, 0
@@ -81,6 +99,7 @@ def run_order(
         device = np.uint64(placement[op])
         if end[op] >= 0:
             return INFEASIBLE, transfers  # the order holds an op twice
+        # Inputs: what is here already, and what has yet to be sent.
         ready, count = 0, 0
         for edge in range(np.uint64(edge_ptr[op]), np.uint64(edge_ptr[op + one])):
             maker = np.uint64(edge_maker[edge])
@@ -92,51 +111,37 @@ def run_order(
                 tensor = np.uint64(edge_tensor[edge])
                 came = -1 if per_edge else arrival[tensor * devices + device]
                 if came < 0:
-                    place = count
-                    while (
-                        0 < place < FEW_PENDING and pending[place - 1, 0] > done
-                    ):  # sorted as they come, unless they are many
-                        pending[place, 0] = pending[place - 1, 0]
-                        pending[place, 1] = pending[place - 1, 1]
-                        pending[place, 2] = pending[place - 1, 2]
-                        place -= 1
-                    pending[place, 0], pending[place, 1], pending[place, 2] = done, np.int64(tensor), np.int64(origin)
+                    _pend(pending, count, done, int(tensor), int(origin))
                     count += 1
                     continue
                 done = came
             ready = max(ready, done)
         if count > FEW_PENDING:
             sort_rows(pending, count)
+        # Transfers, in the order in which the tensors were made.
         for k in range(count):
-            begin, tensor, origin = pending[k, 0], np.uint64(pending[k, 1]), np.uint64(pending[k, 2])
+            begin, tensor = pending[k, PENDING_SINCE], np.uint64(pending[k, PENDING_TENSOR])
+            origin = np.uint64(pending[k, PENDING_ORIGIN])
             length = transfer[np.uint64(transfer_row[tensor]), origin, device]
             if length > 0:
-                begin = max(begin, send_free[origin], receive_free[device])
-                if has_bus and bus[origin, device] >= 0:
-                    begin = max(begin, bus_free[bus[origin, device]])
-                    bus_free[bus[origin, device]] = begin + length
                 if sequential:
                     begin = clock
                     clock += length
-                send_free[origin] = begin + length
-                receive_free[device] = begin + length
-                if record:
-                    _note(
-                        sent,
-                        transfers,
-                        int(tensor),
-                        int(origin),
-                        int(device),
-                        int(op) if per_edge else -1,
-                        begin,
-                        length,
+                else:
+                    lane = len(free) - 1 - bus[origin, device] if has_bus and bus[origin, device] >= 0 else -1
+                    begin = append_transfer(
+                        free, lane, int(devices + origin), int(devices + devices + device), begin, length
                     )
+                if record:
+                    reader = int(op) if per_edge else -1
+                    _note(sent, transfers, int(tensor), int(origin), int(device), reader, begin, length)
                 transfers += 1
             elif length < 0:
                 return INFEASIBLE, transfers
             if not per_edge:
                 arrival[tensor * devices + device] = begin + length
             ready = max(ready, begin + length)
+        # The op itself.
         duration = time[op, device]
         if duration < 0:
             return INFEASIBLE, transfers
@@ -144,55 +149,36 @@ def run_order(
             ready = clock
             clock += duration
         elif duration > 0:
-            ready = max(ready, device_free[device])
-            device_free[device] = ready + duration
+            ready = max(ready, free[device])
+            free[device] = ready + duration
         start[op] = ready
         end[op] = ready + duration
         value = max(value, ready + duration)
     return value, transfers
 
 
+@inlined
+def _pend(pending: Ints, count: int, since: int, tensor: int, origin: int) -> None:
+    """Put one more row behind `count` others: in the order of `since`, unless they are many."""
+    place = count
+    while 0 < place < FEW_PENDING and pending[place - 1, PENDING_SINCE] > since:
+        pending[place, PENDING_SINCE] = pending[place - 1, PENDING_SINCE]
+        pending[place, PENDING_TENSOR] = pending[place - 1, PENDING_TENSOR]
+        pending[place, PENDING_ORIGIN] = pending[place - 1, PENDING_ORIGIN]
+        place -= 1
+    pending[place, PENDING_SINCE] = since
+    pending[place, PENDING_TENSOR] = tensor
+    pending[place, PENDING_ORIGIN] = origin
+
+
 @part
 def _note(sent: Ints, row: int, tensor: int, origin: int, target: int, consumer: int, begin: int, length: int) -> None:
-    sent[row, 0] = tensor
-    sent[row, 1] = origin
-    sent[row, 2] = target
-    sent[row, 3] = consumer
-    sent[row, 4] = begin
-    sent[row, 5] = begin + length
-
-
-@part
-def _book(table: Tables, space: Workspace, origin: int, target: int, earliest: int, length: int) -> int:
-    """The start of a transfer that takes time: it holds both ports, and the bus if there is one."""
-    _, send_free, receive_free, bus_free, _, _ = space
-    if table.sequential:
-        begin = bus_free[-1]
-        bus_free[-1] = begin + length
-        return int(begin)
-    begin = max(earliest, send_free[origin], receive_free[target])
-    lane = table.bus[origin, target]
-    if lane >= 0:
-        begin = max(begin, bus_free[lane])
-        bus_free[lane] = begin + length
-    send_free[origin] = begin + length
-    receive_free[target] = begin + length
-    return int(begin)
-
-
-@part
-def _begin_op(table: Tables, space: Workspace, device: int, ready: int, duration: int) -> int:
-    """The start of an op whose inputs are there at `ready`."""
-    device_free, _, _, bus_free, _, _ = space
-    if table.sequential:
-        begin = bus_free[-1]
-        bus_free[-1] = begin + duration
-        return int(begin)
-    if duration == 0:
-        return int(ready)
-    begin = max(ready, device_free[device])
-    device_free[device] = begin + duration
-    return int(begin)
+    sent[row, SENT_TENSOR] = tensor
+    sent[row, SENT_SOURCE] = origin
+    sent[row, SENT_TARGET] = target
+    sent[row, SENT_CONSUMER] = consumer
+    sent[row, SENT_START] = begin
+    sent[row, SENT_END] = begin + length
 
 
 @part
@@ -235,18 +221,25 @@ def run_actions(
     table: Tables, actions: Ints, placement: Indices, start: Ints, end: Ints, sent: Ints, space: Workspace
 ) -> tuple[int, int]:
     """Follow an explicit list -> (0 or 1 + the index of the action that cannot be done, number of transfers)."""
-    arrival = space[4]
+    free, arrival, devices = space.free, space.arrival, table.time.shape[1]
     _clear(space, end)
-    transfers = 0
+    transfers, clock = 0, 0
     for a in range(len(actions)):
-        what, target, consumer = actions[a, 0], actions[a, 1], actions[a, 2]
+        what, target, consumer = actions[a, ACTION_WHAT], actions[a, ACTION_TARGET], actions[a, ACTION_CONSUMER]
         if target < 0:
+            device = placement[what]
             ready = _inputs_ready(table, what, placement, end, arrival)
-            duration = table.time[what, placement[what]]
+            duration = table.time[what, device]
             if ready < 0 or duration < 0 or end[what] >= 0:
                 return a + 1, transfers
-            start[what] = _begin_op(table, space, placement[what], ready, duration)
-            end[what] = start[what] + duration
+            if table.sequential:
+                ready = clock
+                clock += duration
+            elif duration > 0:
+                ready = max(ready, free[device])
+                free[device] = ready + duration
+            start[what] = ready
+            end[what] = ready + duration
             continue
         maker = table.producer[what]
         slot = _slot(table, placement, what, target, consumer)
@@ -256,7 +249,12 @@ def run_actions(
         length = table.transfer[table.transfer_row[what], origin, target]
         if length <= 0:
             return a + 1, transfers
-        begin = _book(table, space, origin, target, end[maker], length)
+        if table.sequential:
+            begin = clock
+            clock += length
+        else:
+            lane = len(free) - 1 - table.bus[origin, target] if table.bus[origin, target] >= 0 else -1
+            begin = append_transfer(free, lane, devices + origin, 2 * devices + target, end[maker], length)
         arrival[slot] = begin + length
         _note(sent, transfers, what, origin, target, consumer, begin, length)
         transfers += 1
