@@ -38,7 +38,7 @@ $(BASE): pyproject.toml
 	touch $(BASE)
 
 compile-pipelines:
-	@$(BIN)/python -c 'from weftline.pipeline.prepare import prepare; prepare()'
+	@$(BIN)/python -c 'from weftline.pipeline import prepare; prepare()'
 
 compile-placements:
 	@$(BIN)/python -c 'from weftline.latency.prepare import prepare; from weftline.latency.policy.policy import prepare as policy; prepare(); policy()'
@@ -46,7 +46,7 @@ compile-placements:
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
 	@echo "compiling kernels of schedules, once after an installation: a minute or two"
-	@$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; schedules()'
+	@$(BIN)/python -c 'from weftline.schedule import prepare as schedules; schedules()'
 	touch $(STAMP)
 
 demo: $(BASE)

@@ -43,7 +43,7 @@ from weftline.latency.measured.measurements import Backend, Measurements, Readin
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
-from weftline.run.openvino.meter import Meter
+from weftline.run.openvino.meter import OpenvinoMeter
 from weftline.run.openvino.run import run_openvino
 from weftline.search import Search
 from weftline.simulate import simulate_latency
@@ -147,8 +147,8 @@ def _model_file(folder: Path, name: str, size: str, parameters: dict[str, Any]) 
 
 
 @contextmanager
-def _meter(problem: Problem, path: Path, rounds: int) -> Iterator[Meter]:
-    with Meter(
+def _meter(problem: Problem, path: Path, rounds: int) -> Iterator[OpenvinoMeter]:
+    with OpenvinoMeter(
         problem.graph, problem.devices, path, runtimes=RUNTIMES, rounds=rounds, warm_up=1, give_up=1.2, reference="all"
     ) as meter:
         yield meter

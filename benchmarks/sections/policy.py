@@ -24,7 +24,7 @@ from benchmarks.stats import geometric_mean
 from weftline.errors import InfeasibleError
 from weftline.latency import solvers
 from weftline.latency.anneal.anneal import anneal_starts
-from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.anneal.backfill import backfill
 from weftline.latency.policy.forward_backward import booked_again
 from weftline.latency.policy.instances import draw_cluster, draw_graph
@@ -198,7 +198,7 @@ def _anneal(problem: Problem, steps: int) -> int | None:
     """Annealing from single devices and HEFT, with a fixed number of steps."""
     table = tables(problem)
     starts = anneal_starts(Search(problem))
-    annealer = Annealer(table, capacity=problem.capacity, group=problem.group, start=starts)
+    annealer = PlacementAnnealer(table, capacity=problem.capacity, group=problem.group, start=starts)
     annealer.run(steps, np.zeros(1, np.int64))
     if annealer.best is None:
         return None

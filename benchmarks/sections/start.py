@@ -27,8 +27,8 @@ __all__ = ["PREPARES", "SECTION", "package_copy"]
 
 PREPARES = {
     "latency": "weftline.latency.prepare",
-    "throughput": "weftline.pipeline.prepare",
-    "schedule": "weftline.schedule.prepare",
+    "throughput": "weftline.pipeline",
+    "schedule": "weftline.schedule",
 }
 """Question -> the module whose `prepare` compiles or loads its kernels."""
 CLI = ("-m", "weftline")

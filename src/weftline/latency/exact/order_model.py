@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import windows
+from weftline.latency.bounds import windows
 from weftline.latency.exact.order_build import OrderBuild
 from weftline.search.cp_sat import run_model
 from weftline.simulate.tables import Tables

@@ -43,7 +43,7 @@ from weftline.latency.list.memory_left import (
 )
 from weftline.problem import Problem
 from weftline.simulate import Timeline
-from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.jit import kernel, uncounted_part
 from weftline.simulate.sentinels import NEVER, NOBODY
 from weftline.simulate.tables import Tables, default_order, once_per_problem, tables
 
@@ -173,7 +173,7 @@ class Decoder:
         return optimistic_costs(self._problem) if lam else np.zeros((0, 0), np.int64)
 
 
-@part
+@uncounted_part
 def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, lam: float, kappa: float) -> int:
     """The device of least score, -1 = there is none."""
     least, best = NEVER, NOBODY

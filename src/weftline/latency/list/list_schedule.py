@@ -15,7 +15,7 @@ from weftline.latency.list.memory_left import Bools
 from weftline.problem import Problem
 from weftline.simulate import Timeline
 from weftline.simulate.kernels.booking import BUSY_UNTIL, append_transfer, first_gap, occupy
-from weftline.simulate.kernels.jit import part
+from weftline.simulate.kernels.jit import part, uncounted_part
 from weftline.simulate.tables import Tables, Unsigned, tables
 from weftline.simulate.timeline import SENT_CONSUMER, SENT_END, SENT_SOURCE, SENT_START, SENT_TARGET, SENT_TENSOR
 
@@ -112,7 +112,7 @@ def clear_board(board: ListSchedule) -> None:
     board.end[:] = -1
 
 
-@part
+@uncounted_part
 def _book(wires: BookingTables, board: ListSchedule, op: int, device: int, free: Ints) -> tuple[int, int]:
     """Book the missing inputs of an op -> (when all are there, -1 = no link; number of transfers).
 
@@ -146,7 +146,7 @@ def _book(wires: BookingTables, board: ListSchedule, op: int, device: int, free:
     return ready, count
 
 
-@part
+@uncounted_part
 def earliest_starts(
     wires: BookingTables, board: ListSchedule, op: int, insertion: bool, is_open: Bools, begin: Ints
 ) -> None:
@@ -172,7 +172,7 @@ def earliest_starts(
         begin[device] = ready
 
 
-@part
+@uncounted_part
 def commit(wires: BookingTables, board: ListSchedule, op: int, device: int, insertion: bool, total: int) -> int:
     """Put the op and its transfers on the board -> number of transfers so far."""
     begin, count = _book(wires, board, op, device, board.free)

@@ -26,7 +26,7 @@ from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.search import Search
 from weftline.simulate import Timeline, simulate_latency
-from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.jit import kernel, part, uncounted_part
 from weftline.simulate.tables import Tables, once_per_problem, tables
 
 __all__ = [
@@ -74,7 +74,7 @@ def _cross_out(table: Tables, group: Indices, possible: Bools) -> None:
                     changed |= _cross_out_edge(table, possible, source, target, row)
 
 
-@part
+@uncounted_part
 def _cross_out_edge(table: Tables, possible: Bools, source: int, target: int, row: int) -> bool:
     """Devices at either end of one edge that have no partner at the other -> whether there were any."""
     devices = possible.shape[1]
@@ -204,7 +204,7 @@ def clear_room(room: WeightRoom) -> None:
     room.holds[:] = False
 
 
-@part
+@uncounted_part
 def new_bytes(room: WeightRoom, which: int, device: int) -> int:
     """What a group brings to a device: its weights, and tied ones that are not there yet."""
     needed = room.need[which]
@@ -214,7 +214,7 @@ def new_bytes(room: WeightRoom, which: int, device: int) -> int:
     return int(needed)
 
 
-@part
+@uncounted_part
 def open_devices(room: WeightRoom, op: int, is_open: Bools) -> None:
     """Mark where the op can go: where its group stands, or may stand and has memory. (Links: `close_unlinked`.)"""
     which = room.group[op]
@@ -229,7 +229,7 @@ def open_devices(room: WeightRoom, op: int, is_open: Bools) -> None:
             is_open[device] = room.possible[which, device] and needed <= room.left[device]
 
 
-@part
+@uncounted_part
 def close_unlinked(table: Tables, room: WeightRoom, op: int, is_open: Bools) -> None:
     """Unmark devices that no link joins to some neighbour of the op's group that stands somewhere already."""
     which = room.group[op]
@@ -250,7 +250,7 @@ def close_unlinked(table: Tables, room: WeightRoom, op: int, is_open: Bools) -> 
                     is_open[device] &= target < 0 or table.transfer[row, device, target] >= 0
 
 
-@part
+@uncounted_part
 def settle(room: WeightRoom, op: int, device: int) -> None:
     """Put the group of an op on a device, unless it stands there already."""
     which = room.group[op]

@@ -26,6 +26,7 @@ from weftline.latency.anneal.annealer import Start
 from weftline.latency.list.memory_left import possible_devices
 from weftline.problem import Problem
 from weftline.reduce.contract import chains
+from weftline.reduce.reduction import device_of_each
 from weftline.search import Search
 from weftline.simulate import Timeline
 from weftline.simulate.latency import INFEASIBLE, evaluate
@@ -70,8 +71,9 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """N nodes of n ops, K devices; nodes are numbered by their first ops."""
+    """N nodes of n ops, K devices; nodes are numbered by their first ops. A reduction that keeps no bound."""
 
+    problem: Problem
     of: Indices
     """(n,): the node of each op."""
     source: Ints
@@ -81,6 +83,11 @@ class Nodes:
     """(N, K): where a node may stand; every row has a device."""
     time: Ints
     """(N, K): ns of all its ops, without meaning where the node may not stand."""
+
+    @property
+    def small(self) -> Nodes:
+        """Nodes are a problem of their own: a device for each."""
+        return self
 
     @property
     def count(self) -> int:
@@ -94,17 +101,30 @@ class Nodes:
         return place
 
     @property
+    def alone(self) -> Ints:
+        """(K,): about what each device takes alone, in ns; nodes that it may not have count a lot."""
+        times: Ints = np.where(self.allowed, self.time, 2**40).sum(axis=0)
+        return times
+
+    @property
     def choices(self) -> float:
         """The number of different placements; infinite where a float cannot hold it."""
         with np.errstate(over="ignore"):
             return float(np.prod(self.allowed.sum(axis=1).astype(np.float64)))
 
     def lift(self, devices: Indices) -> Indices:
-        """(B, N) devices of nodes -> (B, n) of ops. A node that may not stand there goes where it is fastest."""
-        devices = np.atleast_2d(devices)
+        """(..., N) devices of nodes -> (..., n) of ops. A node that may not stand there goes where it is fastest."""
         able = self.allowed[np.arange(self.count), devices]
-        placements: Indices = np.where(able, devices, self.fastest).astype(np.int32)[:, self.of]
+        placements: Indices = np.where(able, devices, self.fastest).astype(np.int32)[..., self.of]
         return placements
+
+    def lower(self, placement: Indices) -> Indices | None:
+        """(n,) devices of ops -> (N,) of nodes; None where ops of a node stand apart, or where it may not stand."""
+        devices = device_of_each(self.of, self.count, placement)
+        return devices if np.array_equal(self.lift(devices), placement) else None
+
+    def lift_bound(self, bound: int) -> None:
+        """None: the best plans may cut a node."""
 
     def undirected(self) -> tuple[Ints, Ints]:
         """Every joined pair of nodes once, smaller number first."""
@@ -132,7 +152,7 @@ def make_nodes(problem: Problem, *, coarse: bool = True, most: int | None = None
     source, target, _ = problem.graph.arrays.edges()
     key = np.unique(of[source].astype(np.int64) * len(allowed) + of[target])
     key = key[key // len(allowed) != key % len(allowed)]
-    return Nodes(of, key // len(allowed), key % len(allowed), allowed, time)
+    return Nodes(problem, of, key // len(allowed), key % len(allowed), allowed, time)
 
 
 def _numbered(group: Indices | Ints) -> Indices:
@@ -221,7 +241,7 @@ class Trials:
         for device, value in singles.items():
             self.keep(value, np.full(self.nodes.count, device, np.int32))
         if self.search.best is None:
-            self.search.offer(self.nodes.lift(self.nodes.fastest)[0])
+            self.search.offer(self.nodes.lift(self.nodes.fastest))
 
     def values(self, devices: Indices) -> Ints:
         """(B, N) devices of nodes -> (B,) values; the best is offered if it is new."""
@@ -238,7 +258,7 @@ class Trials:
         """A placement that is better than those kept."""
         self.keep(value, devices)
         if not self.search.is_over:
-            self.search.offer(self.nodes.lift(devices)[0])
+            self.search.offer(self.nodes.lift(devices))
 
     def keep(self, value: int, devices: Indices) -> None:
         """Among the best few, each value once."""
@@ -248,7 +268,7 @@ class Trials:
 
     def starts(self) -> list[Start]:
         """Where annealing op by op begins: chains that were one node may come apart there."""
-        starts: list[Start] = [(self.nodes.lift(devices)[0], None) for _, devices in self.kept]
+        starts: list[Start] = [(self.nodes.lift(devices), None) for _, devices in self.kept]
         best = self.search.best
         if isinstance(best, Timeline):
             starts.append((best.placement, best.order))

@@ -27,7 +27,7 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.anneal.anneal import SOLVER as ANNEAL
 from weftline.latency.anneal.anneal import anneal_from
-from weftline.latency.anneal.annealer import Annealer, Start
+from weftline.latency.anneal.annealer import PlacementAnnealer, Start
 from weftline.latency.list.decoder import Decoder
 from weftline.latency.list.favourites import clusters
 from weftline.latency.list.memory_left import MOST_ATTEMPTS, may_stop, offer_plan, overflow
@@ -297,7 +297,7 @@ def anneal_clusters(search: Search, placements: Iterable[Indices], steps: int, s
         np.add.at(votes, (group, placement), 1)
         starts.append((votes.argmax(axis=1)[group].astype(np.int32), None))
     with alarm(search) as stop:
-        annealer = Annealer(
+        annealer = PlacementAnnealer(
             tables(problem), capacity=problem.capacity, group=group, seed=search.seed, start=starts, cycle=steps
         )
         annealer.run(steps, stop)

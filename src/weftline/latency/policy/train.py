@@ -26,7 +26,7 @@ import numpy as np
 from weftline.errors import UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.interrupts import Interruption
-from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.list.decoder import Decoder, Floats
 from weftline.latency.list.schedulers import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
 from weftline.latency.policy.features import Features, see
@@ -115,7 +115,7 @@ def judge(problem: Problem, seen: Features, output: PolicyOutput, random: np.ran
 
 
 def _mended(problem: Problem, placement: Indices) -> Indices:
-    annealer = Annealer(
+    annealer = PlacementAnnealer(
         tables(problem),
         capacity=problem.capacity,
         group=problem.group,

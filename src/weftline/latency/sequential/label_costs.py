@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weftline.bounds.load import group_times
+from weftline.bounds import group_times
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.simulate.kernels.jit import kernel, part

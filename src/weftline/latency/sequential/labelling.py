@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weftline.bounds.load import load_bound
+from weftline.bounds import load_bound
 from weftline.graph.arrays import Ints
 from weftline.latency.sequential.dual import ascend, minimum_cut
 from weftline.latency.sequential.label_costs import (

@@ -22,8 +22,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.bounds import Bound
-from weftline.bounds.load import group_times
+from weftline.bounds import Bound, group_times
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import MOST_ATTEMPTS, RoomLeft

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.simulate.kernels.jit import inlined, part
+from weftline.simulate.kernels.jit import part, uncounted_part
 from weftline.simulate.tables import Tables
 
 __all__ = ["BUSY_FROM", "BUSY_UNTIL", "append_transfer", "book_transfer", "first_gap", "first_rows", "occupy"]
@@ -19,7 +19,7 @@ BUSY_FROM, BUSY_UNTIL = range(2)
 """Columns of an interval, ns."""
 
 
-@inlined
+@uncounted_part
 def append_transfer(free: Ints, lane: int, send: int, receive: int, earliest: int, length: int) -> int:
     """The start of a transfer that takes time, behind all that its ports and its bus (`lane`, -1 = none) have to do."""
     begin = max(earliest, free[send], free[receive])
@@ -31,7 +31,7 @@ def append_transfer(free: Ints, lane: int, send: int, receive: int, earliest: in
     return int(begin)
 
 
-@part
+@uncounted_part
 def first_gap(busy: Ints, first: int, count: int, ready: int, length: int) -> tuple[int, int]:
     """The earliest start >= ready of something that takes time, and the row before which it would stand."""
     low, high = first, first + count
@@ -47,7 +47,7 @@ def first_gap(busy: Ints, first: int, count: int, ready: int, length: int) -> tu
     return ready, low
 
 
-@part
+@uncounted_part
 def occupy(busy: Ints, first: int, count: int, ready: int, length: int) -> tuple[int, int]:
     """Put something that takes time into the first gap -> its start, and the new count."""
     begin, row = first_gap(busy, first, count, ready, length)
@@ -73,7 +73,7 @@ def occupy(busy: Ints, first: int, count: int, ready: int, length: int) -> tuple
     return begin, count + 1
 
 
-@part
+@uncounted_part
 def book_transfer(
     busy: Ints, first: Ints, number: Ints, send: int, receive: int, lane: int, ready: int, length: int
 ) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.kernels.booking import append_transfer
-from weftline.simulate.kernels.jit import inlined, kernel, part
+from weftline.simulate.kernels.jit import kernel, part, uncounted_part
 from weftline.simulate.kernels.sorting import sort_rows
 from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables
@@ -33,6 +33,8 @@ __all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_order", "workspace"]
 
 INFEASIBLE = NEVER
 """Value of a placement that cannot run at all; throughput adds the number of its reason."""
+CLOCK_SLOT = 0
+"""Of `Workspace.free`: in the sequential runtime everything waits for this one."""
 FEW_PENDING = 24
 """Up to so many pending inputs of one op are kept in order by insertion."""
 
@@ -87,19 +89,17 @@ def run_order(
     `free` of all that was booked. `reference_latency` says the same in plain Python; tests compare them bit for bit.
     The hot loop of every search: arrays are taken out of their tuples once, and indices are unsigned.
     """
-    time, transfer, transfer_row, bus = table.time, table.transfer, table.transfer_row, table.bus
-    edge_ptr, edge_tensor, edge_maker = table.edge_ptr, table.edge_tensor, table.edge_maker
-    per_edge, sequential, has_bus = table.per_edge, table.sequential, len(space.free) > 3 * time.shape[1]
+    time, edge_ptr, edge_tensor, edge_maker = table.time, table.edge_ptr, table.edge_tensor, table.edge_maker
     free, arrival, pending = space.free, space.arrival, space.pending
     devices, one = np.uint64(time.shape[1]), np.uint64(1)
     _clear(space, end)
-    value, transfers, clock = 0, 0, 0
+    value, transfers = 0, 0
     for position in range(len(order)):
         op = np.uint64(order[position])
         device = np.uint64(placement[op])
-        if end[op] >= 0:
-            return INFEASIBLE, transfers  # the order holds an op twice
-        # Inputs: what is here already, and what has yet to be sent.
+        duration = time[op, device]
+        if end[op] >= 0 or duration < 0:
+            return INFEASIBLE, transfers  # the order holds an op twice, or the device cannot run it
         ready, count = 0, 0
         for edge in range(np.uint64(edge_ptr[op]), np.uint64(edge_ptr[op + one])):
             maker = np.uint64(edge_maker[edge])
@@ -109,45 +109,21 @@ def run_order(
                 return INFEASIBLE, transfers  # the order is not topological
             if origin != device:
                 tensor = np.uint64(edge_tensor[edge])
-                came = -1 if per_edge else arrival[tensor * devices + device]
+                came = -1 if table.per_edge else arrival[tensor * devices + device]
                 if came < 0:
                     _pend(pending, count, done, int(tensor), int(origin))
                     count += 1
                     continue
                 done = came
             ready = max(ready, done)
-        if count > FEW_PENDING:
-            sort_rows(pending, count)
-        # Transfers, in the order in which the tensors were made.
-        for k in range(count):
-            begin, tensor = pending[k, PENDING_SINCE], np.uint64(pending[k, PENDING_TENSOR])
-            origin = np.uint64(pending[k, PENDING_ORIGIN])
-            length = transfer[np.uint64(transfer_row[tensor]), origin, device]
-            if length > 0:
-                if sequential:
-                    begin = clock
-                    clock += length
-                else:
-                    lane = len(free) - 1 - bus[origin, device] if has_bus and bus[origin, device] >= 0 else -1
-                    begin = append_transfer(
-                        free, lane, int(devices + origin), int(devices + devices + device), begin, length
-                    )
-                if record:
-                    reader = int(op) if per_edge else -1
-                    _note(sent, transfers, int(tensor), int(origin), int(device), reader, begin, length)
-                transfers += 1
-            elif length < 0:
+        if count > 0:
+            came, transfers = _send(table, space, sent, record, int(op), int(device), count, transfers)
+            if came < 0:
                 return INFEASIBLE, transfers
-            if not per_edge:
-                arrival[tensor * devices + device] = begin + length
-            ready = max(ready, begin + length)
-        # The op itself.
-        duration = time[op, device]
-        if duration < 0:
-            return INFEASIBLE, transfers
-        if sequential:
-            ready = clock
-            clock += duration
+            ready = max(ready, came)
+        if table.sequential:
+            ready = free[CLOCK_SLOT]
+            free[CLOCK_SLOT] = ready + duration
         elif duration > 0:
             ready = max(ready, free[device])
             free[device] = ready + duration
@@ -157,7 +133,39 @@ def run_order(
     return value, transfers
 
 
-@inlined
+@uncounted_part
+def _send(
+    table: Tables, space: Workspace, sent: Ints, record: bool, op: int, device: int, count: int, transfers: int
+) -> tuple[int, int]:
+    """Book what is pending, in the order in which it was made -> (when all is there, -1 = no link; transfers)."""
+    transfer, transfer_row, bus, per_edge = table.transfer, table.transfer_row, table.bus, table.per_edge
+    free, arrival, pending = space.free, space.arrival, space.pending
+    devices, has_bus = table.time.shape[1], len(free) > 3 * table.time.shape[1]
+    if count > FEW_PENDING:
+        sort_rows(pending, count)
+    ready = 0
+    for k in range(count):
+        begin, tensor, origin = pending[k, PENDING_SINCE], pending[k, PENDING_TENSOR], pending[k, PENDING_ORIGIN]
+        length = int(transfer[np.uint64(transfer_row[np.uint64(tensor)]), np.uint64(origin), np.uint64(device)])
+        if length < 0:
+            return -1, transfers
+        if length > 0:
+            if table.sequential:
+                begin = free[CLOCK_SLOT]
+                free[CLOCK_SLOT] = begin + length
+            else:
+                lane = len(free) - 1 - bus[origin, device] if has_bus and bus[origin, device] >= 0 else -1
+                begin = append_transfer(free, lane, devices + origin, 2 * devices + device, begin, length)
+            if record:
+                _note(sent, transfers, tensor, origin, device, op if per_edge else -1, begin, length)
+            transfers += 1
+        if not per_edge:
+            arrival[tensor * devices + device] = begin + length
+        ready = max(ready, begin + length)
+    return ready, transfers
+
+
+@uncounted_part
 def _pend(pending: Ints, count: int, since: int, tensor: int, origin: int) -> None:
     """Put one more row behind `count` others: in the order of `since`, unless they are many."""
     place = count
