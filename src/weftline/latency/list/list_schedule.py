@@ -14,10 +14,10 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import Bools
 from weftline.problem import Problem
 from weftline.simulate import Timeline
-from weftline.simulate.kernels.booking import BUSY_UNTIL, append_transfer, first_gap, occupy
+from weftline.simulate.kernels.booking import BUSY_UNTIL, append_transfer, first_gap, note_transfer, occupy
 from weftline.simulate.kernels.jit import part, uncounted_part
 from weftline.simulate.tables import Tables, Unsigned, tables
-from weftline.simulate.timeline import SENT_CONSUMER, SENT_END, SENT_SOURCE, SENT_START, SENT_TARGET, SENT_TENSOR
+from weftline.simulate.timeline import SENT_END, SENT_SOURCE, SENT_START, SENT_TENSOR
 
 __all__ = [
     "BookingTables",
@@ -177,15 +177,12 @@ def commit(wires: BookingTables, board: ListSchedule, op: int, device: int, inse
     """Put the op and its transfers on the board -> number of transfers so far."""
     begin, count = _book(wires, board, op, device, board.free)
     for k in range(count):
-        board.sent[total, SENT_TENSOR] = board.trial[k, SENT_TENSOR]
-        board.sent[total, SENT_SOURCE] = board.trial[k, SENT_SOURCE]
-        board.sent[total, SENT_TARGET] = device
-        board.sent[total, SENT_CONSUMER] = op if wires.per_edge else -1
-        board.sent[total, SENT_START] = board.trial[k, SENT_START]
-        board.sent[total, SENT_END] = board.trial[k, SENT_END]
+        tensor, origin = board.trial[k, SENT_TENSOR], board.trial[k, SENT_SOURCE]
+        sent_at, came = board.trial[k, SENT_START], board.trial[k, SENT_END]
+        note_transfer(board.sent, total, tensor, origin, device, op if wires.per_edge else -1, sent_at, came - sent_at)
         total += 1
         if not wires.per_edge:
-            board.arrival[board.trial[k, SENT_TENSOR] * wires.time.shape[1] + device] = board.trial[k, SENT_END]
+            board.arrival[tensor * wires.time.shape[1] + device] = came
     duration = int(wires.time[op, device])
     if duration > 0:
         first, count = board.first[device], board.number[device]

@@ -12,8 +12,18 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.kernels.jit import part, uncounted_part
 from weftline.simulate.tables import Tables
+from weftline.simulate.timeline import SENT_CONSUMER, SENT_END, SENT_SOURCE, SENT_START, SENT_TARGET, SENT_TENSOR
 
-__all__ = ["BUSY_FROM", "BUSY_UNTIL", "append_transfer", "book_transfer", "first_gap", "first_rows", "occupy"]
+__all__ = [
+    "BUSY_FROM",
+    "BUSY_UNTIL",
+    "append_transfer",
+    "book_transfer",
+    "first_gap",
+    "first_rows",
+    "note_transfer",
+    "occupy",
+]
 
 BUSY_FROM, BUSY_UNTIL = range(2)
 """Columns of an interval, ns."""
@@ -29,6 +39,19 @@ def append_transfer(free: Ints, lane: int, send: int, receive: int, earliest: in
     free[send] = begin + length
     free[receive] = begin + length
     return int(begin)
+
+
+@uncounted_part
+def note_transfer(
+    sent: Ints, row: int, tensor: int, origin: int, target: int, consumer: int, begin: int, length: int
+) -> None:
+    """Write a row of `Timeline.transfers`."""
+    sent[row, SENT_TENSOR] = tensor
+    sent[row, SENT_SOURCE] = origin
+    sent[row, SENT_TARGET] = target
+    sent[row, SENT_CONSUMER] = consumer
+    sent[row, SENT_START] = begin
+    sent[row, SENT_END] = begin + length
 
 
 @uncounted_part

@@ -12,22 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.simulate.kernels.booking import append_transfer
+from weftline.simulate.kernels.booking import append_transfer, note_transfer
 from weftline.simulate.kernels.jit import kernel, part, uncounted_part
 from weftline.simulate.kernels.sorting import sort_rows
 from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables
-from weftline.simulate.timeline import (
-    ACTION_CONSUMER,
-    ACTION_TARGET,
-    ACTION_WHAT,
-    SENT_CONSUMER,
-    SENT_END,
-    SENT_SOURCE,
-    SENT_START,
-    SENT_TARGET,
-    SENT_TENSOR,
-)
+from weftline.simulate.timeline import ACTION_CONSUMER, ACTION_TARGET, ACTION_WHAT
 
 __all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_order", "workspace"]
 
@@ -157,7 +147,7 @@ def _send(
                 lane = len(free) - 1 - bus[origin, device] if has_bus and bus[origin, device] >= 0 else -1
                 begin = append_transfer(free, lane, devices + origin, 2 * devices + device, begin, length)
             if record:
-                _note(sent, transfers, tensor, origin, device, op if per_edge else -1, begin, length)
+                note_transfer(sent, transfers, tensor, origin, device, op if per_edge else -1, begin, length)
             transfers += 1
         if not per_edge:
             arrival[tensor * devices + device] = begin + length
@@ -177,16 +167,6 @@ def _pend(pending: Ints, count: int, since: int, tensor: int, origin: int) -> No
     pending[place, PENDING_SINCE] = since
     pending[place, PENDING_TENSOR] = tensor
     pending[place, PENDING_ORIGIN] = origin
-
-
-@part
-def _note(sent: Ints, row: int, tensor: int, origin: int, target: int, consumer: int, begin: int, length: int) -> None:
-    sent[row, SENT_TENSOR] = tensor
-    sent[row, SENT_SOURCE] = origin
-    sent[row, SENT_TARGET] = target
-    sent[row, SENT_CONSUMER] = consumer
-    sent[row, SENT_START] = begin
-    sent[row, SENT_END] = begin + length
 
 
 @part
@@ -264,6 +244,6 @@ def run_actions(
             lane = len(free) - 1 - table.bus[origin, target] if table.bus[origin, target] >= 0 else -1
             begin = append_transfer(free, lane, devices + origin, 2 * devices + target, end[maker], length)
         arrival[slot] = begin + length
-        _note(sent, transfers, what, origin, target, consumer, begin, length)
+        note_transfer(sent, transfers, what, origin, target, consumer, begin, length)
         transfers += 1
     return 0, transfers
