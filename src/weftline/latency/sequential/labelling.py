@@ -173,11 +173,11 @@ def star_labels(lengths: list[list[int]], homes: list[int], readers: list[list[i
     for home in homes:
         row = lengths[home]
         free = sum(1 << d for d in useful if row[d] == 0) | 1 << home
-        dear = [d for d in useful if 0 < row[d] < IMPOSSIBLE_COST]
-        if len(dear) > MOST_DEVICES:
+        costly = [d for d in useful if 0 < row[d] < IMPOSSIBLE_COST]
+        if len(costly) > MOST_DEVICES:
             return []
-        for pick in range(1 << len(dear)):
-            chosen = [d for i, d in enumerate(dear) if pick >> i & 1]
+        for pick in range(1 << len(costly)):
+            chosen = [d for i, d in enumerate(costly) if pick >> i & 1]
             if len(chosen) <= len(readers):
                 labels.append((home, free | sum(1 << d for d in chosen), sum(row[d] for d in chosen)))
     return labels
