@@ -92,7 +92,7 @@ def _parameters(words: list[str]) -> dict[str, int]:
     return parameters
 
 
-MODEL, SPEEDS, REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
+MODEL, SPEEDS, DEMO_REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
 QUESTIONS: tuple[tuple[str, str, Literal["latency", "throughput"]], ...] = (
     ("flava", "four-unequal", "latency"),
     ("bert", "two-gpus", "throughput"),
@@ -180,7 +180,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
         )
         plan = answer(request)
         plan.save(folder / "plan.json")
-        result = run_local(plan, model=model, requests=REQUESTS, on_event=tell)
+        result = run_local(plan, model=model, requests=DEMO_REQUESTS, on_event=tell)
     result.check()
     write_atomically(folder / "report.html", report_html(plan, run=find_run(result)))
     if not quiet:

@@ -19,6 +19,7 @@ from weftline.cost import NO_TIME
 from weftline.cost.table import distinct_rows
 from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.problem import Problem
+from weftline.reduce.reduction import device_of_each
 
 __all__ = ["Pieces", "compressed_rows", "make_pieces", "merge"]
 
@@ -55,15 +56,23 @@ class Pieces:
     exact: bool = True
     """False if merging may have lost good plans: then no bound of these pieces holds for the problem."""
 
+    @property
+    def small(self) -> Pieces:
+        """Pieces are a problem of their own: a device for each."""
+        return self
+
     def lift(self, device: Indices) -> Indices:
         """Device of each piece -> device of each op."""
         return np.asarray(device, np.int32)[self.of]
 
-    def lower(self, placement: Indices) -> Indices:
-        """Device of each op -> device of each piece (of its first op, where the ops of a piece stand apart)."""
-        device = np.zeros(len(self.time), np.int32)
-        device[self.of[::-1]] = placement[::-1]
-        return device
+    def lower(self, placement: Indices) -> Indices | None:
+        """Device of each op -> device of each piece; None where the ops of a piece stand apart."""
+        device = self.nearest(placement)
+        return device if np.array_equal(device[self.of], placement) else None
+
+    def nearest(self, placement: Indices) -> Indices:
+        """Like `lower`; where the ops of a piece stand apart, the piece is where its first op is."""
+        return device_of_each(self.of, len(self.time), placement)
 
     def lift_bound(self, value: int) -> int:
         """A lower bound for these pieces -> one for the problem."""

@@ -21,7 +21,7 @@ from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, FileTask, Mode
 __all__ = ["do_task"]
 
 MOST_TEXT = 2000
-BEAT = 0.1
+BEAT_SECONDS = 0.1
 """Seconds between two lines of progress."""
 MOST_ROWS = 200
 """In one line; a search that finds more within a beat is told in its last ones."""
@@ -69,7 +69,7 @@ class Teller:
         self._say(said)
 
     def _beats(self) -> None:
-        while not self._over.wait(BEAT):
+        while not self._over.wait(BEAT_SECONDS):
             self._flush()
 
     def _flush(self) -> None:

@@ -29,14 +29,7 @@ from weftline.schedule.cyclic.rounds import CyclicParameters, PeriodSearch
 from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.search.cp_sat import run_model
 
-__all__ = [
-    "SCHEDULER",
-    "CyclicAnswer",
-    "cyclic_starts",
-    "least_period",
-    "most_repetitions",
-    "prove_size",
-]
+__all__ = ["SCHEDULER", "cyclic_starts", "least_period", "most_repetitions", "prove_size"]
 
 
 @dataclass(frozen=True)
