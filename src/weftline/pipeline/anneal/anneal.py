@@ -23,7 +23,7 @@ from weftline.pipeline.simple import overflow_of
 from weftline.pipeline.slice.kernel import NEVER
 from weftline.pipeline.slice.slice import RUNNING, Slicer, slice_again, slice_starts
 from weftline.search import Search, Solver, alarm
-from weftline.simulate.kernels.random import make_dice
+from weftline.simulate.kernels.random import make_generator
 
 __all__ = ["SOLVER", "PipelineAnnealer"]
 
@@ -59,7 +59,7 @@ class PipelineAnnealer:
         self._seed, self._cycles, self._done, self._length, self._hot = seed, 0, 0, 0, WARM
         self._stages = np.array(pieces.stage_devices, np.int32)
         room = pieces.problem.capacity if room is None else room
-        dice = make_dice(seed, 1)
+        dice = make_generator(seed, 1)
         self._state = make_state(self.board, self._stages, dice, room, unequal=not pieces.equal)
         self._slicer = Slicer(pieces, self._state.room)
         self._best = np.zeros(len(pieces.time), np.int32)

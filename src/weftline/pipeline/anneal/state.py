@@ -16,7 +16,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.reduce import PieceArrays
 from weftline.pipeline.slice.orders import arrange
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.kernels.random import Dice
+from weftline.simulate.kernels.random import RandomGenerator
 
 __all__ = ["PartitionState", "block_cost", "count_transfers", "largest", "load_state", "make_state", "state_value"]
 
@@ -57,7 +57,7 @@ class PartitionState(NamedTuple):
     """(4,)"""
     room: Ints
     """(K,): bytes."""
-    dice: Dice
+    dice: RandomGenerator
     kind: Indices
     transfer: Ints
     """Transfers where links differ: row of each tensor, (rows, K, K) ns."""
@@ -72,7 +72,9 @@ class PartitionState(NamedTuple):
     stages: int
 
 
-def make_state(board: PieceArrays, stage_devices: Indices, dice: Dice, room: Ints, *, unequal: bool) -> PartitionState:
+def make_state(
+    board: PieceArrays, stage_devices: Indices, dice: RandomGenerator, room: Ints, *, unequal: bool
+) -> PartitionState:
     """An empty state; `load_state` fills it."""
     count, k = board.time.shape
     m, hosts = len(board.maker), np.flatnonzero(board.host)
