@@ -115,7 +115,7 @@ def _plans() -> list[bytes]:
 def _schedules() -> list[bytes]:
     from weftline.ask.scheduling import make_schedule
     from weftline.plans.schedule import schedule_to_json
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     cases = [("vshape", True, "1f1b"), ("xshape", False, "auto")]
     made = [make_schedule(make_shape(s, 2, train=t), 3, solver=by, work_limit=30) for s, t, by in cases]
@@ -124,7 +124,7 @@ def _schedules() -> list[bytes]:
 
 def _blocks() -> list[bytes]:
     from weftline.problem.blocks import blocks_to_file
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     return [json.dumps(blocks_to_file(make_shape(name, 2))).encode() for name in ("vshape", "nnshape", "xshape")]
 

@@ -15,8 +15,8 @@ from weftline.papers.tessel.fast import backward_indices, compact
 from weftline.papers.tessel.lazy import index_vectors, lazy_search
 from weftline.papers.tessel.z3 import cooldown, held_memory, warmup
 from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.schedule.search import ScheduleSearch
-from weftline.schedule.shapes import chunked, make_shape
 
 
 def test_index_vectors() -> None:

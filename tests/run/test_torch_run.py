@@ -16,7 +16,7 @@ import pytest
 from weftline.errors import ExecutionMismatch, InputError, LimitReached, UsageError, WeftlineError
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.run import TrainRunResult, run_schedule, run_schedules
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import Timetable, simulate_schedule
 
 MODEL = str(Path(__file__).parent / "small_model.py")
@@ -210,7 +210,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from test_torch_run import timetable
 from weftline.run import run_schedule
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 result = run_schedule(timetable(make_shape(sys.argv[2], 2), 2), model=sys.argv[3], steps=1)
 sys.stdout.write(f"{result.max_gradient_difference} {len(result.ranks)}\\n")  # at once: others write, too
 """

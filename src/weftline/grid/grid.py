@@ -23,11 +23,12 @@ from types import TracebackType
 
 import msgspec
 
+from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
 from weftline.files import read_limited, write_atomically
 from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
-from weftline.grid.questions import Question, Wanted, questions_of
+from weftline.grid.questions import Question, questions_of
 from weftline.interrupts import Interruption
 
 __all__ = ["ENGINES", "PlanSweep", "SweepFolder", "sweep_plans"]
@@ -152,7 +153,7 @@ class PlanSweep:
 
 
 def sweep_plans(
-    wanted: Wanted,
+    wanted: GridRequest,
     folder: Path | str,
     *,
     jobs: int | None = None,

@@ -33,8 +33,7 @@ from weftline.run.train.model import (
     TrainJob,
     model_reference,
 )
-from weftline.schedule.lower.lower import Action, data_edges, lower
-from weftline.schedule.lower.stages import Stage, stages_of
+from weftline.schedule.lower.lower import DeviceAction, NetworkStage, data_edges, lower, stages_of
 from weftline.schedule.lower.torch import torch_rows, torch_stages
 from weftline.simulate import Timetable, simulate_schedule
 
@@ -97,12 +96,12 @@ def make_job(
     )
 
 
-def _row(action: Action, rank_of: dict[int, int]) -> tuple[str | int, ...]:
+def _row(action: DeviceAction, rank_of: dict[int, int]) -> tuple[str | int, ...]:
     row = action.row()
     return tuple(row) if len(row) == 3 else (*row[:4], rank_of[action.peer])
 
 
-def _works(blocks: Blocks, stages: Sequence[Stage], rank_of: dict[int, int]) -> tuple[RankBlock, ...]:
+def _works(blocks: Blocks, stages: Sequence[NetworkStage], rank_of: dict[int, int]) -> tuple[RankBlock, ...]:
     stage_of = {block: s.number for s in stages for block in (s.forward, s.backward, s.weight) if block >= 0}
     found = []
     for number, block in enumerate(blocks.blocks):
@@ -112,7 +111,7 @@ def _works(blocks: Blocks, stages: Sequence[Stage], rank_of: dict[int, int]) -> 
     return tuple(found)
 
 
-def _edges(blocks: Blocks, stages: Sequence[Stage]) -> tuple[Edge, ...]:
+def _edges(blocks: Blocks, stages: Sequence[NetworkStage]) -> tuple[Edge, ...]:
     """What each edge carries: activations forward, gradients back, otherwise only that the source is done."""
     forward = {stage.forward: stage.number for stage in stages}
     backward = {stage.backward: stage.number for stage in stages if stage.backward >= 0}

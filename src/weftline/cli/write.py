@@ -1,4 +1,4 @@
-"""`weftline export`: a plan or schedule in the form that other programs read."""
+"""Verbs that write an answer for others: `weftline export` for programs, `report` for people."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weftline.cli.options import read_runtimes
-from weftline.cli.output import JsonFlag, print_json, show
+from weftline.cli.options import read_runtimes, read_seconds
+from weftline.cli.output import JsonFlag, print_json, show, telling
 from weftline.errors import InputError, UsageError, near
 
 if TYPE_CHECKING:
     from weftline.export import ExportOptions
 
-__all__ = ["export"]
+__all__ = ["export", "report"]
 
 
 def export(
@@ -104,3 +104,51 @@ def _list(json: bool) -> None:
         print_json({"targets": entries})
     else:
         show(*(f"{name:<16} {description}" for name, description in entries.items()))
+
+
+def report(
+    answer: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    run: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What `weftline run --json` printed: measured times.")
+    ] = None,
+    sensitivity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Plans: solve again with faster links, more memory, one more device, for 10s in all."
+        ),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write a page that shows a plan or schedule.
+
+    One file that needs no network: how good the plan is, its timeline or stages, memory, what crosses between devices,
+    how the search went, and where it comes from. Exit code 6 if the plan does not hold.
+
+    weftline report plan.json -o report.html --sensitivity 10s
+
+    weftline run plan.json --model model.onnx --json > run.json; weftline report plan.json --run run.json
+    """
+    import weftline
+
+    with telling("asking what would help") as tell:
+        page = weftline.report(
+            answer,
+            output,
+            run=run,
+            sensitivity=_seconds(sensitivity),
+            on_event=tell,
+        )
+    if json:
+        print_json({"report": str(output), "bytes": len(page)})
+        return
+    show(f"written to {output} ({len(page) / 1000:,.0f} kB): open it in a browser")
+
+
+def _seconds(word: str | None) -> float | None:
+    try:
+        return read_seconds(word)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--time", "--sensitivity", 1)) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weftline.cli.question import read_stages
+from weftline.cli.plan import read_stages
 from weftline.errors import UsageError
 
 
