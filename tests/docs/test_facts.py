@@ -14,8 +14,8 @@ from weftline.cli.main import app
 from weftline.cluster import rules, toml_form
 from weftline.cost import profile_file, table
 from weftline.graph.rules import MAX_NAME, MAX_OPS
-from weftline.grid.file import SweepFile
 from weftline.grid.job import Failure, Row
+from weftline.grid.questions import SweepFile
 from weftline.importers import registry
 from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import load as onnx_load
