@@ -38,7 +38,7 @@ $(BASE): pyproject.toml
 	touch $(BASE)
 
 compile-pipelines:
-	@$(BIN)/python -c 'from weftline.pipeline.prepare import prepare; prepare()'
+	@$(BIN)/python -c 'from weftline.pipeline import prepare; prepare()'
 
 compile-placements:
 	@$(BIN)/python -c 'from weftline.latency.prepare import prepare; from weftline.latency.policy.policy import prepare as policy; prepare(); policy()'

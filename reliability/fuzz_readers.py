@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weftline.certify import check
-from weftline.certify import check_schedule
+from weftline.certify import check, check_schedule
 from weftline.errors import InfeasibleError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -149,14 +148,14 @@ def _npz(path: Path) -> None:
 
 def _policy(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.latency.policy.file import read_arrays
+    from weftline.latency.policy.network import read_arrays
 
     read_arrays(path, SHAPES)
 
 
 def _checkpoint(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.papers.training.checkpoints import Owner, read_checkpoint
+    from weftline.papers.training.training import Owner, read_checkpoint
 
     read_checkpoint(path, Owner("s", "p", {"x": "1"}), SHAPES)
 

@@ -138,7 +138,7 @@ def _npz() -> list[bytes]:
 
 
 def _policy() -> list[bytes]:
-    from weftline.latency.policy.file import write_arrays
+    from weftline.latency.policy.network import write_arrays
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.safetensors"
@@ -147,7 +147,7 @@ def _policy() -> list[bytes]:
 
 
 def _checkpoint() -> list[bytes]:
-    from weftline.papers.training.checkpoints import Checkpoint, Owner, write_checkpoint
+    from weftline.papers.training.training import Checkpoint, Owner, write_checkpoint
 
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.arange(4)}
     with tempfile.TemporaryDirectory() as folder:

@@ -33,7 +33,7 @@ from weftline.graph.arrays import Indices
 from weftline.latency.prepare import prepare as prepare_placements
 from weftline.measure.calibrate import Planner, calibrated_plan
 from weftline.measure.profile import profile_model
-from weftline.pipeline.prepare import prepare as prepare_pipelines
+from weftline.pipeline import prepare as prepare_pipelines
 from weftline.plans import Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.run.local.run import run_local

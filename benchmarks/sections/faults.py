@@ -27,7 +27,7 @@ from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from weftline.ask import make_plan
 from weftline.cluster.detect import worker_cluster
-from weftline.pipeline.prepare import prepare
+from weftline.pipeline import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.zoo import build, save
 

@@ -27,7 +27,7 @@ __all__ = ["PREPARES", "SECTION", "package_copy"]
 
 PREPARES = {
     "latency": "weftline.latency.prepare",
-    "throughput": "weftline.pipeline.prepare",
+    "throughput": "weftline.pipeline",
     "schedule": "weftline.schedule",
 }
 """Question -> the module whose `prepare` compiles or loads its kernels."""

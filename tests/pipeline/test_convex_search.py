@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from weftline.cost import CostTable
 from weftline.graph.arrays import Ints
+from weftline.pipeline.convex.columns import draw_sets
 from weftline.pipeline.convex.graph import Bits, ConvexGraph, make_graph, pack
-from weftline.pipeline.convex.pool import draw_sets
 from weftline.pipeline.convex.search import _candidates, find_conflicts, search
 from weftline.pipeline.convex.state import IN, OUT, make_state
-from weftline.pipeline.pieces import make_pieces
-from weftline.pipeline.pieces.pieces import Pieces
+from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.problem import Problem
 from weftline.testing import random_problem
 from weftline.testing.by_hand import problem_of

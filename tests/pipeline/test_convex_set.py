@@ -11,8 +11,8 @@ from tests.pipeline.test_convex_search import convex_sets, costs, equal_problem
 from weftline.pipeline.convex import tree as convex_tree
 from weftline.pipeline.convex.convex_set import convex_set_bound
 from weftline.pipeline.convex.prove import ProofBudget, ProofOutcome, Prover
-from weftline.pipeline.pieces import make_pieces, reduce_exactly
-from weftline.pipeline.pieces.pieces import Pieces
+from weftline.pipeline.pieces import Pieces, make_pieces
+from weftline.pipeline.reduce import reduce_exactly
 from weftline.testing import brute_force_throughput
 
 Found = list[tuple[int, dict[str, object]]]

@@ -6,7 +6,7 @@ import numpy as np
 from tests.pipeline.test_convex_search import convex_sets, costs, equal_problem
 from tests.pipeline.test_convex_set import holds
 
-from weftline.pipeline.convex.node_cover import node_cover_bound
+from weftline.pipeline.bounds import node_cover_bound
 from weftline.pipeline.pieces import make_pieces
 
 

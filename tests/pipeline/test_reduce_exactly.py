@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, merge, reduce_exactly
+from weftline.pipeline.pieces import Pieces, make_pieces, merge
+from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
 from weftline.problem import Problem
 from weftline.simulate import INFEASIBLE, evaluate
 from weftline.testing.brute_force import brute_force_throughput

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from weftline.errors import InfeasibleError
-from weftline.pipeline.pieces import Pieces, make_pieces, reduce_exactly
-from weftline.pipeline.pieces.arrays import make_piece_arrays, merge_freely
+from weftline.pipeline.pieces import Pieces, make_pieces
+from weftline.pipeline.reduce import make_piece_arrays, merge_freely, reduce_exactly
 from weftline.pipeline.slice.kernel import NEVER
 from weftline.pipeline.slice.orders import following_order, keyed_order, several_orders
-from weftline.pipeline.slice.slice import SOLVER, slice_again, slice_order
-from weftline.pipeline.slice.slicer import Slicer
+from weftline.pipeline.slice.slice import SOLVER_SLICE as SOLVER
+from weftline.pipeline.slice.slice import Slicer, slice_again, slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads, simulate_throughput, violations

@@ -1,7 +1,7 @@
 """Tests of the bounds from three superblocks: valid for every number of stages before, exact for three stages."""
 
 from weftline import pipeline as partition
-from weftline.pipeline.exact.superblocks import bottleneck, guess
+from weftline.pipeline.bounds import bottleneck, guess
 from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.search import Search

@@ -88,7 +88,7 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
     known = {**inputs, **request.inputs}
     roles: tuple[str, ...] = ("model", "cluster", "costs")
     ordered = {role: known[role] for role in roles if role in known}
-    return Resolved(request, grouped.problem, grouped.group, file, ordered)
+    return Resolved(request, grouped.small, grouped.group, file, ordered)
 
 
 @overload

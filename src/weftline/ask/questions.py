@@ -21,7 +21,6 @@ from weftline.graph.arrays import Indices
 from weftline.latency import bounds as latency_bounds
 from weftline.latency.prepare import prepare as prepare_latency
 from weftline.pipeline import bounds as pipeline_bounds
-from weftline.pipeline.prepare import prepare as prepare_pipeline
 from weftline.problem import Problem
 from weftline.reduce.contract import acyclic, contract
 from weftline.search import Search, Solver
@@ -44,7 +43,7 @@ class Question:
 
 QUESTIONS = {
     "latency": Question(latency.solvers, latency_bounds.lower_bounds, prepare_latency),
-    "throughput": Question(pipeline.solvers, pipeline_bounds.lower_bounds, prepare_pipeline),
+    "throughput": Question(pipeline.solvers, pipeline_bounds.lower_bounds, pipeline.prepare),
 }
 
 
@@ -111,7 +110,7 @@ def search_coarse(search: Search, solver: Solver, group: Indices) -> None:
     contracted = contract(search.problem, acyclic(search.problem, group))
     left = search.seconds_left
     coarse = Search(
-        contracted.problem,
+        contracted.small,
         time_limit=None if left is None else SHARE * left,
         work_limit=None if search.work_limit is None else max(1, int(SHARE * search.work_limit)),
         seed=search.seed,

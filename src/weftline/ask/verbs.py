@@ -343,7 +343,7 @@ def train(
 
     Use it by `wl.plan(..., solver="policy", settings={"weights": file})`. `resume` goes on from its checkpoint.
     """
-    from weftline.latency.policy.train.train import train_policy
+    from weftline.latency.policy.train import train_policy
 
     return train_policy(output, seconds=time_limit, steps=steps, seed=seed, resume=resume, on_event=on_event)
 

@@ -171,7 +171,7 @@ def policy(
 
     weftline train policy -o policy.safetensors --time 2h
     """
-    from weftline.latency.policy.train.train import train_policy
+    from weftline.latency.policy.train import train_policy
 
     if time is not None and steps is not None:
         raise UsageError("--time or --steps, not both")

@@ -23,13 +23,13 @@ from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.anneal import PipelineAnnealer
+from weftline.pipeline.bounds import bottleneck, guess, node_cover_bound
 from weftline.pipeline.convex.convex_set import convex_set_bound
 from weftline.pipeline.convex.graph import MOST_PIECES
-from weftline.pipeline.convex.node_cover import node_cover_bound
 from weftline.pipeline.exact.exact import fits_model, prove
-from weftline.pipeline.exact.superblocks import bottleneck, guess
 from weftline.pipeline.ideals import TOO_LONG, IdealChain, over_ideals, take
-from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, reduce_exactly
+from weftline.pipeline.pieces import Pieces, make_pieces
+from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
 from weftline.pipeline.simple import overflow_of
 from weftline.search import Search, Solver, best_of
 

@@ -1,23 +1,42 @@
-"""The cut bound: whatever stage holds an op, it pays for the op, for what it holds beside it, and for what crosses.
+"""The bounds of pipelines: by cuts, by the cheapest stage around each piece, and by three superblocks.
 
-The cheapest stage around an op is a minimum cut: every op inside pays its least time, every tensor across the border
-its least transfer. The bound is the largest over ops. Stages need not be contiguous here, so that one flow is the
-proof: `certify/check.py` repeats it. For throughput with added communication. Ops of a `together` set are one node
-unless host devices exist, where they are left apart (which is weaker, and valid).
+The cut bound: whatever stage holds an op, it pays for the op, for what it holds beside it, and for what crosses. The
+cheapest stage around an op is a minimum cut: every op inside pays its least time, every tensor across the border its
+least transfer. The bound is the largest over ops. Stages need not be contiguous here, so that one flow is the proof:
+`certify/check.py` repeats it. For throughput with added communication. Ops of a `together` set are one node unless host
+devices exist, where they are left apart (which is weaker, and valid).
+
+The node-cover bound is the same for pieces of equal devices, over contiguous (convex) sets: each of its bounds is the
+convex-set bound whose weights are 1 at one piece.
+
+Superblocks, in CP-SAT (Archer et al.): what comes before a stage S, S itself, what comes behind it.
+`bottleneck`: some stage has work >= W / k, so no pipeline is better than the cheapest contiguous S with that much work.
+`guess(b)`: for every b, the stage with b stages before it costs at most t, what comes before it (work and what leaves)
+at most b * t, and what comes behind at most (k - 1 - b) * t; the least such t bounds every pipeline. Exact for k <= 3.
+Both are for equal devices with added communication; claimed, like every bound of a solver.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.bounds import Bound, group_bound, load_bound
 from weftline.graph.arrays import Indices, Ints
+from weftline.pipeline.convex.graph import MOST_PIECES
+from weftline.pipeline.convex.prove import Members, OnBound, ProofBudget, ProofOutcome, Prover
+from weftline.pipeline.exact.equal import keep_order, place_on_levels
+from weftline.pipeline.pieces import Pieces
 from weftline.problem import Problem
+from weftline.search import Search
+from weftline.search.cp_sat import run_cp_sat
 from weftline.simulate.kernels.jit import kernel
 
-__all__ = ["cut_bound", "lower_bounds"]
+__all__ = ["bottleneck", "cut_bound", "guess", "lower_bounds", "node_cover_bound"]
 
 MOST_OPS = 20_000
 MOST_CUTS = 400
@@ -154,3 +173,119 @@ def lower_bounds(problem: Problem) -> tuple[Bound, ...]:
     if (cut := cut_bound(problem)) is not None:
         found.append(cut)
     return tuple(sorted(found, key=lambda bound: -bound.value))
+
+
+def node_cover_bound(
+    pieces: Pieces,
+    stages: int,
+    upper: Callable[[], int],
+    *,
+    stop: NDArray[np.int64],
+    work: int | None = None,
+    seconds: float | None = None,
+    on_bound: OnBound,
+) -> list[Members]:
+    """Go through the pieces, those with dear tensors first -> the cheapest sets that were met."""
+    n = len(pieces.time)
+    if n > MOST_PIECES or stages < 1 or upper() <= 0:
+        return []
+    prover = Prover(pieces, stages, upper, stop, ProofBudget(work, seconds, stop), on_bound)
+    covered = np.zeros(n, np.bool_)
+    met = []
+    for piece in np.argsort(-_alone(prover), kind="stable").tolist():
+        if prover.budget.spent >= 1.0:
+            break
+        if covered[piece]:
+            continue  # a set with it is not dearer than what is proved
+        limit = prover.budget.nodes_of(0.1)
+        outcome, _, found = prover.cheapest_with(piece, prover.proved + 1, limit, exact=False)
+        if not found and outcome == ProofOutcome.PROVED:
+            outcome, cost, found = prover.cheapest_with(piece, prover.upper() + 1, limit, exact=True)
+            if outcome == ProofOutcome.PROVED:
+                prover.tell((np.arange(n) == piece).astype(np.int64), cost)
+        for members in found:
+            met.append(members)
+            if prover.cost(members) <= prover.proved:
+                covered |= members
+    return met
+
+
+def _alone(prover: Prover) -> NDArray[np.int64]:
+    """Cost of each piece as a set of its own."""
+    return np.array([prover.cost(np.arange(prover.n) == piece) for piece in range(prover.n)], np.int64)
+
+
+SUPERBLOCK_PRECISION = 2**24
+
+
+def bottleneck(
+    search: Search,
+    pieces: Pieces,
+    *,
+    seconds: float | None,
+    work: float = 2.0,
+    poll: Callable[[], bool] = lambda: False,
+) -> int:
+    """Offer the bound of the cheapest contiguous stage with an equal share of the work -> its value in ns."""
+    return _superblock_bound(search, pieces, None, seconds, work, poll)
+
+
+def guess(
+    search: Search,
+    pieces: Pieces,
+    before: int,
+    *,
+    seconds: float | None,
+    work: float = 2.0,
+    poll: Callable[[], bool] = lambda: False,
+) -> int:
+    """Offer the bound of the stage with `before` stages before it -> its value in ns."""
+    return _superblock_bound(search, pieces, before, seconds, work, poll)
+
+
+def _superblock_bound(
+    search: Search, pieces: Pieces, before: int | None, seconds: float | None, work: float, poll: Callable[[], bool]
+) -> int:
+    from ortools import __version__
+    from ortools.sat.python import cp_model
+
+    assert search.best is not None
+    target = search.best.value
+    scale = max(1, target // SUPERBLOCK_PRECISION)
+    stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
+    times = np.maximum(pieces.time[:, pieces.stage_devices[0]], 0)
+    model = cp_model.CpModel()
+    t = model.new_int_var(0, target // scale, "")
+    levels = np.zeros(len(times), np.int64)
+    at, up_to = place_on_levels(model, levels, levels + 2)
+    keep_order(model, pieces, up_to, levels, levels + 2)
+    inside = _superblock(model, pieces, at, 1, times // scale, scale)
+    if before is None:
+        share = -(-int(times.sum()) // stages)
+        model.add(sum(int(x) * at[v, 1] for v, x in enumerate(times.tolist()) if x) >= share)
+        model.add(inside <= t)
+    else:
+        model.add(inside <= t)
+        model.add(_superblock(model, pieces, at, 0, times // scale, scale) <= before * t)
+        model.add(_superblock(model, pieces, at, 2, times // scale, scale) <= (stages - 1 - before) * t)
+    model.minimize(t)
+    name = f"{'bottleneck' if before is None else f'guess({before})'} (CP-SAT {__version__})"
+    outcome = run_cp_sat(search, model, seconds=seconds, work=work, poll=poll, on_solution=lambda true: None)
+    units = target if outcome.infeasible else int(np.ceil(outcome.bound - 1e-6)) * scale
+    value = pieces.lift_bound(min(units, target))
+    search.offer_bound(Bound(value, name, seconds=search.seconds))
+    return value
+
+
+def _superblock(model: Any, pieces: Pieces, at: dict[tuple[int, int], Any], level: int, work: Ints, scale: int) -> Any:
+    """Work of a superblock and every tensor across its border, once."""
+    terms = [int(x) * at[v, level] for v, x in enumerate(work.tolist()) if x]
+    for t, cost in enumerate((pieces.transfer_time // scale).tolist()):
+        if cost == 0:
+            continue
+        made, crosses = at[int(pieces.maker[t]), level], model.new_bool_var("")
+        for q in pieces.reader_of[pieces.reader_ptr[t] : pieces.reader_ptr[t + 1]].tolist():
+            model.add_bool_or(~made, at[q, level], crosses)
+            model.add_bool_or(made, ~at[q, level], crosses)
+        terms.append(cost * crosses)
+    return sum(terms)

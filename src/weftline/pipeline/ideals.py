@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, reduce_exactly
-from weftline.pipeline.pieces.reduce import memory_may_bind
+from weftline.pipeline.pieces import Pieces, make_pieces
+from weftline.pipeline.reduce import contract_uncuttable, memory_may_bind, reduce_exactly
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import Loads, Timeline
 from weftline.simulate.kernels.jit import kernel, part

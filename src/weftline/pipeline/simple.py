@@ -1,15 +1,9 @@
-"""What a pipeline that was refused holds too much of.
+"""The simplest pipelines, which are also baselines and first values of the others.
 
-Fill stages one after another along the order of pieces; what a stage's device cannot run goes to a host device.
-
-One stage: everything on one device, the best of all devices.
-
-As many stages as allowed, each with the same number of ops: what people do by hand.
-
-Fill each stage until its compute reaches the target, then begin the next; the smallest target that works, by
-bisection.
-
-The target is the same time for every device, so a faster device gets more ops. Transfers are not looked at.
+`single-device`: everything on one device, the best of all devices. `even-split`: as many stages as allowed, each with
+the same number of ops: what people do by hand. `greedy`: fill each stage until its compute reaches the target, then
+begin the next; the smallest target that works, by bisection. The target is the same time for every device, so a faster
+device gets more ops. Simplified: transfers are not looked at; what a stage's device cannot run goes to a host device.
 """
 
 from __future__ import annotations

@@ -17,12 +17,11 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.kernel import anneal
 from weftline.pipeline.anneal.state import load_state, make_state, state_value
-from weftline.pipeline.pieces import Pieces, make_pieces, reduce_exactly
-from weftline.pipeline.pieces.arrays import make_piece_arrays, merge_freely
+from weftline.pipeline.pieces import Pieces, make_pieces
+from weftline.pipeline.reduce import make_piece_arrays, merge_freely, reduce_exactly
 from weftline.pipeline.simple import overflow_of
 from weftline.pipeline.slice.kernel import NEVER
-from weftline.pipeline.slice.slice import slice_again, slice_starts
-from weftline.pipeline.slice.slicer import RUNNING, Slicer
+from weftline.pipeline.slice.slice import RUNNING, Slicer, slice_again, slice_starts
 from weftline.search import Search, Solver, alarm
 from weftline.simulate.kernels.random import make_dice
 

@@ -45,7 +45,7 @@ from weftline.pipeline.anneal.state import (
     largest,
     renumber,
 )
-from weftline.pipeline.pieces.arrays import PieceArrays
+from weftline.pipeline.reduce import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import below, unit
 

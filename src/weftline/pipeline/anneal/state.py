@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.arrays import PieceArrays
+from weftline.pipeline.reduce import PieceArrays
 from weftline.pipeline.slice.orders import arrange
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice

@@ -1,8 +1,11 @@
-"""The flat arrays of the convex-set bounds: scaled costs, order as bit rows, and the network of the minimum cut.
+"""The flat arrays of the convex-set bounds: scaled costs, order as bit rows, the network of minimum cuts and its flow.
 
 In: Pieces of equal devices. Out: `ConvexGraph`, what every kernel here reads. A block S costs f(S) = work + `enter` of
 each tensor made outside and read inside + `leave` of each made inside and read outside. Simplified: costs are divided
 by `divisor` and rounded down, so a bound in these units times the divisor holds for the true costs.
+
+`more_flow` (Dinic's method) continues: a flow is kept, capacities are raised, and the flow goes on from where it was.
+The source's side of the cut is the block.
 """
 
 from __future__ import annotations
@@ -12,11 +15,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.pieces import Pieces
+from weftline.graph.arrays import Indices, Ints, row_pointer
+from weftline.pipeline.pieces import Pieces, compressed_rows
 from weftline.simulate.kernels.jit import part
 
-__all__ = ["FINE", "INFINITE", "MOST_PIECES", "Bits", "ConvexGraph", "cost_of", "has", "lowest", "make_graph", "pack"]
+__all__ = [
+    "FINE",
+    "INFINITE",
+    "MOST_PIECES",
+    "Bits",
+    "ConvexGraph",
+    "cost_of",
+    "has",
+    "lowest",
+    "make_graph",
+    "more_flow",
+    "pack",
+]
 
 Bits = NDArray[np.uint64]
 """A set of pieces, 64 to a word, in the last axis."""
@@ -70,10 +85,12 @@ def make_graph(pieces: Pieces, divisor: int) -> ConvexGraph:
     cost = np.minimum(pieces.transfer_time // divisor, MOST_COST)
     maker, ptr, readers = pieces.maker, pieces.reader_ptr, pieces.reader_of
     tensor = np.repeat(np.arange(len(maker)), np.diff(ptr))
-    touch_ptr, touch_of = _rows(np.concatenate([maker, readers]), np.concatenate([np.arange(len(maker)), tensor]), n)
+    touch_ptr, touch_of = compressed_rows(
+        np.concatenate([maker, readers]), np.concatenate([np.arange(len(maker)), tensor]), n
+    )
     pairs = np.concatenate([maker[tensor].astype(np.int64) * n + readers, readers.astype(np.int64) * n + maker[tensor]])
     pairs = np.unique(pairs)
-    near_ptr, near_of = _rows(pairs // n, pairs % n, n)
+    near_ptr, near_of = compressed_rows(pairs // n, pairs % n, n)
     before, after = _order(pieces)
     arcs = _arcs(pieces, cost, tensor)
     return ConvexGraph(
@@ -129,11 +146,10 @@ def _arcs(
     place = np.zeros(2 * pairs, np.int64)
     place[order] = np.arange(2 * pairs)
     opposite = np.concatenate([np.arange(pairs, 2 * pairs), np.arange(pairs)])
-    ptr = np.zeros(nodes + 1, np.int32)
-    np.cumsum(np.bincount(tails, minlength=nodes), out=ptr[1:])
+    ptr = row_pointer(tails, nodes)
     edge = np.arange(pairs - len(source), pairs)
-    next_ptr, next_arc = _rows(source, place[edge + pairs], n)
-    last_ptr, last_arc = _rows(target, place[edge], n)
+    next_ptr, next_arc = compressed_rows(source, place[edge + pairs], n)
+    last_ptr, last_arc = compressed_rows(target, place[edge], n)
     return (
         ptr,
         np.concatenate([head, tail])[order].astype(np.int32),
@@ -145,12 +161,6 @@ def _arcs(
         last_ptr,
         last_arc,
     )
-
-
-def _rows(key: Ints | Indices, value: Ints | Indices, rows: int) -> tuple[Indices, Indices]:
-    pointer = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(key, minlength=rows), out=pointer[1:])
-    return pointer, np.asarray(value)[np.argsort(key, kind="stable")].astype(np.int32)
 
 
 def pack(member: NDArray[np.bool_]) -> Bits:
@@ -200,4 +210,144 @@ def cost_of(graph: ConvexGraph, block: Bits) -> int:
                 total += graph.leave[tensor]
         elif inside:
             total += graph.enter[tensor]
+    return total
+
+
+@part
+def more_flow(
+    arc_ptr: Indices,
+    arc_to: Indices,
+    arc_back: Indices,
+    left: Ints,
+    source: Ints,
+    sink: Ints,
+    near: NDArray[np.uint8],
+    starts: int,
+    need: int,
+    level: Ints,
+    arc: Ints,
+    queue: Ints,
+    path: Ints,
+) -> int:
+    """Augment until nothing more fits or `need` is reached -> flow added.
+
+    `near` marks nodes that sources reach and from where nothing leads on; if it ends below `need`, this holds again.
+    The first `starts` entries of the queue are sources outside of it; -1 = forget `near`, start at all sources.
+    """
+    if starts < 0:
+        starts = 0
+        for node in range(len(source)):
+            near[node] = 0
+            if source[node] > 0:
+                queue[starts] = node
+                starts += 1
+    total = 0
+    for node in range(len(source)):
+        level[node] = -1
+    while True:
+        tail, met = _levels(arc_ptr, arc_to, left, sink, near, starts, level, arc, queue)
+        if not met:
+            for q in range(tail):
+                near[queue[q]] = 1
+            return total
+        for s in range(starts):
+            total += _push(arc_ptr, arc_to, arc_back, left, source, sink, queue[s], need - total, level, arc, path)
+            if total >= need:
+                return total
+        for q in range(tail):
+            level[queue[q]] = -1
+        keep = 0
+        for s in range(starts):
+            if source[queue[s]] > 0:
+                queue[keep] = queue[s]
+                keep += 1
+        starts = keep
+
+
+@part
+def _levels(
+    arc_ptr: Indices,
+    arc_to: Indices,
+    left: Ints,
+    sink: Ints,
+    near: NDArray[np.uint8],
+    starts: int,
+    level: Ints,
+    arc: Ints,
+    queue: Ints,
+) -> tuple[int, bool]:
+    """Distances from the starts -> number of nodes seen (in the queue), and whether the sink was met."""
+    for q in range(starts):
+        level[queue[q]] = 0
+        arc[queue[q]] = arc_ptr[queue[q]]
+    head, tail = 0, starts
+    while head < tail:
+        node = queue[head]
+        head += 1
+        if sink[node] > 0:
+            return tail, True
+        for a in range(arc_ptr[node], arc_ptr[node + 1]):
+            to = arc_to[a]
+            if level[to] == -1 and left[a] > 0 and not near[to]:
+                level[to] = level[node] + 1
+                arc[to] = arc_ptr[to]
+                queue[tail] = to
+                tail += 1
+    return tail, False
+
+
+@part
+def _push(
+    arc_ptr: Indices,
+    arc_to: Indices,
+    arc_back: Indices,
+    left: Ints,
+    source: Ints,
+    sink: Ints,
+    start: int,
+    need: int,
+    level: Ints,
+    arc: Ints,
+    path: Ints,
+) -> int:
+    """All that still flows from one start node along the levels, up to `need`."""
+    total, depth, node = 0, 0, start
+    while source[start] > 0 and total < need:
+        if sink[node] > 0:
+            amount = min(source[start], sink[node])
+            for p in range(depth):
+                amount = min(amount, left[path[p]])
+            source[start] -= amount
+            sink[node] -= amount
+            for p in range(depth):
+                left[path[p]] -= amount
+                left[arc_back[path[p]]] += amount
+            total += amount
+            keep = depth
+            for p in range(depth):
+                if left[path[p]] == 0:
+                    keep = p
+                    break
+            if keep < depth:
+                depth = keep
+                node = arc_to[arc_back[path[depth]]]
+            continue
+        moved = False
+        while arc[node] < arc_ptr[node + 1]:
+            a = arc[node]
+            to = arc_to[a]
+            if left[a] > 0 and level[to] == level[node] + 1:
+                path[depth] = a
+                depth += 1
+                node = to
+                moved = True
+                break
+            arc[node] += 1
+        if not moved:
+            level[node] = -2
+            if depth == 0:
+                break
+            depth -= 1
+            node = arc_to[arc_back[path[depth]]]
+            arc[node] += 1
     return total

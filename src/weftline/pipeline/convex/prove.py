@@ -21,7 +21,7 @@ from weftline.pipeline.convex.graph import PRECISION, Bits, ConvexGraph, make_gr
 from weftline.pipeline.convex.search import find_conflicts, search
 from weftline.pipeline.convex.state import ConvexState, make_state
 from weftline.pipeline.convex.tree import HALVES, Tree, make_tree
-from weftline.pipeline.pieces.pieces import Pieces
+from weftline.pipeline.pieces import Pieces
 
 __all__ = ["Members", "OnBound", "ProofBudget", "ProofOutcome", "Prover"]
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.flow import more_flow
-from weftline.pipeline.convex.graph import FINE, INFINITE, Bits, ConvexGraph, lowest
+from weftline.pipeline.convex.graph import FINE, INFINITE, Bits, ConvexGraph, lowest, more_flow
 from weftline.simulate.kernels.jit import part
 
 __all__ = [

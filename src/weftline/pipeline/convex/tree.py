@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.convex.graph import ConvexGraph
-from weftline.pipeline.pieces.pieces import Pieces
+from weftline.pipeline.pieces import Pieces
 
 __all__ = ["HALVES", "MOST_ROWS", "VALUES", "Tree", "make_tree"]
 

@@ -1,8 +1,13 @@
-"""The exact solver: CP-SAT looks for a pipeline better than the best known one, or shows that there is none.
+"""CP-SAT as a solver: the best pipeline (`exact`), or one that merely fits (`pack`).
 
-Pieces are reduced, then contracted below the best known value, which also limits the model: a good start matters most.
-The bound is claimed, since the checker cannot repeat the search. Memory of live activations is not in the model: a
-pipeline that the simulator refuses for it is excluded, and the search goes on.
+`exact` looks for a pipeline better than the best known one, or shows that there is none. Pieces are reduced, then
+contracted below the best known value, which also limits the model: a good start matters most. The bound is claimed,
+since the checker cannot repeat the search. Memory of live activations is not in the model: a pipeline that the
+simulator refuses for it is excluded, and the search goes on.
+
+`pack` is for memory so tight that the heuristics run into a wall: a pipeline that fits, with little compute. Exact for
+the memory of weights and for the order of stages; transfers are not in its objective. Where activations overflow a
+device, it packs again with room for them. Proves infeasibility of the first packing.
 """
 
 from __future__ import annotations
@@ -16,15 +21,18 @@ import numpy as np
 
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
-from weftline.graph.arrays import Indices
+from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.exact.equal import EqualModel, build_equal_model
-from weftline.pipeline.exact.unequal import UnequalModel, build_unequal_model, orders_of_devices
-from weftline.pipeline.pieces import Pieces, contract_uncuttable, make_pieces, reduce_exactly
+from weftline.pipeline.exact.unequal import UnequalModel, build_unequal_model, limit_stages, orders_of_devices
+from weftline.pipeline.pieces import Pieces, make_pieces
+from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
+from weftline.pipeline.simple import overflow_of
+from weftline.problem import Problem
 from weftline.search import Search, Solver, best_of
-from weftline.search.cp_sat import run_cp_sat
+from weftline.search.cp_sat import PACKING_SECONDS, run_cp_sat, solve_packing
 from weftline.simulate import simulate_throughput
 
-__all__ = ["SOLVER", "fits_model", "prove"]
+__all__ = ["SOLVERS", "fits_model", "prove"]
 
 PRECISION = 2**24
 """Costs are rounded down to about this share of the best known value."""
@@ -35,6 +43,7 @@ MOST_ORDERS = 100
 ROUNDS = 30
 BUILD = 1e-4
 """Seconds that building a model takes per entry, at most: it is not begun when the time is over before its end."""
+LIMITS_OF_PIPELINES = ("which devices can run which ops", "memory of the weights", "links", "the order of the stages")
 STARTS = ("single-device", "greedy", "even-split", "slice")
 
 
@@ -93,7 +102,7 @@ def prove(
     if search.best is None and all(case.closed for case in proof.cases):
         raise InfeasibleError(
             "no pipeline satisfies the limits",
-            conflicts=("which devices can run which ops", "memory of the weights", "links", "the order of the stages"),
+            conflicts=LIMITS_OF_PIPELINES,
             proved=True,
         )
 
@@ -211,4 +220,100 @@ def _worst(pieces: Pieces) -> int:
     return int(times + (move * (1 + np.diff(pieces.reader_ptr))).sum())
 
 
-SOLVER = Solver("exact", "CP-SAT: the best pipeline, and the claim that none is better", _solve)
+SOLVER_EXACT = Solver("exact", "CP-SAT: the best pipeline, and the claim that none is better", _solve)
+
+
+MOST_PIECE_DEVICE_PAIRS = 100_000
+ATTEMPTS_WITH_LESS_ROOM = 8
+
+
+def _solve_pack(search: Search) -> None:
+    problem = search.problem
+    pieces = make_pieces(problem)
+    if (pieces.time >= 0).sum() > MOST_PIECE_DEVICE_PAIRS:
+        raise InfeasibleError(f"packing {len(pieces.size)} pieces exactly is too large")
+    room, begun = problem.capacity.copy(), search.seconds
+    for attempt in range(ATTEMPTS_WITH_LESS_ROOM):
+        placement = _pack(search, pieces, room, begun, proof=attempt == 0)
+        if placement is None or search.offer(placement) is not None or search.stopped_by:
+            return
+        overflow = overflow_of(problem, placement)
+        spent = search.work_limit is None and search.seconds > begun + PACKING_SECONDS
+        if spent or not overflow.any():
+            return
+        room -= overflow
+
+
+def _pack(search: Search, pieces: Pieces, room: Ints, begun: float, *, proof: bool) -> Indices | None:
+    """A pipeline whose weights fit into `room`; None or, for a `proof`, an error if there is none."""
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
+    model = cp_model.CpModel()
+    chosen = {(u, d): model.new_bool_var("") for u, d in np.argwhere(pieces.time >= 0).tolist()}
+    for u in range(len(pieces.size)):
+        model.add_exactly_one(chosen[u, d] for d in range(len(problem.devices)) if (u, d) in chosen)
+    _order_stages(model, problem, pieces, chosen)
+    limit_stages(model, pieces, chosen)
+    _fit_memory(model, problem, pieces, chosen, room)
+    _respect_links(model, problem, pieces, chosen)
+    longest = model.new_int_var(0, int(pieces.time.max(axis=1, initial=0).sum()), "")
+    for d in range(len(problem.devices)):
+        model.add(sum(int(pieces.time[u, d]) * choice for (u, e), choice in chosen.items() if e == d) <= longest)
+    model.minimize(longest)
+    solver, status = solve_packing(search, model, begun)
+    if status == cp_model.INFEASIBLE and proof:
+        raise InfeasibleError(
+            "no pipeline satisfies the limits",
+            conflicts=LIMITS_OF_PIPELINES,
+            proved=True,
+        )
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    device = np.zeros(len(pieces.size), np.int32)
+    for (u, d), choice in chosen.items():
+        if solver.boolean_value(choice):
+            device[u] = d
+    return pieces.lift(device)
+
+
+def _order_stages(model: Any, problem: Problem, pieces: Pieces, chosen: dict[tuple[int, int], Any]) -> None:
+    """Every contiguous device has an even place of its own, every piece on a host an odd one; edges never go back."""
+    k = len(problem.devices)
+    position = [model.new_int_var(0, k - 1, "") for _ in range(k)]
+    model.add_all_different(position)
+    place = [model.new_int_var(-1, 2 * k - 1, "") for _ in pieces.size]
+    for (u, d), choice in chosen.items():
+        if not problem.host[d]:
+            model.add(place[u] == 2 * position[d]).only_enforce_if(choice)
+        else:
+            half = model.new_int_var(0, k, "")
+            model.add(place[u] == 2 * half - 1).only_enforce_if(choice)
+    for a, b in zip(*(side.tolist() for side in pieces.edges), strict=True):
+        model.add(place[a] <= place[b])
+
+
+def _fit_memory(model: Any, problem: Problem, pieces: Pieces, chosen: dict[tuple[int, int], Any], room: Ints) -> None:
+    for d in (d for d, device in enumerate(problem.devices) if device.capacity is not None):
+        load = [int(pieces.weight[u]) * choice for (u, e), choice in chosen.items() if e == d and pieces.weight[u]]
+        for tied in problem.graph.tied:
+            held = model.new_bool_var("")
+            for u in {int(pieces.of[op]) for op in tied.ops}:
+                if (u, d) in chosen:
+                    model.add_implication(chosen[u, d], held)
+            load.append(tied.bytes * held)
+        model.add(sum(load) <= int(room[d]))
+
+
+def _respect_links(model: Any, problem: Problem, pieces: Pieces, chosen: dict[tuple[int, int], Any]) -> None:
+    source, target, tensor = problem.graph.arrays.edges()
+    missing = problem.cost.transfer[problem.cost.transfer_row[tensor]] < 0
+    for e in np.flatnonzero(missing.any(axis=(1, 2))).tolist():
+        a, b = int(pieces.of[source[e]]), int(pieces.of[target[e]])
+        for x, y in np.argwhere(missing[e]).tolist():
+            if a != b and (a, x) in chosen and (b, y) in chosen:
+                model.add_bool_or(~chosen[a, x], ~chosen[b, y])
+
+
+SOLVER_PACK = Solver("pack", "a pipeline that fits memory (CP-SAT), for when memory is tight", _solve_pack)
+SOLVERS = (SOLVER_EXACT, SOLVER_PACK)

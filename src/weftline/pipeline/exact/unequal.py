@@ -19,7 +19,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.exact.equal import keep_order, place_on_levels, work_before
 from weftline.pipeline.pieces import Pieces
 
-__all__ = ["UnequalModel", "build_unequal_model", "orders_of_devices"]
+__all__ = ["UnequalModel", "build_unequal_model", "limit_stages", "orders_of_devices"]
 
 Choices = dict[tuple[int, int], Any]
 
@@ -68,7 +68,7 @@ def build_unequal_model(
         for v in others:
             for d in range(pieces.time.shape[1]):
                 model.add(chosen.get((first, d), 0) == chosen.get((v, d), 0))
-    _limit_stages(model, pieces, chosen)
+    limit_stages(model, pieces, chosen)
     _fit_memory(model, pieces, chosen, room)
     _loads(model, pieces, chosen, scale, longest)
     model.minimize(longest)
@@ -206,7 +206,8 @@ def _interchangeable(pieces: Pieces, a: int, b: int) -> bool:
     )
 
 
-def _limit_stages(model: Any, pieces: Pieces, chosen: Choices) -> None:
+def limit_stages(model: Any, pieces: Pieces, chosen: Choices) -> None:
+    """No more devices than stages are allowed."""
     problem = pieces.problem
     if problem.stage_limit >= len(problem.devices):
         return

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.arrays import PieceArrays
+from weftline.pipeline.reduce import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
 
 __all__ = ["NEVER", "OrderLayout", "cut_by_classes", "cut_equal", "good_cuts", "lay_out"]

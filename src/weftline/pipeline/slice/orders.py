@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.arrays import PieceArrays
+from weftline.pipeline.reduce import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice, below, make_dice
 

@@ -35,8 +35,8 @@ from weftline.worker.parent import Child
 
 __all__ = ["OptimisedNode", "OracleError", "Regions", "ask", "regions"]
 
-SECONDS = 60
-MEMORY = 4 * 2**30
+MOST_SECONDS = 60
+MOST_BYTES = 4 * 2**30
 """Bytes that the process may really use."""
 KEPT_BYTES = 16 * 2**10
 """Weights up to this size keep their values: constants of patterns, shapes and scalars are among them."""
@@ -59,7 +59,7 @@ class OptimisedNode(msgspec.Struct, frozen=True, array_like=True):
     makes: tuple[str, ...]
 
 
-def ask(path: Path, graph: Graph, seconds: int = SECONDS) -> list[OptimisedNode]:
+def ask(path: Path, graph: Graph, seconds: int = MOST_SECONDS) -> list[OptimisedNode]:
     """The optimised graph, node by node."""
     with TemporaryDirectory(prefix="weftline-oracle-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -88,7 +88,7 @@ def _wait(child: Child, end: float) -> None:
     while (code := child.wait(0.1)) is None:
         if time.monotonic() > end:
             raise OracleError("ONNX Runtime did not finish in time")
-        if _memory_of(child.pid) > MEMORY:
+        if _memory_of(child.pid) > MOST_BYTES:
             raise OracleError("ONNX Runtime needed too much memory")
     if code < 0:
         raise OracleError(f"ONNX Runtime crashed (signal {-code})")
@@ -172,7 +172,7 @@ def _fix_shapes(model_graph: Any, graph: Graph) -> None:
         del model_graph.value_info[:]
 
 
-LARGEST = 64
+MOST_GROUPED = 64
 """Regions of several kernels and more ops than this are not kept together: too many names were lost there."""
 
 
@@ -197,7 +197,7 @@ def regions(graph: Graph, nodes: Sequence[OptimisedNode]) -> Regions:
     size = np.bincount(group, minlength=len(nodes) + len(graph.ops))
     one = np.ones(len(size), np.bool_)
     one[: len(nodes)] = kernels <= 1
-    lost = (size > LARGEST) & ~one
+    lost = (size > MOST_GROUPED) & ~one
     alone = lost[group]
     group[alone] = len(nodes) + np.flatnonzero(alone)
     if not is_acyclic(graph, group):

@@ -29,7 +29,7 @@ from weftline.errors import InputError, LimitReached, MissingExtra, UsageError, 
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 from weftline.importers.registry import detect
-from weftline.latency.measured.measurements import BUDGET, Backend, Reading
+from weftline.latency.measured.measurements import MEASUREMENT_BUDGET, Backend, Reading
 from weftline.problem import Problem
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_device, openvino_devices, run_by_openvino
 from weftline.run.openvino.worker import PlacementAsk, PlacementSetup, Timing
@@ -40,7 +40,7 @@ __all__ = [
     "OUTPUT_TOLERANCE",
     "REWARD_ROUNDS",
     "Measurement",
-    "PlacementMeter",
+    "OpenvinoMeter",
     "measure_placements",
     "openvino_backend",
 ]
@@ -84,7 +84,7 @@ class Measurement:
         return bool(self.error)
 
 
-class PlacementMeter(Closing):
+class OpenvinoMeter(Closing):
     """Measures placements of one graph; use it in a `with`, or call `close`. Counts what it has spent."""
 
     def __init__(
@@ -251,8 +251,8 @@ def measure_placements(
     placements: Iterable[Iterable[int]],
     **options: Any,
 ) -> list[Measurement]:
-    """Measure placements one after another, up to `budget` of them; see `PlacementMeter` for the options."""
-    with PlacementMeter(graph, devices, model, **options) as meter:
+    """Measure placements one after another, up to `budget` of them; see `OpenvinoMeter` for the options."""
+    with OpenvinoMeter(graph, devices, model, **options) as meter:
         found = []
         for placement in placements:
             if meter.left == 0:
@@ -300,7 +300,7 @@ def openvino_backend(
     seed: int = 0,
 ) -> Iterator[Backend]:
     """Every device of the problem needs a runtime of OpenVINO, its own or one of `runtimes`."""
-    budget = BUDGET if measurements is None else measurements
+    budget = MEASUREMENT_BUDGET if measurements is None else measurements
     if budget < 1:
         raise UsageError("a measured search needs at least one measurement")
     kind = detect(Path(model)).name
@@ -312,7 +312,7 @@ def openvino_backend(
         )
     run_by_openvino(problem.devices, runtimes)  # says which runtimes are for nobody
     openvino_devices(problem.devices, runtimes)  # says which device has none
-    meter = PlacementMeter(
+    meter = OpenvinoMeter(
         problem.graph,
         problem.devices,
         model,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.run.inputs import check_planned_model
 from weftline.run.openvino.devices import openvino_devices
-from weftline.run.openvino.meter import METER_ROUNDS, PLACEMENT_SECONDS, PlacementMeter
+from weftline.run.openvino.meter import METER_ROUNDS, PLACEMENT_SECONDS, OpenvinoMeter
 from weftline.run.result import RunResult, whole_ns
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run_openvino(
     problem, placement = _placed(plan)
     used = [device for d, device in enumerate(problem.devices) if d in set(placement.tolist())]
     names = openvino_devices(used, runtimes)  # says which of them OpenVINO does not run
-    meter = PlacementMeter(
+    meter = OpenvinoMeter(
         problem.graph,
         problem.devices,
         model,

@@ -32,7 +32,7 @@ from weftline.schedule.list.kernel import (
     list_schedule,
 )
 from weftline.schedule.search import Scheduler, ScheduleSearch
-from weftline.schedule.sequence.sequences import PolishParameters, shorten_device_span
+from weftline.schedule.sequence.sequences import SequencePolishParameters, shorten_device_span
 from weftline.simulate import Orders
 
 __all__ = [
@@ -58,7 +58,7 @@ OVERDUE_TRIED = (2**40, 3, 2)
 
 
 @dataclass(frozen=True)
-class ListParameters(PolishParameters):
+class ListParameters(SequencePolishParameters):
     """Of the scheduler `list`."""
 
     offered_orders: int = field(default=4, metadata={"least": 1})

@@ -16,7 +16,7 @@ from weftline.graph.arrays import Ints
 from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
 from weftline.schedule.list.priority import ListSearch, ListSearchParameters, list_orders, one_after_another
 from weftline.schedule.search import Scheduler, ScheduleSearch
-from weftline.schedule.sequence.sequences import PolishParameters, Sequences, shorten_device_span
+from weftline.schedule.sequence.sequences import SequencePolishParameters, Sequences, shorten_device_span
 from weftline.search import alarm
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
@@ -24,7 +24,7 @@ __all__ = ["SCHEDULER", "SequenceParameters", "improve", "offer_makespan_bound",
 
 
 @dataclass(frozen=True)
-class SequenceParameters(ListSearchParameters, PolishParameters):
+class SequenceParameters(ListSearchParameters, SequencePolishParameters):
     """Temperatures, run lengths and shares of time of the annealing over sequences."""
 
     first_temperature_of_mean_span: float = field(default=0.1, metadata={"least": 1e-9})

@@ -33,11 +33,11 @@ from weftline.simulate import Orders, schedule_violations, simulate_schedule
 from weftline.simulate.kernels.random import make_dice
 from weftline.simulate.sentinels import NEVER
 
-__all__ = ["PolishParameters", "Sequences", "in_order_of_numbers", "shorten_device_span"]
+__all__ = ["SequencePolishParameters", "Sequences", "in_order_of_numbers", "shorten_device_span"]
 
 
 @dataclass(frozen=True)
-class PolishParameters:
+class SequencePolishParameters:
     """Annealing for a shorter device span at the same makespan."""
 
     polish_trials_times_operations: int = 8_000_000
@@ -192,7 +192,7 @@ def in_order_of_numbers(blocks: Blocks, micro_batches: int, orders: Sequence[Int
     return tuple(found)
 
 
-def shorten_device_span(search: ScheduleSearch, orders: Orders, parameters: PolishParameters) -> Orders:
+def shorten_device_span(search: ScheduleSearch, orders: Orders, parameters: SequencePolishParameters) -> Orders:
     """Orders with the same makespan and a device span that is no longer; the same ones unless they meet the bound."""
     if search.device_span or search.from_arrival or search.bound is None:
         return orders

@@ -28,7 +28,7 @@ TRAINING_FAMILIES = ("layered", "series_parallel", "erdos_renyi", "barabasi_albe
 """Families of the zoo that training may see."""
 OPS = (30, 250)
 DEVICES = (2, 5)
-BLOCKS = 2
+BLOCK_FAMILIES = 2
 """How many families the blocks count for."""
 RATIO = (0.03, 6.0)
 """Mean transfer / mean of the least times."""
@@ -53,7 +53,7 @@ def draw_devices(random: np.random.Generator) -> int:
 def draw_graph(random: np.random.Generator, count: int) -> Graph:
     """A graph of any training family."""
     own: tuple[Callable[[int, np.random.Generator], Pairs], ...] = (_towers, _tree, _grid)
-    kind = int(random.integers(len(TRAINING_FAMILIES) + len(own) + BLOCKS))
+    kind = int(random.integers(len(TRAINING_FAMILIES) + len(own) + BLOCK_FAMILIES))
     if kind < len(TRAINING_FAMILIES):
         return synthetic(TRAINING_FAMILIES[kind], ops=count, seed=int(random.integers(2**31)))
     kind -= len(TRAINING_FAMILIES)

@@ -1,30 +1,45 @@
-"""Exact reductions, whatever the number of stages: merge two pieces that some best pipeline keeps together.
+"""Fewer pieces for the same answer, and the flat arrays of pieces that kernels read.
 
-R1: all outputs of u are read by v alone, and u with all its inputs costs no more than its output: u goes to v.
-R2: v reads from u alone, u's outputs are read by v alone, and v with its output costs no more than u's: v goes to u.
-In both, moving the piece makes no stage dearer. (Archer et al. have one kind of device; here the piece's time is that
+Exact reductions (`reduce_exactly`), whatever the number of stages: merge two pieces that some best pipeline keeps
+together. R1: all outputs of u are read by v alone, and u with all its inputs costs no more than its output: u goes to
+v. R2: v reads from u alone, u's outputs are read by v alone, and v with its output costs no more than u's: v goes to u.
+In both, moving the piece makes no stage costlier. (Archer et al. have one kind of device; here the piece's time is that
 of its slowest device, so that it holds for unequal devices too.) Host devices, links of unequal speed, overlapped
 communication and memory that may bind exclude it, because there a move has another price.
 
-Threshold contraction: to find a pipeline below a target, or to prove that there is none.
+Threshold contraction (`contract_uncuttable`), to find a pipeline below a target, or to prove that there is none: if two
+pieces that share a tensor stand on different devices, one pays for its own time and the tensor, and the other too.
+Where that reaches the target on every pair of devices, no pipeline below the target separates them: they are merged,
+and so is what then lies on a cycle, until nothing changes.
 
-If two pieces that share a tensor stand on different devices, one pays for its own time and the tensor, and the other
-too. Where that reaches the target on every pair of devices, no pipeline below the target separates them: they are
-merged, and so is what then lies on a cycle, until nothing changes.
+Coarser pieces for the search alone (`merge_freely`): the exact reductions as if there were no hosts and no memory
+limits, which forbid most of them although nearly every good pipeline keeps the same pieces together. No bound holds.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.pieces.pieces import Pieces, merge
+from weftline.cost import CostTable
+from weftline.graph.arrays import Indices, Ints, row_pointer
+from weftline.pipeline.pieces import Pieces, make_pieces, merge
 from weftline.problem import Problem
 
-__all__ = ["contract_uncuttable", "memory_may_bind", "reduce_exactly"]
+__all__ = [
+    "PieceArrays",
+    "contract_uncuttable",
+    "make_piece_arrays",
+    "memory_may_bind",
+    "merge_freely",
+    "reduce_exactly",
+]
 
-ROUNDS = 1000
+MOST_ROUNDS = 1000
 
 
 def reduce_exactly(pieces: Pieces) -> Pieces:
@@ -36,7 +51,7 @@ def reduce_exactly(pieces: Pieces) -> Pieces:
         return pieces
     if memory_may_bind(problem) and problem.rules.memory == "dynamic":
         return pieces
-    for _ in range(ROUNDS):
+    for _ in range(MOST_ROUNDS):
         before = len(pieces.time)
         for rule in (_first_rule, _second_rule):
             into = rule(pieces, _movable(pieces))
@@ -139,7 +154,7 @@ def _roots(into: Ints) -> Ints:
         into = further
 
 
-ROUNDS_THRESHOLD = 100
+MOST_CONTRACTIONS = 100
 
 
 def contract_uncuttable(pieces: Pieces, target: int) -> Pieces:
@@ -147,7 +162,7 @@ def contract_uncuttable(pieces: Pieces, target: int) -> Pieces:
     import rustworkx
 
     contracted = merge(pieces, np.arange(len(pieces.time)), ceiling=target)
-    for _ in range(ROUNDS_THRESHOLD):
+    for _ in range(MOST_CONTRACTIONS):
         maker = np.repeat(contracted.maker, np.diff(contracted.reader_ptr))
         together = _uncuttable(contracted, target)
         if not together.any():
@@ -197,3 +212,107 @@ def _pairs(pieces: Pieces) -> list[tuple[int, int]]:
             if a != b:
                 seen.setdefault((kinds[a], kinds[b]), (a, b))
     return list(seen.values())
+
+
+class PieceArrays(NamedTuple):
+    """P pieces, M tensors, K devices. numba passes a NamedTuple of arrays to a kernel as it is."""
+
+    time: Ints
+    """(P, K), negative where a piece cannot run."""
+    weight: Ints
+    next_ptr: Indices
+    next_of: Indices
+    before_ptr: Indices
+    before_of: Indices
+    maker: Indices
+    reader_ptr: Indices
+    reader_of: Indices
+    makes_ptr: Indices
+    makes_of: Indices
+    reads_ptr: Indices
+    reads_of: Indices
+    wire: Ints
+    """(M,): ns of each tensor, where transfers are flat."""
+    row: Indices
+    transfer: Ints
+    tied_ptr: Indices
+    tied_of: Indices
+    """Piece -> tied weights that its ops use, each once."""
+    tied_bytes: Ints
+    host: NDArray[np.bool_]
+    flat: bool
+    overlapped: bool
+    stage_limit: int
+
+
+def make_piece_arrays(pieces: Pieces) -> PieceArrays:
+    """The arrays of some pieces (cached on them)."""
+    found = pieces.__dict__.get("_board")
+    if found is None:
+        found = _build_arrays(pieces)
+        pieces.__dict__["_board"] = found
+    return found
+
+
+def _build_arrays(pieces: Pieces) -> PieceArrays:
+    problem, arrays = pieces.problem, pieces.problem.graph.arrays
+    count, flat = len(pieces.time), pieces.flat and not (pieces.transfer < 0).any()
+    weights = np.repeat(np.arange(len(arrays.tied_bytes)), np.diff(arrays.tied_ptr))
+    key = np.unique(pieces.of[arrays.tied_of].astype(np.int64) * max(1, len(arrays.tied_bytes)) + weights)
+    user = key // max(1, len(arrays.tied_bytes))
+    return PieceArrays(
+        time=np.ascontiguousarray(pieces.time),
+        weight=pieces.weight,
+        next_ptr=pieces.next_ptr,
+        next_of=pieces.next_of,
+        before_ptr=pieces.before[0],
+        before_of=pieces.before[1],
+        maker=pieces.maker,
+        reader_ptr=pieces.reader_ptr,
+        reader_of=pieces.reader_of,
+        makes_ptr=pieces.makes[0],
+        makes_of=pieces.makes[1],
+        reads_ptr=pieces.reads[0],
+        reads_of=pieces.reads[1],
+        wire=np.ascontiguousarray(pieces.transfer_time if flat else np.zeros(len(pieces.maker), np.int64)),
+        row=pieces.row,
+        transfer=np.ascontiguousarray(pieces.transfer),
+        tied_ptr=row_pointer(user, count),
+        tied_of=(key % max(1, len(arrays.tied_bytes))).astype(np.int32),
+        tied_bytes=arrays.tied_bytes,
+        host=problem.host,
+        flat=bool(flat),
+        overlapped=problem.rules.communication == "overlapped",
+        stage_limit=problem.stage_limit,
+    )
+
+
+def merge_freely(pieces: Pieces) -> Pieces | None:
+    """Join what the reductions would join on the stage devices; what only hosts can run stays apart."""
+    problem, stages = pieces.problem, list(pieces.stage_devices)
+    if not stages or not pieces.flat or (pieces.transfer < 0).any():
+        return None
+    if not problem.host.any() and problem.rules.communication == "added" and not memory_may_bind(problem):
+        return None  # the exact reductions did it all
+    cost = problem.cost
+    free = replace(
+        problem,
+        devices=tuple(msgspec.structs.replace(problem.devices[d], memory=None, reserve=0) for d in stages),
+        cost=CostTable(cost.time[:, stages], cost.transfer[:, stages][:, :, stages], cost.transfer_row, cost.source),
+        rules=msgspec.structs.replace(problem.rules, communication="added", stages=0),
+        buses=(),
+    )
+    reduced = reduce_exactly(make_pieces(free))
+    first = np.zeros(len(pieces.time), np.int64)
+    first[pieces.of[::-1]] = np.arange(len(pieces.of))[::-1]
+    group = _same_devices(pieces, reduced.of[first].astype(np.int64))
+    coarse = merge(pieces, group, exact=False)
+    fits = len(coarse.time) < len(pieces.time) and (coarse.time >= 0).any(axis=1).all()
+    return coarse if fits else None
+
+
+def _same_devices(pieces: Pieces, group: Ints) -> Ints:
+    """Split groups in which not all can run on the same stage devices."""
+    able = pieces.time[:, list(pieces.stage_devices)] >= 0
+    kind = np.unique(able, axis=0, return_inverse=True)[1].reshape(-1)
+    return np.unique(np.stack([group, kind], axis=1), axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,10 +1,14 @@
-"""The group bound: ops that must share a device (or one op alone) take their time on one device, whichever it is.
+"""The lower bounds that all questions share, each with a witness that can be checked without a solver.
 
-The load bound: for weights lambda_d >= 0 of sum 1, the largest load >= sum of min over d of lambda_d * time.
+In: a Problem. Out: `Bound`s; `certify/check.py` re-computes each from its witness alone. Simplified: they ignore
+contention and nearly all of memory. A question's own bounds are in its room.
 
-Where a pipeline may use only u of the devices, it is enough that the u largest weights sum to 1. The best weights come
-from a small linear program by cutting planes (each cut is one pass over the table); they are rounded to integers, so
-the witness is exact. Where memory is scarce, prices per byte and device strengthen it: what a device holds fits, so
+The group bound: ops that must share a device (or one op alone) take their time on one device, whichever it is.
+
+The load bound: for weights lambda_d >= 0 of sum 1, the largest load >= sum of min over d of lambda_d * time. Where a
+pipeline may use only u of the devices, it is enough that the u largest weights sum to 1. The best weights come from a
+small linear program by cutting planes (each cut is one pass over the table); they are rounded to integers, so the
+witness is exact. Where memory is scarce, prices per byte and device strengthen it: what a device holds fits, so
 price * (held - capacity) <= 0 may be added. For the sequential runtime the bound is the sum of the least times.
 """
 
@@ -22,7 +26,7 @@ from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search.bound import Bound
 
-__all__ = ["group_bound", "group_times", "load_bound"]
+__all__ = ["Bound", "group_bound", "group_times", "load_bound"]
 
 
 def group_times(problem: Problem) -> tuple[Ints, np.ndarray[tuple[int, int], np.dtype[np.bool_]]]:

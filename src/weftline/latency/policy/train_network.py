@@ -1,12 +1,11 @@
-"""The policy's network in torch, for training: the same numbers as `policy_network.ask`, for several graphs at once.
+"""The policy's network in torch, for training: the same numbers as `network.ask`, for several graphs at once.
 
-In: Seen of graphs with equally many devices, and weights as tensors. Out: what the network says about each, with
+In: Features of graphs with equally many devices, and weights as tensors. Out: what the network says about each, with
 gradients. Graphs stand one behind another along the ops; no edge leads from one to the next.
 
-All that training must not forget: weights and their mean, Adam's moments, the best so far, and where it stands.
-
-Kept in one safetensors file, so that training that was killed goes on as if it had not been; the same run gives the
-same bytes.
+`TrainingState` is all that training must not forget: weights and their mean, Adam's moments, the best so far, and where
+it stands. Kept in one safetensors file, so that training that was killed goes on as if it had not been; the same run
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,15 +20,25 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import InputError
-from weftline.latency.policy.features import FEATURES, Seen
-from weftline.latency.policy.file import read_arrays, write_arrays
-from weftline.latency.policy.network import EPSILON, LAYERS, MOST_DOUBT, PRIOR, WIDTH, Weights, first_weights, shapes
+from weftline.latency.policy.features import FEATURE_COUNT, Features
+from weftline.latency.policy.network import (
+    MOST_DOUBT,
+    NETWORK_LAYERS,
+    NETWORK_WIDTH,
+    NORM_EPSILON,
+    PRIOR_LOGIT,
+    Weights,
+    first_weights,
+    read_arrays,
+    shapes,
+    write_arrays,
+)
 from weftline.latency.policy.settings import load_torch
 
 __all__ = [
     "Answers",
     "Batch",
-    "State",
+    "TrainingState",
     "batch_of",
     "check_output",
     "checkpoint_of",
@@ -45,7 +54,7 @@ class Batch:
     """Several graphs, as tensors. N ops in all, K devices, G graphs."""
 
     features: Any
-    """(N, K, FEATURES)"""
+    """(N, K, FEATURE_COUNT)"""
     reader: Any
     maker: Any
     """(edges,)"""
@@ -71,7 +80,7 @@ class Answers:
     """(N, K)"""
 
 
-def batch_of(chosen: list[Seen]) -> Batch:
+def batch_of(chosen: list[Features]) -> Batch:
     """Graphs with equally many devices."""
     torch = load_torch()
     sizes = [len(seen.features) for seen in chosen]
@@ -82,7 +91,7 @@ def batch_of(chosen: list[Seen]) -> Batch:
     ]
     makers = [seen.edges.before + at for seen, at in zip(chosen, first, strict=True)]
     k = chosen[0].features.shape[1]
-    prior = np.concatenate([PRIOR * (seen.plain[:, None] == np.arange(k)) for seen in chosen])
+    prior = np.concatenate([PRIOR_LOGIT * (seen.plain[:, None] == np.arange(k)) for seen in chosen])
     return Batch(
         features=torch.from_numpy(np.concatenate([seen.features for seen in chosen])),
         reader=torch.from_numpy(np.concatenate(readers).astype(np.int64)),
@@ -102,27 +111,33 @@ def forward(weights: dict[str, Any], batch: Batch) -> Answers:
     made = torch.bincount(batch.maker, minlength=n).clamp(min=1).to(torch.float32)[:, None]
 
     def over_ops(z: Any) -> Any:
-        flat = torch.zeros(count, k * WIDTH).index_add(0, batch.graph, z.reshape(n, k * WIDTH))
-        return (flat / batch.size).reshape(count, k, WIDTH)
+        flat = torch.zeros(count, k * NETWORK_WIDTH).index_add(0, batch.graph, z.reshape(n, k * NETWORK_WIDTH))
+        return (flat / batch.size).reshape(count, k, NETWORK_WIDTH)
 
     def norm(h: Any, name: str) -> Any:
         scale, shift = weights[f"{name}.norm.scale"], weights[f"{name}.norm.shift"]
-        return torch.nn.functional.layer_norm(h, (WIDTH,), scale, shift, EPSILON)
+        return torch.nn.functional.layer_norm(h, (NETWORK_WIDTH,), scale, shift, NORM_EPSILON)
 
-    h = batch.features.reshape(n * k, FEATURES) @ weights["input.weight"] + weights["input.bias"]
-    h = h.reshape(n, k, WIDTH)
-    for layer in range(LAYERS):
+    h = batch.features.reshape(n * k, FEATURE_COUNT) @ weights["input.weight"] + weights["input.bias"]
+    h = h.reshape(n, k, NETWORK_WIDTH)
+    for layer in range(NETWORK_LAYERS):
         name = f"layer{layer}"
         z = norm(h, name)
         near = z @ weights[f"{name}.near.weight"]
-        itself, before, after = (near[:, :, i * WIDTH : (i + 1) * WIDTH].reshape(n, k * WIDTH) for i in range(3))
-        zero = torch.zeros(n, k * WIDTH)
+        itself, before, after = (
+            near[:, :, i * NETWORK_WIDTH : (i + 1) * NETWORK_WIDTH].reshape(n, k * NETWORK_WIDTH) for i in range(3)
+        )
+        zero = torch.zeros(n, k * NETWORK_WIDTH)
         u = itself + zero.index_add(0, batch.reader, before[batch.maker]) / read
         u = u + zero.index_add(0, batch.maker, after[batch.reader]) / made
         means = over_ops(z)
         wide = means @ weights[f"{name}.ops.weight"] + weights[f"{name}.bias"]
         wide = wide + means.mean(dim=1, keepdim=True) @ weights[f"{name}.all.weight"]
-        u = u.reshape(n, k, WIDTH) + wide[batch.graph] + (z.mean(dim=1) @ weights[f"{name}.devices.weight"])[:, None]
+        u = (
+            u.reshape(n, k, NETWORK_WIDTH)
+            + wide[batch.graph]
+            + (z.mean(dim=1) @ weights[f"{name}.devices.weight"])[:, None]
+        )
         h = h + torch.relu(u) @ weights[f"{name}.out.weight"] + weights[f"{name}.out.bias"]
     z = norm(h, "last")
 
@@ -149,7 +164,7 @@ PARTS = ("now", "mean", "first", "second", "best")
 
 
 @dataclass
-class State:
+class TrainingState:
     """Of a training run."""
 
     now: Weights
@@ -193,15 +208,15 @@ def check_output(output: Path) -> None:
         ) from error
 
 
-def first_state(seed: int) -> State:
+def first_state(seed: int) -> TrainingState:
     """Nothing learnt."""
     weights = first_weights(seed)
     first, second = ({name: np.zeros_like(array) for name, array in weights.items()} for _ in range(2))
     mean, best = ({name: array.copy() for name, array in weights.items()} for _ in range(2))
-    return State(weights, mean, first, second, best, seed)
+    return TrainingState(weights, mean, first, second, best, seed)
 
 
-def save_state(path: Path, state: State, *, timed: bool) -> None:
+def save_state(path: Path, state: TrainingState, *, timed: bool) -> None:
     """Seconds are written only where they count, so that runs by steps give the same bytes."""
     arrays = {f"{part}:{name}": array for part in PARTS for name, array in getattr(state, part).items()}
     words = {
@@ -213,7 +228,7 @@ def save_state(path: Path, state: State, *, timed: bool) -> None:
     write_arrays(path, arrays, words | ({"seconds": state.seconds.hex()} if timed else {}))
 
 
-def load_state(path: Path) -> State:
+def load_state(path: Path) -> TrainingState:
     """Raises `InputError` on anything that is not a checkpoint of this network."""
     arrays, words = read_arrays(path, {f"{part}:{name}": shape for part in PARTS for name, shape in shapes().items()})
     parts = [{name: arrays[f"{part}:{name}"] for name in shapes()} for part in PARTS]
@@ -228,4 +243,4 @@ def load_state(path: Path) -> State:
     )
     if not possible or any((array < 0).any() for array in second.values()):
         raise InputError("stands where no training can", where=str(path))
-    return State(now, mean, first, second, best, *where, seconds, score, best_step)
+    return TrainingState(now, mean, first, second, best, *where, seconds, score, best_step)

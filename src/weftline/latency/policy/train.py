@@ -1,15 +1,22 @@
 """Train the policy: fresh graphs and clusters in every step, no labels, REINFORCE through the decoder.
 
-In: seconds or steps, a seed, where the weights go. Out: a file of weights (the best by `train_policy_check`) and a
-checkpoint beside it. With steps, one seed gives the same bytes. What is said for one decode is rewarded by the mean of
-samples near it; what is said for many first by their mean, then by what lies above their 75th percentile alone. These
-rewards teach the heads; the layers before them learn to foretell the best placement that was found. Adam, a cosine of
-the rate, gradients clipped; what is kept is the mean of the weights over the last steps.
+In: seconds or steps, a seed, where the weights go. Out: a file of weights (the best by `check`) and a checkpoint beside
+it. With steps, one seed gives the same bytes. Latencies of decodes with noise become a Push: the direction in which
+what the network says should move. What is said for one decode is rewarded by the mean of samples near it; what is said
+for many first by their mean, then by what lies above their 75th percentile alone. Samples with much noise count more
+than those with little, whose differences are mostly chance. These rewards teach the heads; the layers before them learn
+to foretell the best placement that was found, mended by a few steps of annealing, which take back what was only noise.
+Adam, a cosine of the rate, gradients clipped; what is kept is the mean of the weights over the last steps.
+
+`check`: one decode and the best of 64 on problems that training never sees (drawn from the training families with seeds
+of their own), as the mean of log(value / cPEFT); 0 is cPEFT, below is better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,16 +24,29 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import UsageError
+from weftline.graph.arrays import Indices, Ints
 from weftline.interrupts import Interruption
-from weftline.latency.policy.features import Seen, see
-from weftline.latency.policy.file import write_arrays
-from weftline.latency.policy.network import Lean, Said
+from weftline.latency.anneal.annealer import PlacementAnnealer
+from weftline.latency.list.decoder import Decoder, Floats
+from weftline.latency.list.schedulers import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
+from weftline.latency.policy.features import Features, see
+from weftline.latency.policy.instances import draw_devices, fresh_problem
+from weftline.latency.policy.network import DecoderBias, PolicyOutput, Weights, ask, write_arrays
+from weftline.latency.policy.samples import (
+    PER_POWER,
+    BiasNoise,
+    Orders,
+    biases,
+    decode_rows,
+    draw_noise,
+    lean_row,
+    scales_of,
+)
 from weftline.latency.policy.settings import load_torch, one_thread
-from weftline.latency.policy.train.instances import draw_devices, fresh_problem
-from weftline.latency.policy.train.network import (
+from weftline.latency.policy.train_network import (
     Answers,
     Batch,
-    State,
+    TrainingState,
     batch_of,
     check_output,
     checkpoint_of,
@@ -35,24 +55,144 @@ from weftline.latency.policy.train.network import (
     load_state,
     save_state,
 )
-from weftline.latency.policy.train.reward import Judged, check, judge
 from weftline.problem import Problem
 from weftline.search import Event
+from weftline.simulate.sentinels import NEVER
+from weftline.simulate.tables import tables
 
-__all__ = ["train_policy"]
+__all__ = ["Judged", "Push", "advantages", "check", "judge", "train_policy"]
 
-GRAPHS = 6
+NOISE_PAIRS = 24
+"""Of samples, each of the two kinds."""
+NEAR = (0.15, 1.0)
+"""Scales of noise around what is said for one decode; for many they are those with which samples are drawn later."""
+TOP_PERCENTILE = 75.0
+"""Percentile above which samples count, once risk is sought."""
+MENDING_STEPS, MENDING_HEAT = 2_000, 0.0003
+"""Steps of annealing that the target gets, and how warm they begin, as a part of the value."""
+FAILURE_PENALTY = 0.2
+"""How much worse than the worst a decode is that found no device for some op, in logarithms."""
+
+
+@dataclass(frozen=True, eq=False)
+class Push:
+    """Gradients of the expected cost, divided by the number of ops; all 0 where samples are equally good."""
+
+    op: Floats
+    """(n, K)"""
+    device: Floats
+    """(K,)"""
+    weights: Floats
+    """(3,): of lambda, kappa and the power of the order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What one graph teaches."""
+
+    one: Push
+    many: Push
+    target: Indices
+    """(n,): the best placement seen, mended."""
+
+
+def judge(problem: Problem, seen: Features, said: PolicyOutput, random: np.random.Generator, *, risk: bool) -> Judged:
+    """Decode around what was said for one and for many; `risk` rewards only the best of the many."""
+    simple = int(seen.simple_values.argmin())
+    target, least = seen.simple[simple], float(seen.simple_values[simple])
+    decoder, orders, pushes = Decoder(problem), Orders(problem), []
+    for lean, scale, seek in (
+        (said.one, scales_of(NOISE_PAIRS, *NEAR), False),
+        (said.many, scales_of(NOISE_PAIRS), risk),
+    ):
+        noise = draw_noise(random, scale, *seen.possible.shape)
+        placements, planned = decode_rows(decoder, orders, biases(seen, lean, noise))
+        best = int(planned.argmin())
+        if planned[best] < least:
+            target, least = placements[best], float(planned[best])
+        pushes.append(_push(noise, advantages(planned, risk=seek)))
+    return Judged(pushes[0], pushes[1], _mended(problem, target))
+
+
+def _mended(problem: Problem, placement: Indices) -> Indices:
+    annealer = PlacementAnnealer(
+        tables(problem),
+        capacity=problem.capacity,
+        group=problem.group,
+        start=[(placement, None)],
+        first_temperature=MENDING_HEAT,
+        cycle=MENDING_STEPS,
+    )
+    annealer.run(MENDING_STEPS, np.zeros(1, np.int64))
+    return placement if annealer.best is None else annealer.best[0]
+
+
+def _push(noise: BiasNoise, advantage: Floats) -> Push:
+    share = -advantage / (noise.op.shape[0] * noise.op.shape[1])
+    return Push(
+        op=np.tensordot(share, noise.op, 1) / PER_OP,
+        device=(share @ noise.device[:, 0]) / PER_DEVICE,
+        weights=np.array(
+            [share @ noise.lam / PER_LAMBDA, share @ noise.kappa / PER_KAPPA, share @ noise.power / PER_POWER]
+        ),
+    )
+
+
+def advantages(planned: Ints, *, risk: bool) -> Floats:
+    """(B,): above the mean, or what lies above the 75th percentile; of size 1, or 0 where all are equal."""
+    failed = planned >= NEVER
+    if failed.all():
+        return np.zeros(len(planned))
+    reward: Floats = -np.log(np.maximum(np.where(failed, 1, planned), 1).astype(np.float64))
+    reward = np.where(failed, reward[~failed].min() - FAILURE_PENALTY, reward)
+    found = np.maximum(reward - np.percentile(reward, TOP_PERCENTILE), 0.0) if risk else reward - reward.mean()
+    size = float(np.sqrt((found**2).mean()))
+    return found / size if size > 1e-9 else np.zeros(len(planned))
+
+
+CHECK_SEED = 2**31 + 7
+CHECK_PAIRS = 32
+
+
+def check(weights: Weights, count: int = 40) -> tuple[float, float]:
+    """Means of log(value / cPEFT): of one decode, and of the best of it and 64 samples."""
+    one, many = [], []
+    for problem, seen, noise, plain in _problems(count):
+        said, decoder, orders = ask(weights, seen), Decoder(problem), Orders(problem)
+        first = int(decode_rows(decoder, orders, lean_row(seen, said.one))[1][0])
+        rest = int(decode_rows(decoder, orders, biases(seen, said.many, noise))[1].min())
+        worst = 2 * plain  # where no device was found for some op
+        one.append(np.log((first if first < NEVER else worst) / plain))
+        many.append(np.log(min(first, rest, worst) / plain))
+    return float(np.mean(one)), float(np.mean(many))
+
+
+@cache
+def _problems(count: int) -> list[tuple[Problem, Features, BiasNoise, int]]:
+    """Problem, what is seen of it, noise, and the value of cPEFT."""
+    found = []
+    for number in range(count):
+        random = np.random.default_rng([CHECK_SEED, number])
+        problem = fresh_problem(random, 2 + number % 4)
+        seen = see(problem)
+        if seen is not None and np.isfinite(seen.simple_values[-1]):
+            noise = draw_noise(random, scales_of(CHECK_PAIRS), *seen.possible.shape)
+            found.append((problem, seen, noise, max(1, int(seen.simple_values[-1]))))
+    return found
+
+
+GRAPHS_PER_STEP = 6
 """Of a step."""
-RATE, LEAST_RATE = 1e-3, 2e-5
+FIRST_RATE, LEAST_RATE = 1e-3, 2e-5
 MOMENTS = (0.9, 0.999)
-CLIP = 0.5
-IMITATION = 1.0
+LARGEST_GRADIENT = 0.5
+IMITATION_WEIGHT = 1.0
 """Weight of the logits' cross-entropy."""
-MEMORY = 0.998
+MEAN_DECAY = 0.998
 """Of the mean of the weights, from one step to the next."""
 MEAN_SHARE = 0.15
 """Of the run in which the mean of the many is rewarded."""
-CHECK, CHECKPOINT = 250, 50
+STEPS_PER_CHECK, STEPS_PER_CHECKPOINT = 250, 50
 """Steps between two looks at problems apart, and between two checkpoints."""
 
 
@@ -84,7 +224,7 @@ class _Run:
 
     def __init__(
         self,
-        state: State,
+        state: TrainingState,
         output: Path,
         seconds: float | None,
         steps: int | None,
@@ -117,9 +257,9 @@ class _Run:
                 state.step += 1
                 state.seconds = self.before + monotonic() - self.begun
                 last = self.done >= 1.0
-                if state.step % CHECK == 0 or last:
+                if state.step % STEPS_PER_CHECK == 0 or last:
                     self.look()
-                if state.step % CHECKPOINT == 0 or last:
+                if state.step % STEPS_PER_CHECKPOINT == 0 or last:
                     self.save()
                     self.tell("saved")
         if stop.ended:
@@ -149,12 +289,12 @@ class _Run:
     def move(self) -> None:
         """Adam with clipped gradients."""
         torch, state = load_torch(), self.state
-        rate = LEAST_RATE + (RATE - LEAST_RATE) * 0.5 * (1.0 + np.cos(np.pi * min(1.0, self.done)))
+        rate = LEAST_RATE + (FIRST_RATE - LEAST_RATE) * 0.5 * (1.0 + np.cos(np.pi * min(1.0, self.done)))
         number = state.step + 1
         with torch.no_grad():
             gradients = {name: weight.grad for name, weight in self.weights.items() if weight.grad is not None}
             size = float(torch.sqrt(sum((g * g).sum() for g in gradients.values())))
-            factor = min(1.0, CLIP / max(size, 1e-12)) if np.isfinite(size) else 0.0
+            factor = min(1.0, LARGEST_GRADIENT / max(size, 1e-12)) if np.isfinite(size) else 0.0
             for name, gradient in gradients.items():
                 first, second = torch.from_numpy(state.first[name]), torch.from_numpy(state.second[name])
                 clipped = torch.nan_to_num(gradient) * factor
@@ -163,7 +303,7 @@ class _Run:
                 mean, spread = first / (1.0 - MOMENTS[0] ** number), second / (1.0 - MOMENTS[1] ** number)
                 weight = self.weights[name]
                 weight.sub_(rate * mean / (spread.sqrt() + 1e-8))
-                torch.from_numpy(state.mean[name]).lerp_(weight, 1.0 - min(MEMORY, number / (number + 10.0)))
+                torch.from_numpy(state.mean[name]).lerp_(weight, 1.0 - min(MEAN_DECAY, number / (number + 10.0)))
 
     def look(self, *, first: bool = False) -> None:
         """Are these weights the best so far?"""
@@ -194,14 +334,14 @@ class _Run:
             self.on_event(Event(self.state.seconds, "", None, None, text))
 
 
-def _fresh(random: np.random.Generator) -> list[tuple[Problem, Seen]]:
+def _fresh(random: np.random.Generator) -> list[tuple[Problem, Features]]:
     """Problems with equally many devices, and what is seen of them."""
     devices = draw_devices(random)
-    problems = [fresh_problem(random, devices) for _ in range(GRAPHS)]
+    problems = [fresh_problem(random, devices) for _ in range(GRAPHS_PER_STEP)]
     return [(problem, seen) for problem in problems if (seen := see(problem)) is not None]
 
 
-def _said(answers: Answers, sizes: list[int]) -> list[Said]:
+def _said(answers: Answers, sizes: list[int]) -> list[PolicyOutput]:
     """The answers, graph by graph, without gradients."""
     op, device, weights, logits = (
         part.detach().numpy().astype(np.float64)
@@ -212,10 +352,10 @@ def _said(answers: Answers, sizes: list[int]) -> list[Said]:
         here = slice(first, first + size)
         first += size
         one, many = (
-            Lean(op[here, :, i] + device[graph, :, i], 1.0 + lam, kappa, 1.0 + power)
+            DecoderBias(op[here, :, i] + device[graph, :, i], 1.0 + lam, kappa, 1.0 + power)
             for i, (lam, kappa, power) in enumerate(weights[graph].tolist())
         )
-        found.append(Said(one, many, logits[here]))
+        found.append(PolicyOutput(one, many, logits[here]))
     return found
 
 
@@ -234,5 +374,5 @@ def _loss(answers: Answers, batch: Batch, judged: list[Judged]) -> Any:
             ):
                 total = total + (said * torch.from_numpy(gradient.astype(np.float32))).sum()
         target = torch.from_numpy(each.target.astype(np.int64))
-        total = total + IMITATION * torch.nn.functional.cross_entropy(answers.logits[here], target)
+        total = total + IMITATION_WEIGHT * torch.nn.functional.cross_entropy(answers.logits[here], target)
     return total / len(judged)

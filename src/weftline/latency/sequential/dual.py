@@ -1,9 +1,13 @@
-"""Good messages for wide graphs, by dual ascent: sweeps over the groups, forwards and backwards.
+"""Messages that prove much: the flow of a minimum cut for two devices, dual ascent for more.
 
-In: LabelCosts. Out: messages and what they prove, and labels read off them. At each group everything that its pairs and
-stars can give is collected, and shared out again among those that reach groups still to come (sequential reweighted
-message passing). All in integers, at a scale that leaves room for fractions. What cannot be costs more than every
-labelling here, so that nothing overflows. It ends where sweeps no longer gain; that need not be the best bound.
+In: LabelCosts. Out: labels and messages (see `label_costs`). Two devices: the cheapest labelling is a minimum cut, and
+its flow is the proof. Device 0 is the side of the source; a pair of groups is two arcs, a star is two gates, one for
+each direction in which its tensor may be sent. What cannot be has a capacity above every possible cost.
+
+More devices: sweeps over the groups, forwards and backwards (sequential reweighted message passing). At each group
+everything that its pairs and stars can give is collected, and shared out again among those that reach groups still to
+come. All in integers, at a scale that leaves room for fractions. What cannot be costs more than every labelling here,
+so that nothing overflows. It ends where sweeps no longer gain; that need not be the best bound.
 """
 
 from __future__ import annotations
@@ -15,15 +19,93 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
-from weftline.latency.sequential.label_costs import FAR, LabelCosts, worst_cost
-from weftline.latency.sequential.messages import MOST_DEVICES, Messages, message_bound, no_messages, star_sums
+from weftline.latency.sequential.label_costs import (
+    IMPOSSIBLE_COST,
+    MOST_DEVICES,
+    LabelCosts,
+    Messages,
+    message_bound,
+    no_messages,
+    star_sums,
+    worst_cost,
+)
 from weftline.simulate.kernels.jit import kernel, part
 
-__all__ = ["Ascended", "ascend"]
+__all__ = ["Ascended", "Cut", "ascend", "minimum_cut"]
 
-ROOM = 2.0**61
-FINEST = 2**16
-CHECKED = 10
+LARGEST_FLOW = 2.0**62
+
+
+class Cut(NamedTuple):
+    """The best labelling, and the messages that its flow stands for."""
+
+    value: int
+    labels: Ints
+    messages: Messages
+
+
+def minimum_cut(costs: LabelCosts) -> Cut | None:
+    """None where nothing is possible, or where the numbers are too large for the flow."""
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    groups, stars = len(costs.unary), len(costs.star_home)
+    star = np.repeat(np.arange(stars), np.diff(costs.star_ptr))
+    source, sink = groups + 2 * stars, groups + 2 * stars + 1
+    leaves, enters = groups + np.arange(stars), groups + stars + np.arange(stars)
+    never = int(worst_cost(costs)) + 1
+    least = costs.unary.min(axis=1)
+    above = np.where(costs.unary < IMPOSSIBLE_COST, costs.unary - least[:, None], never)
+    same = costs.pair_cost[:, [0, 1], [0, 1]]
+    if np.any(least >= IMPOSSIBLE_COST) or np.any(same != 0):
+        return None
+    there, back = _length(costs.pair_cost[:, 0, 1], never), _length(costs.pair_cost[:, 1, 0], never)
+    out, into = _length(costs.star_cost[:, 0, 1], never), _length(costs.star_cost[:, 1, 0], never)
+    first, second = costs.pair.T
+    every = np.arange(groups)
+    parts = [
+        (np.full(groups, source), every, above[:, 1]),
+        (every, np.full(groups, sink), above[:, 0]),
+        (first, second, there),
+        (second, first, back),
+        (costs.star_home, leaves, out),
+        (leaves[star], costs.star_of, out[star]),
+        (costs.star_of, enters[star], into[star]),
+        (enters, costs.star_home, into),
+    ]
+    tail, head, room = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    if never * float(len(room)) > LARGEST_FLOW:
+        return None
+    network = SimpleMaxFlow()
+    arcs = network.add_arcs_with_capacity(tail, head, room)
+    if network.solve(source, sink) != network.OPTIMAL or network.optimal_flow() >= never:
+        return None
+    ends = np.cumsum([len(part[0]) for part in parts])
+    flow = np.split(np.asarray(network.flows(arcs), np.int64), ends[:-1])
+    labels = np.ones(groups + 2 * stars + 2, np.int64)
+    labels[network.get_source_side_min_cut()] = 0
+    return Cut(int(least.sum()) + network.optimal_flow(), labels[:groups], _messages(costs, flow))
+
+
+def _length(table: Ints, never: int) -> Ints:
+    return np.where(table < IMPOSSIBLE_COST, table, never)
+
+
+def _messages(costs: LabelCosts, flow: list[Ints]) -> Messages:
+    """What flows from one group to another is cost that moves between them, on device 1."""
+    messages = no_messages(costs)
+    messages.pair[:, 0, 1] = flow[3] - flow[2]
+    messages.pair[:, 1, 1] = flow[2] - flow[3]
+    place = costs.star_ptr[:-1] + np.arange(len(costs.star_home))
+    messages.star[place, 1] = flow[7] - flow[4]
+    readers = np.ones(len(messages.star), np.bool_)
+    readers[place] = False
+    messages.star[readers, 1] = flow[5] - flow[6]
+    return messages
+
+
+LARGEST_SUM = 2.0**61
+FINEST_SCALE = 2**16
+ROUNDS_PER_CHECK = 10
 """Rounds between two looks at the bound."""
 
 
@@ -38,7 +120,7 @@ class Ascended(NamedTuple):
     """The cheapest that were read off the messages on the way."""
 
 
-class Graph(NamedTuple):
+class LabelGraph(NamedTuple):
     """The costs as the kernel reads them: nothing is infinite."""
 
     pair: Ints
@@ -60,7 +142,7 @@ def ascend(costs: LabelCosts, *, rounds: int, seconds: float | None = None) -> A
     if len(costs.star_home) and k > MOST_DEVICES:
         return None
     count = len(costs.unary) + len(costs.pair) + k * len(costs.star_home)
-    scale = int(min(FINEST, ROOM / count / (worst_cost(costs) + 2.0)))
+    scale = int(min(FINEST_SCALE, LARGEST_SUM / count / (worst_cost(costs) + 2.0)))
     if scale < 1:
         return None
     costs = costs.scaled(scale)
@@ -74,7 +156,7 @@ def ascend(costs: LabelCosts, *, rounds: int, seconds: float | None = None) -> A
         late = seconds is not None and perf_counter() - begun > seconds
         if turn < min(look, rounds) and not late:
             continue
-        look = turn * 2 if turn < CHECKED else turn + CHECKED
+        look = turn * 2 if turn < ROUNDS_PER_CHECK else turn + ROUNDS_PER_CHECK
         value = message_bound(costs, messages)
         stale = 0 if value > best + costs.scale // 4 else stale + 1
         if value > best:
@@ -88,7 +170,7 @@ def ascend(costs: LabelCosts, *, rounds: int, seconds: float | None = None) -> A
     return Ascended(costs, kept, costs.bound(best), answer.astype(np.int64))
 
 
-def _graph(costs: LabelCosts) -> tuple[Graph, Ints]:
+def _graph(costs: LabelCosts) -> tuple[LabelGraph, Ints]:
     never = int(worst_cost(costs)) + 1
     pairs, stars = len(costs.pair), len(costs.star_home)
     member = np.insert(costs.star_of, costs.star_ptr[:-1], costs.star_home)
@@ -96,7 +178,7 @@ def _graph(costs: LabelCosts) -> tuple[Graph, Ints]:
     groups = np.concatenate([costs.pair.ravel(), member])
     pointer = np.zeros(len(costs.unary) + 1, np.int64)
     np.cumsum(np.bincount(groups, minlength=len(costs.unary)), out=pointer[1:])
-    graph = Graph(
+    graph = LabelGraph(
         costs.pair,
         np.minimum(costs.pair_cost, never),
         costs.star_ptr + np.arange(stars + 1),
@@ -111,12 +193,12 @@ def _graph(costs: LabelCosts) -> tuple[Graph, Ints]:
 
 
 @part
-def _pull_pair(graph: Graph, message: Ints, place: int, got: Ints) -> None:
+def _pull_pair(graph: LabelGraph, message: Ints, place: int, got: Ints) -> None:
     """The least that a pair costs for each device of one of its two groups."""
     pair, side = place // 2, place % 2
     k = len(got)
     for d in range(k):
-        least = np.int64(FAR)
+        least = np.int64(IMPOSSIBLE_COST)
         for e in range(k):
             cost = graph.pair_cost[pair, d, e] if side == 0 else graph.pair_cost[pair, e, d]
             least = min(least, cost - message[pair, 1 - side, e])
@@ -125,7 +207,7 @@ def _pull_pair(graph: Graph, message: Ints, place: int, got: Ints) -> None:
 
 @part
 def _pull_star(
-    graph: Graph, able: NDArray[np.bool_], message: Ints, row: int, got: Ints, reach: Ints, base: Ints
+    graph: LabelGraph, able: NDArray[np.bool_], message: Ints, row: int, got: Ints, reach: Ints, base: Ints
 ) -> None:
     """The least that a star costs for each device of its home or of one reader."""
     star = graph.star[row]
@@ -134,7 +216,7 @@ def _pull_star(
     star_sums(length, message, able, first, last, reach, base)
     k = len(got)
     for d in range(k):
-        got[d] = FAR
+        got[d] = IMPOSSIBLE_COST
     for chosen in range(1, 1 << k):
         if row == first:
             for home in range(k):
@@ -145,7 +227,7 @@ def _pull_star(
                             cost += length[home, d]
                     got[home] = min(got[home], cost)
         else:
-            own = np.int64(FAR)
+            own = np.int64(IMPOSSIBLE_COST)
             for d in range(k):
                 if chosen >> d & 1:
                     own = min(own, -message[row, d])
@@ -158,7 +240,7 @@ def _pull_star(
 
 
 @part
-def _reaches(graph: Graph, place: int, group: int, back: bool) -> tuple[bool, bool]:
+def _reaches(graph: LabelGraph, place: int, group: int, back: bool) -> tuple[bool, bool]:
     """Does this pair or star hold groups that are still to come, and groups that have been?"""
     later, earlier = False, False
     pairs2 = 2 * len(graph.pair)
@@ -174,7 +256,7 @@ def _reaches(graph: Graph, place: int, group: int, back: bool) -> tuple[bool, bo
 
 
 @kernel
-def _sweep(graph: Graph, able: NDArray[np.bool_], unary: Ints, pair: Ints, star: Ints, back: bool) -> None:
+def _sweep(graph: LabelGraph, able: NDArray[np.bool_], unary: Ints, pair: Ints, star: Ints, back: bool) -> None:
     """One pass over all groups; `unary` is kept as cost + messages."""
     groups, k = unary.shape
     pairs2 = 2 * len(graph.pair)
@@ -213,7 +295,7 @@ def _sweep(graph: Graph, able: NDArray[np.bool_], unary: Ints, pair: Ints, star:
 
 
 @kernel
-def _decide(graph: Graph, able: NDArray[np.bool_], unary: Ints, pair: Ints, star: Ints) -> Ints:
+def _decide(graph: LabelGraph, able: NDArray[np.bool_], unary: Ints, pair: Ints, star: Ints) -> Ints:
     """Labels one after another, each the cheapest given those before it, and those to come at their best."""
     groups, k = unary.shape
     pairs2 = 2 * len(graph.pair)

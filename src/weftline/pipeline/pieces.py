@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
 from weftline.cost.table import distinct_rows
-from weftline.graph.arrays import Indices, Ints
+from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.problem import Problem
 
-__all__ = ["Pieces", "make_pieces", "merge"]
+__all__ = ["Pieces", "compressed_rows", "make_pieces", "merge"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,18 +80,18 @@ class Pieces:
     def before(self) -> tuple[Indices, Indices]:
         """Pointer and row of each piece: the pieces whose forward tensors it needs."""
         source, target = self.edges
-        return _compressed(target, source, len(self.time))
+        return compressed_rows(target, source, len(self.time))
 
     @cached_property
     def reads(self) -> tuple[Indices, Indices]:
         """Pointer and row of each piece: tensors it reads."""
         tensor = np.repeat(np.arange(len(self.maker), dtype=np.int32), np.diff(self.reader_ptr))
-        return _compressed(self.reader_of, tensor, len(self.time))
+        return compressed_rows(self.reader_of, tensor, len(self.time))
 
     @cached_property
     def makes(self) -> tuple[Indices, Indices]:
         """Pointer and row of each piece: tensors it makes."""
-        return _compressed(self.maker, np.arange(len(self.maker), dtype=np.int32), len(self.time))
+        return compressed_rows(self.maker, np.arange(len(self.maker), dtype=np.int32), len(self.time))
 
     @cached_property
     def stage_devices(self) -> tuple[int, ...]:
@@ -207,7 +207,7 @@ def _join(
     np.logical_and.at(able, number, parts.time != ABSENT)
     key = np.unique(number[parts.source] * count + number[parts.target])
     key = key[key // count != key % count]
-    next_ptr, next_of = _compressed(key // count, key % count, count)
+    next_ptr, next_of = compressed_rows(key // count, key % count, count)
     joined = [tuple(sorted(set(number[list(members)].tolist()))) for members in keeps.same]
     maker, reader_ptr, reader_of, row, transfer = _tensors_between(number, tensors, transfer)
     return Pieces(
@@ -332,10 +332,9 @@ def _rows_at(pointer: Indices, row_of: Indices, which: Ints) -> tuple[Indices, I
     return row_of[starts + np.arange(int(counts.sum()))], counts
 
 
-def _compressed(key: Ints | Indices, value: Ints | Indices, rows: int) -> tuple[Indices, Indices]:
-    pointer = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(key, minlength=rows), out=pointer[1:])
-    return pointer, np.asarray(value)[np.argsort(key, kind="stable")].astype(np.int32)
+def compressed_rows(key: Ints | Indices, value: Ints | Indices, rows: int) -> tuple[Indices, Indices]:
+    """Values by key: where each row begins, and the values row after row."""
+    return row_pointer(key, rows), np.asarray(value)[np.argsort(key, kind="stable")].astype(np.int32)
 
 
 def _sums(key: Ints, value: NDArray[np.generic], count: int) -> Ints:

@@ -1,9 +1,15 @@
-"""Tessel's lazy search (Lin et al., HPCA 2024): enumerate the repetend's micro-batch indices, order each by z3.
+"""Tessel's two searches: lazy (Lin et al., HPCA 2024) and fast (TPDS 2024); both order by z3.
 
-Indices never grow along one topological order and use every number below `count`. Each vector is solved for the least
-period below the best so far; of a better one only the *satisfiability* of warmup and cooldown is asked, and their
-least makespan only for the winner. One thing is kinder than published: a period that equals the largest load ends the
-search, also where another device has a smaller load.
+Lazy: enumerate the repetend's micro-batch indices, order each by z3. Indices never grow along one topological order and
+use every number below `count`. Each vector is solved for the least period below the best so far; of a better one only
+the *satisfiability* of warmup and cooldown is asked, and their least makespan only for the winner. One thing is kinder
+than published: a period that equals the largest load ends the search, also where another device has a smaller load.
+
+Fast: compact each device without a look at dependencies, then give indices backwards. 1. Device by device, blocks go to
+the first free step; every other device in reverse order. 2. From the end, each block gets the largest index of its
+successors, one more where the compaction broke the edge. 3. Memory is only checked afterwards: there is no repair. 4.
+z3 orders warmup and cooldown until they are good enough (early accept), and the simulator moves all to the left
+(tighten). Kinder than published: free steps are looked for on all devices of a block.
 """
 
 from __future__ import annotations
@@ -13,19 +19,50 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from weftline.errors import InfeasibleError
-from weftline.papers.tessel.z3 import Phase, as_repetend, composed, cooldown, held_memory, need_balance, warmup
+from weftline.papers.tessel.z3 import (
+    Operation,
+    Phase,
+    as_repetend,
+    composed,
+    cooldown,
+    held_memory,
+    load_z3,
+    need_balance,
+    warmup,
+)
 from weftline.problem.blocks import Blocks
 from weftline.problem.model import UNLIMITED
 from weftline.schedule.search import Scheduler, ScheduleSearch
 
-__all__ = ["SCHEDULER", "Pattern", "index_vectors", "lazy_search"]
-
-MOST_WORK = 3_000
-"""Vectors * blocks that a search without time limit looks at."""
+__all__ = [
+    "SCHEDULER_FAST",
+    "SCHEDULER_LAZY",
+    "SolvedRepetend",
+    "backward_indices",
+    "compact",
+    "index_vectors",
+    "lazy_search",
+]
 
 
 @dataclass(frozen=True)
-class Pattern:
+class TesselLazyParameters:
+    """Of the lazy search."""
+
+    most_work: int = 3_000
+    """Vectors * blocks that a search without time limit looks at."""
+
+
+@dataclass(frozen=True)
+class TesselFastParameters:
+    """A warmup or cooldown is good enough at its work + 5 % of 128 periods."""
+
+    accept_share: float = 0.05
+    accept_periods: int = 128
+
+
+@dataclass(frozen=True)
+class SolvedRepetend:
     """A repetend: index and start of each block, and its period."""
 
     index: tuple[int, ...]
@@ -33,14 +70,14 @@ class Pattern:
     period: int
 
 
-def lazy_search(search: ScheduleSearch, counts: Sequence[int]) -> Pattern | None:
+def lazy_search(search: ScheduleSearch, counts: Sequence[int]) -> SolvedRepetend | None:
     """The best repetend with so many micro-batch indices; what is found is offered."""
     blocks, best = search.blocks, None
-    looked = 0
+    looked, most = 0, search.parameters(TesselLazyParameters).most_work
     for count in counts:
         for index in index_vectors(blocks, count):
             looked += 1
-            if _is_over(search) or (search.time_limit is None and looked * blocks.n > MOST_WORK):
+            if _is_over(search) or (search.time_limit is None and looked * blocks.n > most):
                 break
             found = _solve_vector(search, index, None if best is None else best.period - 1)
             if found is not None and _completes(search, index):
@@ -78,7 +115,7 @@ def _chain(blocks: Blocks) -> list[int]:
     return sorted(range(blocks.n), key=lambda i: (early[i], blocks.blocks[i].devices[0], i))
 
 
-def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | None) -> Pattern | None:
+def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | None) -> SolvedRepetend | None:
     """The least period of a vector that is at most `most`, by bisection."""
     blocks = search.blocks
     held = held_memory(blocks, index)
@@ -110,7 +147,7 @@ def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | No
             low = middle + 1
         else:
             start = tuple(found[i, index[i]] for i in range(blocks.n))
-            best = Pattern(index, start, _period(blocks, index, start))
+            best = SolvedRepetend(index, start, _period(blocks, index, start))
             top = best.period - 1
     return best
 
@@ -168,10 +205,93 @@ def _is_over(search: ScheduleSearch) -> bool:
     return left is not None and left <= 0
 
 
-def _solve(search: ScheduleSearch) -> None:
+def _solve_lazy(search: ScheduleSearch) -> None:
     need_balance(search.blocks)
     if lazy_search(search, _counts(search)) is None:
         raise InfeasibleError("Tessel's lazy search found no repetend within the limits", conflicts=search.refused)
 
 
-SCHEDULER = Scheduler("tessel-lazy", "Tessel (HPCA 2024): repetend enumeration and lazy completion by z3", _solve)
+def compact(blocks: Blocks) -> list[int]:
+    """Block -> its start in the repetend, dependencies ignored."""
+    rank = {int(i): k for k, i in enumerate(blocks.table.order)}
+    busy: list[list[tuple[int, int]]] = [[] for _ in blocks.devices]
+    start: dict[int, int] = {}
+    for device in range(len(blocks.devices)):
+        mine = [i for i, block in enumerate(blocks.blocks) if device in block.devices]
+        mine.sort(key=lambda i: (_side(blocks, i), rank[i]), reverse=device % 2 == 1)
+        for i in mine:
+            if i not in start:
+                taken = sorted(pair for d in blocks.blocks[i].devices for pair in busy[d])
+                start[i] = _first_free(taken, blocks.blocks[i].span)
+                for d in blocks.blocks[i].devices:
+                    busy[d].append((start[i], start[i] + blocks.blocks[i].span))
+    return [start[i] for i in range(blocks.n)]
+
+
+def _side(blocks: Blocks, i: int) -> int:
+    """Forward blocks on several devices first, backward blocks on several devices last."""
+    block = blocks.blocks[i]
+    return 0 if len(block.devices) == 1 else -1 if block.kind == "F" else 1
+
+
+def _first_free(taken: list[tuple[int, int]], span: int) -> int:
+    free = 0
+    for begin, end in taken:
+        if begin >= free + span:
+            break
+        free = max(free, end)
+    return free
+
+
+def backward_indices(blocks: Blocks, start: list[int], period: int) -> list[int]:
+    """Block -> its micro-batch index: as many more than a successor as periods are missing between the two."""
+    table = blocks.table
+    index = [0] * blocks.n
+    for i in reversed(table.order.tolist()):
+        for e in range(table.after_ptr[i], table.after_ptr[i + 1]):
+            after = int(table.after_of[e])
+            late = start[i] + blocks.blocks[i].span + int(table.after_lag[e]) - start[after]
+            index[i] = max(index[i], index[after] + max(0, -(-late // period)))
+    return index
+
+
+def _work(blocks: Blocks, operations: list[Operation]) -> int:
+    spans = [0] * len(blocks.devices)
+    for i, _ in operations:
+        for device in blocks.blocks[i].devices:
+            spans[device] += blocks.blocks[i].span
+    return max(spans)
+
+
+def _solve_fast(search: ScheduleSearch) -> None:
+    blocks = search.blocks
+    need_balance(blocks)
+    load_z3()
+    start = compact(blocks)
+    period = max(begin + block.span for begin, block in zip(start, blocks.blocks, strict=True))
+    index = backward_indices(blocks, start, period)
+    parameters = search.parameters(TesselFastParameters)
+    slack = parameters.accept_share * period * parameters.accept_periods
+    good = (_work(blocks, warmup(index)) + slack, _work(blocks, cooldown(index)) + slack)
+    orders = composed(search, index, start, good) if max(index) < search.micro_batches else None
+    if orders is not None:
+        search.offer(orders)
+    if search.offer_repetend(as_repetend(blocks, index, start, period)) is None:
+        raise InfeasibleError(
+            "Tessel-fast compacts without a look at memory, and it does not fit", conflicts=search.refused
+        )
+
+
+SCHEDULER_LAZY = Scheduler(
+    "tessel-lazy",
+    "Tessel (HPCA 2024): repetend enumeration and lazy completion by z3",
+    _solve_lazy,
+    parameters=TesselLazyParameters,
+)
+SCHEDULER_FAST = Scheduler(
+    "tessel-fast",
+    "Tessel-fast (TPDS 2024): compaction, indices backwards, early accept by z3",
+    _solve_fast,
+    parameters=TesselFastParameters,
+)
+SCHEDULERS = (SCHEDULER_LAZY, SCHEDULER_FAST)
