@@ -25,7 +25,7 @@ from weftline.errors import InputError, UsageError
 from weftline.files import read_limited, write_atomically
 from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
-from weftline.grid.questions import Question, questions_of
+from weftline.grid.questions import GridQuestion, questions_of
 from weftline.interrupts import Interruption
 
 __all__ = ["ENGINES", "PlanSweep", "SweepFolder", "sweep_plans"]
@@ -182,7 +182,7 @@ def sweep_plans(
 
 
 def _answers(
-    questions: Sequence[Question], jobs: int, engine: str, address: str | None
+    questions: Sequence[GridQuestion], jobs: int, engine: str, address: str | None
 ) -> Generator[Answer, None, None]:
     """What is wrong already needs no worker."""
     yield from (answer(question) for question in questions if question.wrong)

@@ -1,10 +1,10 @@
 """The questions of a sweep: the cross product of models, clusters, objectives, stages, solvers and seeds.
 
-In: lists of words, from a call or from sweep.toml (or .json), whose paths are relative to its folder. Out: a `Question`
-for each combination that makes sense, with a key that is a hash of its content: the model's bytes, the cluster's text
-and the options, not their names. The file is hostile: its size is limited, and unknown fields are errors. Simplified:
-stages are for throughput alone, a solver is combined only with the objectives that have it, and there is one set of
-limits for all questions.
+In: lists of words, from a call or from sweep.toml (or .json), whose paths are relative to its folder. Out: a
+`GridQuestion` for each combination that makes sense, with a key that is a hash of its content: the model's bytes, the
+cluster's text and the options, not their names. The file is hostile: its size is limited, and unknown fields are
+errors. Simplified: stages are for throughput alone, a solver is combined only with the objectives that have it, and
+there is one set of limits for all questions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from weftline.problem.load import MAX_STAGES
 from weftline.units import parse_ratio, parse_time
 from weftline.zoo import ZOO, build_named
 
-__all__ = ["Objective", "Question", "SweepFile", "questions_of", "read_sweep_file"]
+__all__ = ["GridQuestion", "Objective", "SweepFile", "questions_of", "read_sweep_file"]
 
 MOST_QUESTIONS = 100_000
 MOST_CLUSTER_BYTES = 2**20
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class GridQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One plan that is wanted."""
 
     model: str
@@ -103,7 +103,7 @@ class _Cluster(NamedTuple):
     wrong: str
 
 
-def questions_of(wanted: GridRequest, folder: Path) -> list[Question]:
+def questions_of(wanted: GridRequest, folder: Path) -> list[GridQuestion]:
     """Every combination once, in the order of the lists; models of the zoo are built into `folder`."""
     _check(wanted)
     families = {objective: set(solvers_for(objective)) for objective in wanted.objectives}
@@ -115,12 +115,12 @@ def questions_of(wanted: GridRequest, folder: Path) -> list[Question]:
             )
     models = [_model(word, folder) for word in wanted.models]
     clusters = [_cluster(word) for word in wanted.clusters] or [_Cluster(None, None, "")]
-    found: dict[str, Question] = {}
+    found: dict[str, GridQuestion] = {}
     for model, cluster, objective in product(models, clusters, wanted.objectives):
         stages: Sequence[int | None] = wanted.stages if objective == "throughput" and wanted.stages else (None,)
         solvers = [solver for solver in wanted.solvers if solver in families[objective]]
         for number, solver, seed in product(stages, solvers, wanted.seeds):
-            question = Question(
+            question = GridQuestion(
                 model=model.word,
                 file=model.file,
                 model_sha256=model.sha256,
