@@ -24,7 +24,7 @@ from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.schedule import Action, RepetendFile, Schedule, ScheduleProvenance, exact
-from weftline.problem import UNLIMITED, Blocks
+from weftline.problem import NO_LIMIT, Blocks
 from weftline.problem.blocks import BlocksFile, blocks_to_file
 from weftline.schedule import Repetend, Scheduler, ScheduleSearch, prepare, schedulers
 from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
@@ -226,7 +226,7 @@ def _assemble(
         device_span=found.device_span,
         device_span_bubble=found.device_span_bubble,
         peak_memory=found.peak_memory,
-        memory_limit=tuple(None if d.link or d.memory >= UNLIMITED else d.memory for d in blocks.devices),
+        memory_limit=tuple(None if d.link or d.memory >= NO_LIMIT else d.memory for d in blocks.devices),
         latency=value if search.from_arrival else found.longest_latency,
         robust=noise,
         solver=search.solver,
@@ -244,7 +244,7 @@ def _assemble(
         return made
     try:
         check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
-    except check_schedule.Refusal as refusal:
+    except check_schedule.ScheduleRefusal as refusal:
         raise VerificationError(f"the answer of {search.solver} does not hold: {refusal}") from refusal
     return made
 

@@ -182,7 +182,7 @@ def _list(shapes: bool, json: bool) -> None:
 
 
 def _show(answer: Schedule, output: Path | None) -> None:
-    from weftline.report.gantt import gantt, schedule_table, schedule_words
+    from weftline.report.tables import gantt, schedule_table, schedule_words
 
     out = console()
     show(f"{answer.name}: {len(answer.blocks.blocks)} blocks, {answer.micro_batches} micro-batches", "")

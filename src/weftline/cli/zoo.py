@@ -120,7 +120,7 @@ def demo(
     from weftline.errors import InputError
     from weftline.files import write_atomically
     from weftline.report import comparison_table, plan_markdown, trace_json
-    from weftline.report.html.html import report_html
+    from weftline.report.html import report_html
     from weftline.zoo import zoo_graph
 
     try:
@@ -164,7 +164,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     from weftline.cost import save_profile
     from weftline.files import write_atomically
     from weftline.measure.profile import profile_model
-    from weftline.report.html.html import report_html
+    from weftline.report.html import report_html
     from weftline.report.html.run import find_run
     from weftline.run.local.run import run_local
     from weftline.zoo import build, save

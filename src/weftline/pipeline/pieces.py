@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.cost.table import distinct_rows
 from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.problem import Problem
@@ -31,7 +31,7 @@ class Pieces:
     of: Indices
     """(n,): piece of each op."""
     time: Ints
-    """(P, K): total time on each device, `ABSENT` where a piece cannot run."""
+    """(P, K): total time on each device, `NO_TIME` where a piece cannot run."""
     size: Ints
     """(P,): number of ops."""
     weight: Ints
@@ -204,7 +204,7 @@ def _join(
     time = np.zeros((count, parts.time.shape[1]), np.int64)
     np.add.at(time, number, np.maximum(parts.time, 0))
     able = np.ones(time.shape, np.bool_)
-    np.logical_and.at(able, number, parts.time != ABSENT)
+    np.logical_and.at(able, number, parts.time != NO_TIME)
     key = np.unique(number[parts.source] * count + number[parts.target])
     key = key[key // count != key % count]
     next_ptr, next_of = compressed_rows(key // count, key % count, count)
@@ -213,7 +213,7 @@ def _join(
     return Pieces(
         problem=problem,
         of=number[of].astype(np.int32),
-        time=np.where(able, time, ABSENT),
+        time=np.where(able, time, NO_TIME),
         size=np.bincount(number, parts.size, count).astype(np.int64),
         weight=_sums(number, parts.weight, count),
         next_ptr=next_ptr,
@@ -306,7 +306,7 @@ def _added_rows(row: Indices, group: Ints, members: Ints, first: Ints, transfer:
     value = transfer[:, 0, 1] if devices > 1 else np.zeros(len(transfer), np.int64)
     totals = _sums(group, np.maximum(value, 0)[row], len(members))[several]
     absent = _sums(group, (value < 0)[row], len(members))[several] > 0
-    levels, index = np.unique(np.where(absent, ABSENT, totals), return_inverse=True)
+    levels, index = np.unique(np.where(absent, NO_TIME, totals), return_inverse=True)
     fresh = np.where(np.eye(devices, dtype=np.bool_), 0, levels[:, None, None])
     rows = np.concatenate([transfer, fresh])
     single = single.astype(np.int64)

@@ -136,7 +136,7 @@ def _file(task: FileTask, teller: Teller) -> dict[str, Any]:
 
     plan, output = load_plan(task.plan), Path(task.output)
     if task.what == "report":
-        from weftline.report.html.html import report_html
+        from weftline.report.html import report_html
 
         write_atomically(output, report_html(plan))
     elif task.what == "trace":
@@ -157,7 +157,7 @@ def _compare(task: CompareTask, teller: Teller) -> dict[str, Any]:
 
 def _check(task: CheckTask, teller: Teller) -> dict[str, Any]:
     from weftline.cluster import warnings
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
 
     try:
         cluster = parse_cluster(task.text, "")

@@ -35,7 +35,7 @@ from weftline.latency.sequential.label_costs import (
     worst_cost,
 )
 from weftline.problem import Problem
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.search.bound import Bound
 
 __all__ = [
@@ -302,7 +302,7 @@ def priced_labellings(
     """
     rounds = rounds if len(need) <= MANY_GROUPS else min(rounds, FEW_ROUNDS)
     k, everything = len(capacity), max(int(need.sum()), 1)
-    limited = (capacity < UNLIMITED) & (capacity < everything)
+    limited = (capacity < NO_LIMIT) & (capacity < everything)
     worst = worst_cost(costs) + 1.0
     scale = int(min(FINEST_SCALE, 2.0**56 / (1 + LARGEST_PRICE) / worst))
     if scale < 1 or not limited.any():

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.cost import ABSENT
-from weftline.cost.fused import fused_times
+from weftline.cost import NO_TIME
+from weftline.cost.analytic import fused_times
 from weftline.errors import InputError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
@@ -174,7 +174,7 @@ def _oracle(problem: Problem, model: Path | None) -> Fusion:
 
 
 def _is_onnx(path: Path) -> bool:
-    from weftline.importers.onnx.load import looks_like_onnx
+    from weftline.importers.onnx.scope import looks_like_onnx
 
     try:
         with path.open("rb") as file:
@@ -243,7 +243,7 @@ def _opened(problem: Problem, group: Indices) -> tuple[Indices, int]:
     group, opened = group.astype(np.int64), 0
     for members in merge_together([*problem.together, *_sets(group.astype(np.int32))]):
         ops = list(members)
-        able = (problem.cost.time[ops] != ABSENT).all(axis=0)
+        able = (problem.cost.time[ops] != NO_TIME).all(axis=0)
         if (able & (problem.capacity >= held[ops].sum())).any():
             continue
         touched = np.isin(group, np.unique(group[ops])) & (np.bincount(group)[group] > 1)
