@@ -41,7 +41,7 @@ compile-pipelines:
 	@$(BIN)/python -c 'from weftline.pipeline import prepare; prepare()'
 
 compile-placements:
-	@$(BIN)/python -c 'from weftline.latency.prepare import prepare; from weftline.latency.policy.policy import prepare as policy; prepare(); policy()'
+	@$(BIN)/python -c 'from weftline.latency.prepare import prepare; from weftline.latency.policy import prepare as policy; prepare(); policy()'
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'

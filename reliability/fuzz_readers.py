@@ -155,7 +155,7 @@ def _policy(path: Path) -> None:
 
 def _checkpoint(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.papers.training.training import Owner, read_checkpoint
+    from weftline.papers.training import Owner, read_checkpoint
 
     read_checkpoint(path, Owner("s", "p", {"x": "1"}), SHAPES)
 

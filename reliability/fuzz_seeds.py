@@ -147,7 +147,7 @@ def _policy() -> list[bytes]:
 
 
 def _checkpoint() -> list[bytes]:
-    from weftline.papers.training.training import Checkpoint, Owner, write_checkpoint
+    from weftline.papers.training import Checkpoint, Owner, write_checkpoint
 
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.arange(4)}
     with tempfile.TemporaryDirectory() as folder:

@@ -32,15 +32,9 @@ from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.importers.openvino import openvino_module
-from weftline.latency.measured.measured import (
-    count_parts,
-    policy_source,
-    search_at_random,
-    search_by_measuring,
-    solver_source,
-)
+from weftline.latency.measured import count_parts, policy_source, search_at_random, search_by_measuring, solver_source
 from weftline.latency.measured.measurements import Backend, Measurements, Reading
-from weftline.latency.policy.policy import prepare as prepare_policy
+from weftline.latency.policy import prepare as prepare_policy
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.run.openvino.meter import OpenvinoMeter

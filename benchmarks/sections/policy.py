@@ -23,13 +23,13 @@ from benchmarks.sections.placement import PRESETS, every_model
 from benchmarks.stats import geometric_mean
 from weftline.errors import InfeasibleError
 from weftline.latency import solvers
-from weftline.latency.anneal.anneal import anneal_starts
+from weftline.latency.anneal import anneal_starts
 from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.anneal.backfill import backfill
+from weftline.latency.policy import Policy, PolicyParameters, asked_weights, offer_plans, polish
 from weftline.latency.policy.forward_backward import booked_again
 from weftline.latency.policy.instances import draw_cluster, draw_graph
 from weftline.latency.policy.network import PolicyOutput, Weights
-from weftline.latency.policy.policy import Policy, PolicyParameters, asked_weights, offer_plans, polish
 from weftline.latency.policy.samples import no_bias
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem

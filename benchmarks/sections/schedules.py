@@ -21,7 +21,7 @@ from benchmarks.sections.schedules_cases import (
     warm_up_schedules,
 )
 from benchmarks.stats import geometric_mean, grouped
-from weftline.schedule.classic.classic import classic_schedules
+from weftline.schedule.classic import classic_schedules
 from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import schedule_violations, simulate_schedule
 

@@ -12,7 +12,7 @@ from benchmarks.sections import schedules, tessel
 from benchmarks.sections.schedules_cases import cpu_until, fine_cases, formula_cases, schedule_row, shape_cases
 from benchmarks.sections.tessel import METHODS, SERVING
 
-from weftline.schedule.classic.classic import classic_schedules
+from weftline.schedule.classic import classic_schedules
 from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import simulate_schedule
 

@@ -22,10 +22,9 @@ from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import products as onnx_einsum
 from weftline.importers.onnx import scope as onnx_load
 from weftline.importers.onnx import values as onnx_values
-from weftline.papers import cost_file
-from weftline.papers.fiddle import msr_fiddle
+from weftline.papers import cost_file, regal
+from weftline.papers import fiddle as msr_fiddle
 from weftline.papers.moirai import instance as moirai
-from weftline.papers.regal import regal
 from weftline.plans import plan as files
 from weftline.plans import plan as model
 from weftline.plugins import GROUPS

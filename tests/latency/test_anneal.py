@@ -10,7 +10,7 @@ from weftline.cost import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Op, Tensor, assemble
 from weftline.graph.arrays import Ints
-from weftline.latency.anneal.anneal import SOLVER, anneal_starts
+from weftline.latency.anneal import SOLVER, anneal_starts
 from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.anneal.backfill import backfill
 from weftline.latency.anneal.state import NOW_VALUE

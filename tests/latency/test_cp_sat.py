@@ -7,7 +7,7 @@ from tests.latency.exact_problems import KINDS, problems
 
 from weftline import load_problem
 from weftline.errors import InfeasibleError
-from weftline.latency.exact.cp_sat import SOLVER
+from weftline.latency.exact import SOLVER
 from weftline.latency.exact.order_model import OrderModel
 from weftline.problem import Problem
 from weftline.search import Search

@@ -9,7 +9,7 @@ import pytest
 from weftline.cluster import Cluster
 from weftline.graph.arrays import Ints
 from weftline.latency import solvers
-from weftline.latency.anneal.anneal import anneal_starts
+from weftline.latency.anneal import anneal_starts
 from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.auto import PlacementCrew
 from weftline.latency.prepare import prepare

@@ -14,7 +14,7 @@ from weftline.latency.list.decoder import DEAD_END, Decoder, optimistic_costs
 from weftline.latency.list.memory_left import possible_devices
 from weftline.latency.list.schedulers import bias_unit
 from weftline.papers.baechi.m_topo import kahn_order
-from weftline.papers.getf.getf import EarliestFirst
+from weftline.papers.getf import EarliestFirst
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver

@@ -13,7 +13,7 @@ from weftline.cost import NO_TIME, CostTable, devices_of_file, expand_file_costs
 from weftline.errors import LimitReached, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.latency import solvers
-from weftline.latency.measured.measured import (
+from weftline.latency.measured import (
     Calibration,
     count_parts,
     mutate,

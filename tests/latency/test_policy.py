@@ -9,8 +9,8 @@ import pytest
 from weftline import latency as place
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
+from weftline.latency import policy
 from weftline.latency.policy import forward_backward as policy_mend
-from weftline.latency.policy import policy
 from weftline.latency.policy.forward_backward import look_back
 from weftline.latency.policy.instances import fresh_problem
 from weftline.latency.policy.network import shapes, write_arrays

@@ -8,8 +8,8 @@ from weftline.cost import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Graph
 from weftline.latency.list.favourites import clusters, mean_times
+from weftline.latency.policy import PolishParameters, anneal_clusters, polish
 from weftline.latency.policy.instances import draw_cluster, fresh_problem
-from weftline.latency.policy.policy import PolishParameters, anneal_clusters, polish
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_latency

@@ -8,11 +8,11 @@ import pytest
 from weftline.cost import CostTable
 from weftline.graph import assemble
 from weftline.latency.list.decoder import Decoder
+from weftline.latency.policy import Policy
 from weftline.latency.policy import network as policy_network
 from weftline.latency.policy.features import FEATURE_COUNT, see
 from weftline.latency.policy.instances import fresh_problem
 from weftline.latency.policy.network import DecoderBias, Weights, ask, first_weights, shapes
-from weftline.latency.policy.policy import Policy
 from weftline.latency.policy.samples import Orders
 from weftline.latency.policy.train_network import batch_of, forward
 from weftline.problem import Problem

@@ -14,16 +14,7 @@ from weftline.latency.blocks.chain import Chains, Hub, chain_of, make_hub, pick_
 from weftline.latency.blocks.decomposition import FINE_BOUND, Decomposition
 from weftline.latency.blocks.hub_program import block_work
 from weftline.latency.blocks.hub_search import HubSearch
-from weftline.latency.blocks.spans import (
-    Span,
-    distances,
-    least_end,
-    make_part,
-    make_spans,
-    part_windows,
-    refute,
-    walk,
-)
+from weftline.latency.blocks.spans import Span, distances, least_end, make_part, make_spans, part_windows, refute, walk
 from weftline.latency.bounds import OUT_OF_REACH
 from weftline.problem import Problem
 from weftline.search.lp import Program, minimise

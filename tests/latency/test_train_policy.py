@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError, UsageError
+from weftline.latency.policy import load_weights
 from weftline.latency.policy import train as training
 from weftline.latency.policy.features import see
 from weftline.latency.policy.instances import fresh_problem
 from weftline.latency.policy.network import PolicyOutput, first_weights
-from weftline.latency.policy.policy import load_weights
 from weftline.latency.policy.samples import no_bias
 from weftline.latency.policy.train import advantages, judge, train_policy
 from weftline.latency.policy.train_network import checkpoint_of, first_state, load_state, save_state

@@ -6,7 +6,7 @@ from tests.latency.exact_problems import KINDS, problems
 
 from weftline.errors import InfeasibleError
 from weftline.latency.bounds import path_bound, windows
-from weftline.latency.exact.cp_sat import SOLVER
+from weftline.latency.exact import SOLVER
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables
 from weftline.testing.conformance import optimum, solve

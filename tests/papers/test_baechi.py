@@ -5,9 +5,9 @@ import pytest
 
 from weftline.latency.list import favourites
 from weftline.latency.list.favourites import costliest_pairs, edge_costs, favourite_children, pair_up, solve_within
+from weftline.papers import getf
 from weftline.papers.baechi import m_topo
 from weftline.papers.baechi.m_etf import VirtualDevices
-from weftline.papers.getf import getf
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.testing.generate import Feed, problem_of

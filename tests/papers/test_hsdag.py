@@ -12,9 +12,7 @@ from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.measured.trials import Trials, make_nodes, simulated
 from weftline.latency.policy import settings as torch_backend
-from weftline.papers.hsdag import hsdag
-from weftline.papers.placeto import placeto
-from weftline.papers.rnn import rnn
+from weftline.papers import hsdag, placeto, rnn
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate import simulate_latency

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from weftline.papers.hsdag import hsdag
+from weftline.papers import hsdag
 from weftline.search import Search, Solver
 from weftline.testing.conformance import check_solver, optimum, solve
 from weftline.testing.generate import KINDS, placement_problems

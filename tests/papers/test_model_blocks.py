@@ -9,7 +9,7 @@ import pytest
 from weftline.errors import InfeasibleError, UsageError
 from weftline.papers.tessel.model_blocks import MODELS, TRAINED_BYTES, V100, ModelLayer, make_network
 from weftline.papers.tessel.placements import PLACEMENTS, LayerRun, equal_stages, place_network, staged
-from weftline.schedule.classic.classic import classic_schedules
+from weftline.schedule.classic import classic_schedules
 
 MIB = 2**20
 

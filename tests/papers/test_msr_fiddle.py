@@ -17,7 +17,7 @@ from tests.data import present, published
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
 from weftline.importers.registry import DeviceClass, FileCosts, ImportOptions
-from weftline.papers.fiddle.msr_fiddle import IMPORTERS
+from weftline.papers.fiddle import IMPORTERS
 
 PUBLISHED = published("fiddle", "*/*.json")
 (IMPORTER,) = IMPORTERS

@@ -12,7 +12,7 @@ from weftline import latency, pipeline
 from weftline.errors import InputError, UsageError
 from weftline.papers import provided
 from weftline.papers.archer import BrkgaParameters
-from weftline.papers.training.training import changed_settings
+from weftline.papers.training import changed_settings
 from weftline.problem import Problem
 from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.search import ScheduleSearch

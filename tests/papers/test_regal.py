@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble, check_graph
 from weftline.importers.registry import DeviceClass, FileCosts, ImportOptions
-from weftline.papers.regal.regal import IMPORTERS
+from weftline.papers.regal import IMPORTERS
 from weftline.zoo.unit_costs import regal_costs, to_cost_graph_text
 
 (IMPORTER,) = IMPORTERS

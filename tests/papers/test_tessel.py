@@ -8,15 +8,8 @@ from math import comb
 import pytest
 
 from weftline.errors import InfeasibleError, MissingExtra
+from weftline.papers.tessel import SCHEDULER_FAST, SCHEDULER_LAZY, backward_indices, compact, index_vectors, lazy_search
 from weftline.papers.tessel import z3 as tessel_z3
-from weftline.papers.tessel.tessel import (
-    SCHEDULER_FAST,
-    SCHEDULER_LAZY,
-    backward_indices,
-    compact,
-    index_vectors,
-    lazy_search,
-)
 from weftline.papers.tessel.z3 import cooldown, held_memory, warmup
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.make_blocks import chunked, make_shape

@@ -9,7 +9,7 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.classic.classic import CLASSICS, SCHEDULERS, classic_schedules
+from weftline.schedule.classic import CLASSICS, SCHEDULERS, classic_schedules
 from weftline.schedule.make_blocks import SHAPES, chunked, make_shape
 from weftline.schedule.search import ScheduleSearch
 from weftline.simulate import Timetable, simulate_schedule

@@ -9,7 +9,7 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.cyclic.cyclic import SCHEDULER, cyclic_starts, most_repetitions, prove_size
+from weftline.schedule.cyclic import SCHEDULER, cyclic_starts, most_repetitions, prove_size
 from weftline.schedule.cyclic.exact import exact_period
 from weftline.schedule.cyclic.order import make_pattern, order_of_starts
 from weftline.schedule.cyclic.rounds import PeriodSearch

@@ -11,8 +11,8 @@ import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.bounds.period import period_bound
+from weftline.schedule.cyclic import cyclic_starts, most_repetitions
 from weftline.schedule.cyclic.anneal import SETTINGS, anneal
-from weftline.schedule.cyclic.cyclic import cyclic_starts, most_repetitions
 from weftline.schedule.cyclic.exact import exact_period, fraction_below, least_linear_period, linear_pipeline
 from weftline.schedule.cyclic.order import CyclicOrder, CyclicPattern, make_pattern, order_of_starts, repeated
 from weftline.schedule.cyclic.starts import compaction, modulo_placement

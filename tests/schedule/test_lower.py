@@ -11,7 +11,7 @@ import pytest
 
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower.lower import ActionLists, DeviceAction, data_edges, lower, routes, stages_of
+from weftline.schedule.lower import ActionLists, DeviceAction, data_edges, lower, routes, stages_of
 from weftline.schedule.make_blocks import SHAPES, chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
 from weftline.testing.lower_check import SEMANTICS, check_actions, safe_under, what_is_wrong

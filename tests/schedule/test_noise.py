@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weftline.schedule.classic.classic import classic_schedules
+from weftline.schedule.classic import classic_schedules
 from weftline.schedule.make_blocks import chunked
 from weftline.schedule.noise import Noise, makespans, percentile
 

@@ -13,7 +13,7 @@ from weftline.errors import UsageError
 from weftline.graph import check_graph
 from weftline.graph.arrays import levels
 from weftline.importers.registry import ImportOptions
-from weftline.papers.regal.regal import IMPORTERS
+from weftline.papers.regal import IMPORTERS
 from weftline.zoo.synthetic import FAMILIES, regal_costs, synthetic, to_cost_graph_text
 
 NETWORKS = [name for name, family in FAMILIES.items() if not family.unit_costs]

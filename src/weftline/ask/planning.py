@@ -18,7 +18,7 @@ from weftline.certify import check
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
-from weftline.latency.measured.measured import solve_measured
+from weftline.latency.measured import solve_measured
 from weftline.latency.measured.measurements import Backend, Measurements
 from weftline.plans.plan import BoundEntry, DeviceUse, Plan, Progress, ProgressRow, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible

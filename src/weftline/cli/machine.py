@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from weftline.cli import plan_options as given
+from weftline.cli import options as given
 from weftline.cli.options import read_runtimes
 from weftline.cli.output import JsonFlag, print_json, progress, show
 from weftline.errors import InputError

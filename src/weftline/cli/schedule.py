@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from weftline.cli.options import process_begun, read_gap, read_seconds, read_settings
+from weftline.cli.options import Setting, process_begun, read_gap, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.cli.plan import call_arguments
-from weftline.cli.plan_options import Setting
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 

@@ -13,11 +13,11 @@ __all__ = ["solvers"]
 _BUILT_IN = (
     "auto",
     "list.schedulers",
-    "anneal.anneal",
-    "exact.cp_sat",
+    "anneal",
+    "exact",
     "blocks.decompose",
     "sequential.min_cut",
-    "policy.policy",
+    "policy",
 )
 
 

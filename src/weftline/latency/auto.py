@@ -23,14 +23,14 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices
 from weftline.interrupts import uninterrupted
-from weftline.latency.anneal.anneal import anneal_starts, ask_helpers
+from weftline.latency.anneal import anneal_starts, ask_helpers
 from weftline.latency.anneal.annealer import Find, PlacementAnnealer, Start, new_find
 from weftline.latency.blocks.chain import MOST_OPS, pick_hub, reach
 from weftline.latency.blocks.decompose import chains, decompose
 from weftline.latency.blocks.decomposition import BLOCK_PLAN, EXACT_SEARCH, FINE_BOUND, Decomposition
 from weftline.latency.blocks.hub_search import Branching
-from weftline.latency.policy.policy import asked_weights, offer_policy
-from weftline.latency.policy.policy import prepare as prepare_policy
+from weftline.latency.policy import asked_weights, offer_policy
+from weftline.latency.policy import prepare as prepare_policy
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import Timeline
 from weftline.simulate.sentinels import NEVER

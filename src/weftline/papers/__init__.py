@@ -13,19 +13,19 @@ __all__ = ["PROVIDES", "provided"]
 PROVIDES = {
     "weftline.latency": (
         "round_robin:SOLVER",
-        "getf.getf:SOLVER_ETF",
+        "getf:SOLVER_ETF",
         "baechi.m_topo:SOLVER",
         "baechi.m_etf:SOLVERS",
-        "getf.getf:SOLVER_GETF",
+        "getf:SOLVER_GETF",
         "placeto.greedy:SOLVER",
         "moirai.milp:SOLVER",
-        "hsdag.hsdag:SOLVER",
-        "placeto.placeto:SOLVER",
-        "rnn.rnn:SOLVER",
+        "hsdag:SOLVER",
+        "placeto:SOLVER",
+        "rnn:SOLVER",
     ),
     "weftline.pipeline": ("archer:SOLVERS",),
-    "weftline.schedule": ("tessel.tessel:SCHEDULERS",),
-    "weftline.importers": ("fiddle.msr_fiddle:IMPORTERS", "moirai.instance:IMPORTERS", "regal.regal:IMPORTERS"),
+    "weftline.schedule": ("tessel:SCHEDULERS",),
+    "weftline.importers": ("fiddle:IMPORTERS", "moirai.instance:IMPORTERS", "regal:IMPORTERS"),
 }
 """Group of plug-ins -> module of this room and name in it, of one entry or of a tuple of them."""
 

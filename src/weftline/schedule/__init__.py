@@ -31,11 +31,11 @@ __getattr__ = lazy_names(
 
 _BUILT_IN = (
     "auto",
-    "cyclic.cyclic",
+    "cyclic",
     "sequence.sequence",
     "list.priority",
     "cp_sat",
-    "classic.classic",
+    "classic",
 )
 _SMALL = {
     "list": {"offered_orders": "1"},

@@ -14,8 +14,8 @@ from threading import Thread
 from time import sleep
 
 from weftline.errors import InfeasibleError
-from weftline.schedule.classic.classic import classic_schedules
-from weftline.schedule.cyclic.cyclic import least_period
+from weftline.schedule.classic import classic_schedules
+from weftline.schedule.cyclic import least_period
 from weftline.schedule.list.priority import SCHEDULER as LIST
 from weftline.schedule.repetend import unroll
 from weftline.schedule.search import Scheduler, ScheduleSearch

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from itertools import groupby
 
 from weftline.errors import UsageError
-from weftline.schedule.lower.lower import COMPUTE, SEND, ActionLists, DeviceAction, data_edges, routes
+from weftline.schedule.lower import COMPUTE, SEND, ActionLists, DeviceAction, data_edges, routes
 
 __all__ = ["SEMANTICS", "check_actions", "safe_under", "what_is_wrong"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.bounds import windows
-from weftline.latency.exact.cp_sat import Attempt, look_below, start_plan
+from weftline.latency.exact import Attempt, look_below, start_plan
 from weftline.latency.exact.order_model import OrderAnswer, common_unit, in_units
 from weftline.papers.moirai.milp_model import MODEL_HORIZON, MilpModel, reachable
 from weftline.papers.moirai.milp_worker import MilpAnswer, solve_here, solve_in_process

@@ -33,7 +33,7 @@ from weftline.run.train.model import (
     TrainJob,
     model_reference,
 )
-from weftline.schedule.lower.lower import DeviceAction, NetworkStage, data_edges, lower, stages_of
+from weftline.schedule.lower import DeviceAction, NetworkStage, data_edges, lower, stages_of
 from weftline.schedule.lower.torch import torch_rows, torch_stages
 from weftline.simulate import Timetable, simulate_schedule
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from weftline.errors import InputError
 from weftline.problem.blocks import Blocks
-from weftline.schedule.lower.lower import NetworkStage, stages_of
+from weftline.schedule.lower import NetworkStage, stages_of
 from weftline.simulate import Timetable
 
 __all__ = ["FORMATS", "Cell", "TorchRows", "check_torch_rows", "torch_rows", "torch_stages"]
