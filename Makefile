@@ -46,7 +46,7 @@ compile-placements:
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
 	@echo "compiling kernels of schedules, once after an installation: a minute or two"
-	@$(BIN)/python -c 'from weftline.schedule.prepare import prepare as schedules; schedules()'
+	@$(BIN)/python -c 'from weftline.schedule import prepare as schedules; schedules()'
 	touch $(STAMP)
 
 demo: $(BASE)

@@ -17,8 +17,7 @@ import msgspec
 
 from benchmarks.results import Row
 from weftline.ask import make_plan
-from weftline.ask.baselines import search_coarse
-from weftline.ask.questions import lower_bounds
+from weftline.ask.questions import lower_bounds, search_coarse
 from weftline.bounds import Bound
 from weftline.certify import bound_of
 from weftline.certify.check import Problem as CheckedProblem

@@ -46,7 +46,7 @@ def answer(case: str) -> bytes:
     if kind == "schedule":
         from weftline.ask.scheduling import make_schedule
         from weftline.plans.schedule import schedule_to_json
-        from weftline.schedule.shapes import make_shape
+        from weftline.schedule.make_blocks import make_shape
 
         return schedule_to_json(make_schedule(make_shape("vshape", 3), 6, solver=solver, work_limit=WORK, seed=3))
     from weftline.ask import make_plan

@@ -141,21 +141,21 @@ def _torch_csv(path: Path) -> None:
 
 
 def _npz(path: Path) -> None:
-    from weftline.run.arrays import read_arrays
+    from weftline.run.inputs import read_arrays
 
     read_arrays(path)
 
 
 def _policy(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.latency.policy.file import read_arrays
+    from weftline.latency.policy.network import read_arrays
 
     read_arrays(path, SHAPES)
 
 
 def _checkpoint(path: Path) -> None:
     from reliability.fuzz_seeds import SHAPES
-    from weftline.papers.training.checkpoints import Owner, read_checkpoint
+    from weftline.papers.training.training import Owner, read_checkpoint
 
     read_checkpoint(path, Owner("s", "p", {"x": "1"}), SHAPES)
 

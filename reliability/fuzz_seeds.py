@@ -115,7 +115,7 @@ def _plans() -> list[bytes]:
 def _schedules() -> list[bytes]:
     from weftline.ask.scheduling import make_schedule
     from weftline.plans.schedule import schedule_to_json
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     cases = [("vshape", True, "1f1b"), ("xshape", False, "auto")]
     made = [make_schedule(make_shape(s, 2, train=t), 3, solver=by, work_limit=30) for s, t, by in cases]
@@ -124,7 +124,7 @@ def _schedules() -> list[bytes]:
 
 def _blocks() -> list[bytes]:
     from weftline.problem.blocks import blocks_to_file
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     return [json.dumps(blocks_to_file(make_shape(name, 2))).encode() for name in ("vshape", "nnshape", "xshape")]
 
@@ -138,7 +138,7 @@ def _npz() -> list[bytes]:
 
 
 def _policy() -> list[bytes]:
-    from weftline.latency.policy.file import write_arrays
+    from weftline.latency.policy.network import write_arrays
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.safetensors"
@@ -147,7 +147,7 @@ def _policy() -> list[bytes]:
 
 
 def _checkpoint() -> list[bytes]:
-    from weftline.papers.training.checkpoints import Checkpoint, Owner, write_checkpoint
+    from weftline.papers.training.training import Checkpoint, Owner, write_checkpoint
 
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.arange(4)}
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ from weftline.grid.grid import SweepFolder
 from weftline.grid.job import Row as SweepRow
 from weftline.plans import Plan, load_plan
 from weftline.plans.schedule import Schedule, load_schedule
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 from weftline.testing import random_problem
 
 __all__ = ["kill_rounds", "kills"]

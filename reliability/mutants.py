@@ -31,7 +31,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Or: ast.And,
 }
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-KERNELS = {"kernel", "part"}
+KERNELS = {"kernel", "part", "uncounted_part"}
 
 
 @dataclass(frozen=True)

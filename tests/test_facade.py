@@ -49,7 +49,9 @@ def test_rooms_can_be_imported_by_their_full_name() -> None:
 
     assert make.make_plan.__module__ == "weftline.ask.planning"
     with pytest.raises(weftline.UsageError, match="a Graph or Problem"):
-        weftline.plan("model.onnx", "laptop")
+        weftline.plan(7, "laptop")
+    with pytest.raises(weftline.InputError, match="no such file"):
+        weftline.plan("no-model.onnx", "laptop")
 
 
 def test_unknown_names_are_attribute_errors() -> None:

@@ -10,7 +10,7 @@ from weftline import plugins
 
 
 def _points(group: str) -> list[EntryPoint]:
-    good = EntryPoint("good", "weftline.latency.list.simple:SOLVER_GREEDY", "weftline.latency")
+    good = EntryPoint("good", "weftline.latency.list.schedulers:SOLVER_GREEDY", "weftline.latency")
     bad = EntryPoint("bad", "weftline_no_such_module:SOLVER", "weftline.latency")
     return [good, bad] if group == "weftline.latency" else []
 

@@ -81,8 +81,8 @@ class FusedModel:
         if way == ALONE:
             return self.fused, None, self.oracle.count, self.oracle.note
         found = coarsened(self.problem, way, model=self._path)
-        label = np.asarray(found.problem.group) if found.group is None else found.group
-        return found.problem, found.group, len(np.unique(label)), found.note
+        label = np.asarray(found.small.group) if found.group is None else found.group
+        return found.small, found.group, len(np.unique(label)), found.note
 
     def with_fusion(self, timeline: Timeline) -> int | None:
         """The latency of a plan if every kernel that it leaves whole is fused."""

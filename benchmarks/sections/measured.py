@@ -32,14 +32,18 @@ from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.importers.openvino.module import openvino_module
-from weftline.latency.measured.calibration import count_parts
-from weftline.latency.measured.measured import search_at_random, search_by_measuring
+from weftline.latency.measured.measured import (
+    count_parts,
+    policy_source,
+    search_at_random,
+    search_by_measuring,
+    solver_source,
+)
 from weftline.latency.measured.measurements import Backend, Measurements, Reading
-from weftline.latency.measured.proposals import policy_source, solver_source
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, Rules, build_problem, read_model
-from weftline.run.openvino.meter import Meter
+from weftline.run.openvino.meter import OpenvinoMeter
 from weftline.run.openvino.run import run_openvino
 from weftline.search import Search
 from weftline.simulate import simulate_latency
@@ -143,8 +147,8 @@ def _model_file(folder: Path, name: str, size: str, parameters: dict[str, Any]) 
 
 
 @contextmanager
-def _meter(problem: Problem, path: Path, rounds: int) -> Iterator[Meter]:
-    with Meter(
+def _meter(problem: Problem, path: Path, rounds: int) -> Iterator[OpenvinoMeter]:
+    with OpenvinoMeter(
         problem.graph, problem.devices, path, runtimes=RUNTIMES, rounds=rounds, warm_up=1, give_up=1.2, reference="all"
     ) as meter:
         yield meter

@@ -24,14 +24,13 @@ from benchmarks.stats import geometric_mean
 from weftline.errors import InfeasibleError
 from weftline.latency import solvers
 from weftline.latency.anneal.anneal import anneal_starts
-from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.anneal.backfill import backfill
 from weftline.latency.policy.forward_backward import booked_again
-from weftline.latency.policy.network import Said, Weights
-from weftline.latency.policy.policy import DECODES, Policy, asked_weights, offer_plans
-from weftline.latency.policy.polish import polish
+from weftline.latency.policy.instances import draw_cluster, draw_graph
+from weftline.latency.policy.network import PolicyOutput, Weights
+from weftline.latency.policy.policy import Policy, PolicyParameters, asked_weights, offer_plans, polish
 from weftline.latency.policy.samples import untold
-from weftline.latency.policy.train.instances import draw_cluster, draw_graph
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem
 from weftline.search import Search
@@ -154,7 +153,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
         again, values.get("best single device") or again
     )
     plain = untold(policy.seen)
-    unlearnt = Policy(problem, policy.seen, Said(plain, plain, plain.bias))
+    unlearnt = Policy(problem, policy.seen, PolicyOutput(plain, plain, plain.bias))
     for asked, name in ((unlearnt, "control: cPEFT"), (None, "policy, one decode")):
         begun, either = perf_counter(), Search(problem)
         offer_plans(either, asked or _policy(problem, weights), 1)
@@ -162,7 +161,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     mended = perf_counter() - begun
     begun = perf_counter()
     search = Search(problem)
-    others = offer_plans(search, _policy(problem, weights), DECODES)
+    others = offer_plans(search, _policy(problem, weights), PolicyParameters())
     many = perf_counter() - begun
     values["policy, best of 64"] = _value(search)
     longer = replace(search)
@@ -171,7 +170,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     polish(longer, 20_000, others)
     values["policy + 20k steps"] = _value(longer)
     control = Search(problem)
-    others = offer_plans(control, unlearnt, DECODES)
+    others = offer_plans(control, unlearnt, PolicyParameters())
     values["control 1: as many random decodes"] = _value(control)
     polish(control, 2_000, others)
     values["control 1 + 2k steps"] = _value(control)
@@ -199,7 +198,7 @@ def _anneal(problem: Problem, steps: int) -> int | None:
     """Annealing from single devices and HEFT, with a fixed number of steps."""
     table = tables(problem)
     starts = anneal_starts(Search(problem))
-    annealer = Annealer(table, capacity=problem.capacity, group=problem.group, start=starts)
+    annealer = PlacementAnnealer(table, capacity=problem.capacity, group=problem.group, start=starts)
     annealer.run(steps, np.zeros(1, np.int64))
     if annealer.best is None:
         return None

@@ -18,8 +18,8 @@ from benchmarks.measure import CLOSE, Judge, run_solver, say
 from benchmarks.results import Collector, Row
 from benchmarks.section import Block, Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import geometric_mean, grouped, is_late, kept, not_closed, scores
-from weftline.ask.baselines import baseline_values
 from weftline.ask.planning import solvers_for
+from weftline.ask.questions import baseline_values
 from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.units import format_time

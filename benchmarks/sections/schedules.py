@@ -22,7 +22,7 @@ from benchmarks.sections.schedules_cases import (
 )
 from benchmarks.stats import geometric_mean, grouped
 from weftline.schedule.classic.classic import classic_schedules
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import schedule_violations, simulate_schedule
 
 __all__ = ["SECTION"]

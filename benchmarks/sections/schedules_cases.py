@@ -19,7 +19,7 @@ from weftline.errors import WeftlineError
 from weftline.problem.blocks import Blocks
 from weftline.schedule import ScheduleSearch, schedulers
 from weftline.schedule.bounds.period import period_bound
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.search import Event
 
 __all__ = ["Case", "cpu_until", "fine_cases", "formula_cases", "schedule_row", "shape_cases", "warm_up_schedules"]

@@ -28,7 +28,7 @@ __all__ = ["PREPARES", "SECTION", "package_copy"]
 PREPARES = {
     "latency": "weftline.latency.prepare",
     "throughput": "weftline.pipeline",
-    "schedule": "weftline.schedule.prepare",
+    "schedule": "weftline.schedule",
 }
 """Question -> the module whose `prepare` compiles or loads its kernels."""
 CLI = ("-m", "weftline")

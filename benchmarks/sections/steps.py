@@ -16,7 +16,7 @@ from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from weftline.errors import WeftlineError
 from weftline.schedule import ScheduleSearch, schedulers
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 
 __all__ = ["SECTION"]
 

@@ -24,8 +24,8 @@ from weftline.papers.tessel.model_blocks import MODELS, V100, make_network
 from weftline.papers.tessel.placements import place_network
 from weftline.problem.blocks import Blocks
 from weftline.schedule import ScheduleSearch, schedulers
-from weftline.schedule.least_latency import with_arrivals
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.cp_sat import with_arrivals
+from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import Timetable
 
 __all__ = ["METHODS", "SECTION", "SERVING"]

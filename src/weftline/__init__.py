@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from weftline.ask.answer import answer, resolve
+from weftline.ask.request import GridRequest, PlanRequest, ScheduleRequest
 from weftline.ask.verbs import (
     detect,
     diff,
@@ -62,18 +64,22 @@ __all__ = [
     "Cluster",
     "ExecutionMismatch",
     "Graph",
+    "GridRequest",
     "InfeasibleError",
     "InputError",
     "LimitReached",
     "MissingExtra",
     "Plan",
+    "PlanRequest",
     "Problem",
     "Profile",
     "Schedule",
+    "ScheduleRequest",
     "UsageError",
     "VerificationError",
     "WeftlineError",
     "__version__",
+    "answer",
     "calibrate",
     "detect",
     "diff",
@@ -87,6 +93,7 @@ __all__ = [
     "plan_stages",
     "profile",
     "report",
+    "resolve",
     "run",
     "schedule",
     "shape",

@@ -23,7 +23,7 @@ from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, problem_hash
 from weftline.problem.json_form import problem_to_file
 from weftline.schedule import schedulers
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 from weftline.search import Event, Search, Solver
 from weftline.testing import random_problem
 

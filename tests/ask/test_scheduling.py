@@ -6,13 +6,12 @@ import msgspec
 import pytest
 
 from weftline.ask import scheduling as room
-from weftline.ask.schedule_sweep import read_limits, sweep_memory
-from weftline.ask.scheduling import make_schedule
+from weftline.ask.scheduling import make_schedule, read_limits, sweep_memory
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.plans.schedule import Schedule, schedule_to_json
 from weftline.problem.blocks import Block, Blocks, Lane
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.noise import Noise
-from weftline.schedule.shapes import make_shape
 
 
 def test_memory_that_is_given_first_can_be_taken() -> None:
@@ -59,12 +58,12 @@ def test_actions_that_make_no_sense_are_bad_input() -> None:
 
 def test_a_sweep_ends_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that Ctrl-C keeps the rows so far and begins no other."""
-    from weftline.ask import schedule_sweep
+    make_schedule = room.make_schedule
 
     def interrupted(*arguments: object, **options: object) -> Schedule:
-        return msgspec.structs.replace(room.make_schedule(*arguments, **options), stopped_by="interrupted")  # type: ignore[arg-type]
+        return msgspec.structs.replace(make_schedule(*arguments, **options), stopped_by="interrupted")  # type: ignore[arg-type]
 
-    monkeypatch.setattr(schedule_sweep, "make_schedule", interrupted)
+    monkeypatch.setattr(room, "make_schedule", interrupted)
     found = sweep_memory(make_shape("vshape", 2), 3, "1,2,3", work_limit=5, solver="list")
     assert [row.memory for row in found.rows] == [1]
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.results import Collector, Row
 from benchmarks.sections.policy import HELD_OUT, METHODS, SECTION, SHOWN, policy_instances, policy_summary
 
-from weftline.latency.policy.train.instances import TRAINING_FAMILIES
+from weftline.latency.policy.instances import TRAINING_FAMILIES
 
 
 def settings_of(size: str) -> Row:

@@ -13,7 +13,7 @@ from benchmarks.sections.schedules_cases import cpu_until, fine_cases, formula_c
 from benchmarks.sections.tessel import METHODS, SERVING
 
 from weftline.schedule.classic.classic import classic_schedules
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import simulate_schedule
 
 

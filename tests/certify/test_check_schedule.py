@@ -15,7 +15,7 @@ from weftline.ask.scheduling import make_schedule
 from weftline.certify import check_schedule, verify_file
 from weftline.errors import InputError, VerificationError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 
 Tamper = Callable[[dict[str, Any]], None]
 

@@ -7,7 +7,9 @@ from time import monotonic, time
 import psutil
 import pytest
 
-from weftline.cli.options import find_cluster, process_begun, read_gap, read_seconds, read_settings, read_shapes
+from weftline.ask.answer import find_cluster
+from weftline.ask.request import read_shapes
+from weftline.cli.options import process_begun, read_gap, read_seconds, read_settings
 from weftline.errors import InputError, UsageError
 
 

@@ -21,11 +21,10 @@ from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import load as onnx_load
 from weftline.importers.onnx import products as onnx_einsum
 from weftline.importers.onnx import values as onnx_values
+from weftline.papers import cost_file
 from weftline.papers.fiddle import msr_fiddle
-from weftline.papers.formats import cost_file
-from weftline.papers.moirai import json_file as moirai
-from weftline.papers.moirai import xls_file as moirai_xls
-from weftline.papers.regal import protobuf_text
+from weftline.papers.moirai import instance as moirai
+from weftline.papers.regal import regal
 from weftline.plans import plan as files
 from weftline.plans import plan as model
 from weftline.plugins import GROUPS
@@ -115,15 +114,15 @@ def test_security_states_the_limits() -> None:
         "rank of a tensor": f"{onnx_types.MAX_RANK}",
         "elements of a tensor whose value is computed": f"{onnx_values.MAX_ELEMENTS}",
         "length of an Einsum equation": f"{onnx_einsum.MAX_EQUATION:,} characters",
-        "nesting of protobuf text": f"{protobuf_text.MAX_DEPTH}",
-        "digits of a number in protobuf text": f"{protobuf_text.MAX_DIGITS}",
+        "nesting of protobuf text": f"{regal.MAX_DEPTH}",
+        "digits of a number in protobuf text": f"{regal.MAX_DIGITS}",
         "devices of a cluster": f"{rules.MAX_DEVICES:,}",
         "links of a cluster": f"{rules.MAX_LINKS:,}",
         "length of a name in a cluster": f"{rules.MAX_TEXT} characters",
         "length of a pattern": f"{rules.MAX_PATTERN:,} characters",
         "devices of each class in an msr-fiddle file": f"{msr_fiddle.MAX_DEVICES:,}",
         "devices of a Moirai file": f"{moirai.MAX_DEVICES:,}",
-        "numbers in one cell of an `.xls`": f"{moirai_xls.MAX_NUMBERS:,}",
+        "numbers in one cell of an `.xls`": f"{moirai.MAX_NUMBERS:,}",
         "one time, size or rate, and every sum": f"2^{units.MAX_QUANTITY.bit_length() - 1}",
         "entries of a table of times": f"{table.MAX_ENTRIES:,}",
         "stages that may be asked for": f"{load.MAX_STAGES:,}",

@@ -10,7 +10,8 @@ from tests.e2e.test_command_line import run
 
 import weftline as wl
 from weftline import zoo
-from weftline.cli.question import Question
+from weftline.ask.answer import resolve
+from weftline.ask.request import PlanRequest
 from weftline.graph import graph_to_json
 
 
@@ -49,11 +50,10 @@ def test_usage_errors(work: Path) -> None:
 @pytest.mark.parametrize("method", ["chains", "coplace"])
 def test_groups_for_the_search(method: str, work: Path) -> None:
     """Tests that these leave the problem as it is, and keep the groups beside it."""
-    question = Question(work / "bert.onnx", "laptop", {}, "", [], method)
-    problem = question.problem(None)
-    assert problem.together == ()
-    assert question.group is not None
-    assert 1 < len(set(question.group.tolist())) < len(problem.graph.ops)
+    found = resolve(PlanRequest(model=work / "bert.onnx", cluster="laptop", coarsen=method))
+    assert found.problem.together == ()
+    assert found.group is not None
+    assert 1 < len(set(found.group.tolist())) < len(found.problem.graph.ops)
 
 
 def test_facade(work: Path) -> None:

@@ -14,7 +14,7 @@ from weftline.export import schedule_exporters
 from weftline.export.torch_csv import parse_torch_csv, read_torch_csv, torch_csv, write_torch_csv
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.lower.torch import torch_rows
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
 
 GOOD = "0F0,0F1,,0B0,0B1\n1F0,1B0,1F1,1B1\n"

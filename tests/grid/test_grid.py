@@ -14,13 +14,14 @@ import msgspec
 import psutil
 import pytest
 
+from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
 from weftline.grid.file import read_sweep_file
 from weftline.grid.grid import SweepFolder, sweep_plans
 from weftline.grid.job import answer
-from weftline.grid.questions import Wanted, questions_of
+from weftline.grid.questions import questions_of
 
-WANTED = Wanted(
+WANTED = GridRequest(
     models=("zoo:unet:small", "zoo:bert:small"),
     clusters=("laptop", "two-gpus", "edge"),
     objectives=("latency", "throughput"),
@@ -144,7 +145,7 @@ def test_errors_are_rows(tmp_path: Path) -> None:
     rate = 'rate = { fp32 = "1 TFLOP/s", bandwidth = "10 GB/s", launch = "1 us" }\n'
     (tmp_path / "small.toml").write_text(f"version = 1\n{cluster}{rate}")
     models = (str(tmp_path / "broken.onnx"), str(tmp_path / "none.onnx"), "zoo:ghost", "zoo:unet:small")
-    wanted = Wanted(
+    wanted = GridRequest(
         models=models, clusters=(str(tmp_path / "small.toml"), str(tmp_path / "bad.toml")), solvers=("greedy",)
     )
     done = sweep_plans(wanted, tmp_path / "out", jobs=1)
@@ -213,7 +214,7 @@ def test_sweep_file(tmp_path: Path) -> None:
     assert wanted.clusters == ("laptop", str(tmp_path / "c.toml"))
     assert (wanted.time_limit, wanted.gap, wanted.work_limit) == (5.0, 0.01, None)
     (tmp_path / "s.json").write_text('{"version": 1, "models": ["zoo:bert"], "stages": [2], "work": 7}')
-    assert read_sweep_file(tmp_path / "s.json") == Wanted(models=("zoo:bert",), stages=(2,), work_limit=7)
+    assert read_sweep_file(tmp_path / "s.json") == GridRequest(models=("zoo:bert",), stages=(2,), work_limit=7)
     for wrong, said in (
         ('version = 1\nmodel = ["a"]', "model"),
         ("version = 2", "version"),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from weftline.ask.request import GridRequest
 from weftline.errors import UsageError
 from weftline.grid.grid import sweep_plans
-from weftline.grid.questions import Wanted
 
-WANTED = Wanted(
+WANTED = GridRequest(
     models=("zoo:unet:small", "zoo:bert:small"),
     clusters=("laptop", "two-gpus", "edge"),
     objectives=("latency", "throughput"),

@@ -11,9 +11,9 @@ from weftline.errors import InfeasibleError
 from weftline.graph import Op, Tensor, assemble
 from weftline.graph.arrays import Ints
 from weftline.latency.anneal.anneal import SOLVER, anneal_starts
-from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.anneal.backfill import backfill
-from weftline.latency.anneal.state import VALUE
+from weftline.latency.anneal.state import NOW_VALUE
 from weftline.latency.list.schedulers import heft
 from weftline.problem import Problem, Rules
 from weftline.problem.load import build_problem
@@ -27,8 +27,8 @@ from weftline.zoo import synthetic
 STOP: Ints = np.zeros(1, np.int64)
 
 
-def _annealer(problem: Problem, seed: int = 0) -> Annealer:
-    return Annealer(tables(problem), capacity=problem.capacity, group=problem.group, seed=seed)
+def _annealer(problem: Problem, seed: int = 0) -> PlacementAnnealer:
+    return PlacementAnnealer(tables(problem), capacity=problem.capacity, group=problem.group, seed=seed)
 
 
 @pytest.mark.parametrize("first", range(0, 240, 40))
@@ -56,11 +56,11 @@ def test_state_is_the_simulators(seed: int) -> None:
     annealer = _annealer(problem, seed)
     for _ in range(10):
         annealer.run(200, STOP)
-        device, order, value = annealer._state.device, annealer._state.order, int(annealer._state.now[VALUE])
+        device, order, value = annealer._state.device, annealer._state.order, int(annealer._state.now[NOW_VALUE])
         try:
             assert simulate_latency(problem, device.copy(), order.copy()).value == value
         except InfeasibleError:
-            assert value >= annealer._board.penalty
+            assert value >= annealer._problem.penalty
 
 
 def test_stored_prefixes_may_be_sparse() -> None:
@@ -137,7 +137,7 @@ def test_beats_heft_on_a_network() -> None:
     """Tests a layered network of 300 ops on four unequal devices: better than HEFT and than any single device."""
     problem = build_problem(synthetic("layered", ops=300, seed=1), Cluster.preset("four-unequal"))
     starts = anneal_starts(Search(problem))
-    annealer = Annealer(tables(problem), capacity=problem.capacity, group=problem.group, start=starts)
+    annealer = PlacementAnnealer(tables(problem), capacity=problem.capacity, group=problem.group, start=starts)
     annealer.run(10_000, STOP)
     single = min(simulate_latency(problem, np.full(300, device, np.int32)).value for device in range(4))
     assert annealer.value < 0.95 * min(heft(Search(problem)).value, single)
@@ -163,7 +163,7 @@ def test_a_given_plan_need_not_end_the_walk() -> None:
     found = better.best
     assert found is not None
     for stay in (True, False):
-        walk = Annealer(tables(problem), capacity=problem.capacity, group=problem.group, seed=2, cycle=500)
+        walk = PlacementAnnealer(tables(problem), capacity=problem.capacity, group=problem.group, seed=2, cycle=500)
         walk.run(10, STOP)
         assert walk._length == 500
         assert walk.value > found[2]
@@ -172,3 +172,19 @@ def test_a_given_plan_need_not_end_the_walk() -> None:
         assert walk.value == found[2]
         assert (walk._state.device == (here if stay else found[0])).all()
     assert (here != found[0]).any()
+
+
+def test_numbers_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that settings reach the annealer: how many steps it makes, and from how many starts."""
+    problem = random_problem(3, "latency", max_ops=20, limits=False)
+    steps: list[int] = []
+    run = PlacementAnnealer.run
+
+    def noted(self: PlacementAnnealer, count: int, stop: Ints) -> None:
+        steps.append(count)
+        assert len(self._starts) <= 2
+        run(self, count, stop)
+
+    monkeypatch.setattr(PlacementAnnealer, "run", noted)
+    SOLVER.solve(Search(problem, options={"most_steps": "700", "portions": "7", "most_starts": "2"}))
+    assert steps == [100] * 7

@@ -12,10 +12,10 @@ import weftline.latency.auto as auto_module
 from weftline.bounds import Bound
 from weftline.cluster import Cluster
 from weftline.latency import solvers
-from weftline.latency.auto import Crew
+from weftline.latency.auto import LatencyAutoParameters, PlacementCrew
 from weftline.latency.blocks.chain import Chains, reach
 from weftline.latency.blocks.decompose import decompose
-from weftline.latency.blocks.decomposition import BOUNDED, PLANNED, Decomposition
+from weftline.latency.blocks.decomposition import BLOCK_PLAN, FINE_BOUND, Decomposition
 from weftline.problem import asked_rules, build_problem
 from weftline.search import Search
 from weftline.simulate.tables import tables
@@ -32,7 +32,7 @@ def test_the_second_annealer_begins_at_the_policy(monkeypatch: pytest.MonkeyPatc
     sizes: list[int] = []
     joins = auto_module._second_annealer
 
-    def noted(search: Search, crew: Crew) -> None:
+    def noted(search: Search, crew: PlacementCrew) -> None:
         joins(search, crew)
         assert search.best is not None
         sizes.append(crew.size)
@@ -52,13 +52,13 @@ def test_cp_sat_is_asked_only_where_it_could_close_half_of_the_gap() -> None:
     problem = build_problem(graph, cluster, rules=asked_rules({"objective": "latency"}))
     table = tables(problem)
     chain = Chains(table, reach(table)).pick(60)
-    assert chain.inside < auto_module.NEARLY_ALL_SHARE
+    assert chain.inside < LatencyAutoParameters().nearly_all_share
     work = Decomposition.of(table, problem.group, chain)
     search = Search(problem, work_limit=1_000)
     assert auto_module._worth_it(search, work)  # nobody knows
     search.offer(np.zeros(len(table.time), np.int32))
-    decompose(search, work, stages=PLANNED)
-    known, best = work.known_way(), search.best
+    decompose(search, work, effort=BLOCK_PLAN)
+    known, best = work.known_path(), search.best
     assert known is not None
     assert best is not None
     assert known[1] < best.value
@@ -78,18 +78,18 @@ def test_the_bounds_of_a_chain_take_as_long_as_they_take(monkeypatch: pytest.Mon
 
     works: list[Decomposition] = []
 
-    def noted(search: Search, work: Decomposition, *, until: Callable[[], bool], stages: int) -> None:
+    def noted(search: Search, work: Decomposition, *, until: Callable[[], bool], effort: int) -> None:
         if works and works[0] is not work:
             raise Enough
         works.append(work)
-        decompose(search, work, until=until, stages=stages)
+        decompose(search, work, until=until, effort=effort)
 
-    monkeypatch.setattr(auto_module, "BLOCKS_SHARE", 0.0)
     monkeypatch.setattr(auto_module, "decompose", noted)
     graph, cluster = zoo_graph("mt5"), Cluster.preset("four-unequal")
-    search = Search(build_problem(graph, cluster, rules=asked_rules({"objective": "latency"})), time_limit=100.0)
+    problem = build_problem(graph, cluster, rules=asked_rules({"objective": "latency"}))
+    search = Search(problem, time_limit=100.0, options={"blocks_share": "0"})
     with pytest.raises(Enough):
         solvers()["auto"].solve(search)
     assert search.best is not None
     steps = works[0].next_round(search.best.value)
-    assert not steps or works[0].stage(*steps[0]) >= BOUNDED
+    assert not steps or works[0].effort(*steps[0]) >= FINE_BOUND

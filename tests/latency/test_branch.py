@@ -10,9 +10,9 @@ import pytest
 
 from weftline.latency.blocks.chain import Chains, reach
 from weftline.latency.blocks.decompose import decompose
-from weftline.latency.blocks.decomposition import BOUNDED, PLANNED, Decomposition
-from weftline.latency.blocks.hub.branch import Branching
-from weftline.latency.blocks.join import join
+from weftline.latency.blocks.decomposition import BLOCK_PLAN, FINE_BOUND, Decomposition
+from weftline.latency.blocks.hub_search import Branching
+from weftline.latency.blocks.relays import join
 from weftline.papers.moirai.heads import heads_file
 from weftline.problem import Problem, load_problem
 from weftline.search import Search
@@ -33,11 +33,11 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 @pytest.fixture(scope="module")
 def work(problem: Problem) -> Decomposition:
-    """Its blocks, each with a plan along the shortest way."""
+    """Its blocks, each with a plan along the shortest path."""
     table = tables(problem)
     made = Decomposition.of(table, problem.group, Chains(table, reach(table)).pick(MOST))
     search = _search(problem)
-    decompose(search, made, stages=PLANNED + 1)
+    decompose(search, made, effort=BLOCK_PLAN + 1)
     return made
 
 
@@ -51,37 +51,37 @@ def _search(problem: Problem) -> Search:
 def test_joined_plans_keep_their_blocks_and_all_limits(problem: Problem, work: Decomposition) -> None:
     """Tests that a joined plan can be replayed, keeps the devices of its blocks, and puts the rest where it is told."""
     assert not work.complete
-    known = work.known_way()
+    known = work.known_path()
     assert known is not None
-    way, _ = known
-    held = np.unique(np.concatenate([segment.ops for segment in work.segments]))
+    path, _ = known
+    held = np.unique(np.concatenate([span.ops for span in work.spans]))
     beside = np.setdiff1d(np.arange(len(problem.graph.ops)), held)
     assert len(beside)
     for device in (0, 3):
-        found = join(work, way, np.full(len(problem.graph.ops), device, np.int32))
+        found = join(work, path, np.full(len(problem.graph.ops), device, np.int32))
         assert found is not None
         placement, actions = found
         timeline = replay(problem, placement, actions)
         assert violations(problem, timeline) == ()
         assert (timeline.placement[beside] == device).all()
-        for segment, (k, j) in zip(work.segments, way, strict=True):
-            plan = work.arc(segment, k, j).plan
+        for span, (k, j) in zip(work.spans, path, strict=True):
+            plan = work.arc(span, k, j).plan
             if plan is not None:
-                assert (timeline.placement[segment.ops] == plan.placement).all()
+                assert (timeline.placement[span.ops] == plan.placement).all()
 
 
 def test_blocks_that_are_annealed_again_are_never_longer(problem: Problem) -> None:
     """Tests that lengths of plans fall or stay, never below their bounds, and that there is an end to it."""
     table = tables(problem)
     made = Decomposition.of(table, problem.group, Chains(table, reach(table)).pick(MOST))
-    decompose(_search(problem), made, stages=BOUNDED)
-    known = made.known_way()
+    decompose(_search(problem), made, effort=FINE_BOUND)
+    known = made.known_path()
     assert known is not None
-    way, first = known
-    assert made.polish(way, lambda: True)  # stopped at once
+    path, first = known
+    assert made.polish(path, lambda: True)  # stopped at once
     lengths = [first]
-    while made.polish(way, lambda: False):
-        now = made.known_way()
+    while made.polish(path, lambda: False):
+        now = made.known_path()
         assert now is not None
         lengths.append(now[1])
         assert len(lengths) < 20
@@ -97,7 +97,7 @@ def test_cases_raise_the_bound_of_the_chain(problem: Problem) -> None:
     single = search.best
     chain, most = Chains(table, before).pick(MOST), MOST
     made = Decomposition.of(table, problem.group, chain)
-    decompose(search, made, stages=BOUNDED)
+    decompose(search, made, effort=FINE_BOUND)
     alone = made.bound()
     branching = Branching.of(search, before, made, most)
     assert branching is not None

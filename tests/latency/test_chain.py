@@ -7,7 +7,7 @@ import pytest
 
 import weftline.latency.blocks.chain as chain_module
 from weftline.cluster import Cluster
-from weftline.latency.blocks.chain import STRETCH, Chains, candidates, reach
+from weftline.latency.blocks.chain import OPS_PER_STRETCH, Chains, candidates, reach
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.simulate.tables import tables
 from weftline.zoo import synthetic, zoo_graph
@@ -25,14 +25,14 @@ def test_candidates_come_from_everywhere(name: str) -> None:
     ahead = before.sum(axis=1)
     comparable = ahead + before.sum(axis=0)
     assert candidates(before, 400).tolist() == list(range(400))
-    stretches = set((ahead // STRETCH).tolist())
+    stretches = set((ahead // OPS_PER_STRETCH).tolist())
     for most in (20, 50, 399):
         chosen = candidates(before, most)
         assert len(chosen) == most
         assert (np.diff(chosen) > 0).all()
-        assert len(set((ahead[chosen] // STRETCH).tolist())) == min(most, len(stretches))
+        assert len(set((ahead[chosen] // OPS_PER_STRETCH).tolist())) == min(most, len(stretches))
         for stretch in stretches:
-            inside = np.flatnonzero(ahead // STRETCH == stretch)
+            inside = np.flatnonzero(ahead // OPS_PER_STRETCH == stretch)
             taken = np.isin(inside, chosen)
             if taken.any() and not taken.all():
                 assert comparable[inside[taken]].min() >= comparable[inside[~taken]].max()

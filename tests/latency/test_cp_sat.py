@@ -7,7 +7,6 @@ from tests.latency.exact_problems import KINDS, problems
 
 from weftline import load_problem
 from weftline.errors import InfeasibleError
-from weftline.latency.exact import cp_sat
 from weftline.latency.exact.cp_sat import SOLVER
 from weftline.latency.exact.order_model import OrderModel
 from weftline.problem import Problem
@@ -118,12 +117,11 @@ def test_stop_flag_ends_search_and_building() -> None:
     assert _model(problem).solve(None, lambda: True).status == "unknown"
 
 
-def test_large_problem_is_left_to_heuristics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_problem_is_left_to_heuristics() -> None:
     """Tests that a model beyond the size limit is not built, and that the start is offered all the same."""
-    monkeypatch.setattr(cp_sat, "MOST_INTERVALS", 1)
     told: list[str] = []
     problem = random_problem(21, "latency", max_ops=8, limits=False, runtime="parallel")
-    search = Search(problem, on_event=lambda event: told.append(event.message))
+    search = Search(problem, options={"most_intervals": "1"}, on_event=lambda event: told.append(event.message))
     SOLVER.solve(search)
     assert search.best is not None
     assert any("too large for one CP-SAT model" in message for message in told)

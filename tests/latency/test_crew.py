@@ -10,8 +10,8 @@ from weftline.cluster import Cluster
 from weftline.graph.arrays import Ints
 from weftline.latency import solvers
 from weftline.latency.anneal.anneal import anneal_starts
-from weftline.latency.anneal.annealer import Annealer
-from weftline.latency.auto import Crew
+from weftline.latency.anneal.annealer import PlacementAnnealer
+from weftline.latency.auto import PlacementCrew
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search
@@ -32,7 +32,7 @@ def test_what_it_finds_is_offered() -> None:
     search, before = Search(problem), threading.active_count()
     first = search.offer(np.zeros(60, np.int32))
     assert first is not None
-    crew = Crew(search, anneal_starts(search, best=False))
+    crew = PlacementCrew(search, anneal_starts(search, best=False))
     try:
         for _ in range(400):
             crew.wait(0.05)
@@ -48,17 +48,17 @@ def test_what_it_finds_is_offered() -> None:
 
 
 def test_it_walks_as_anneal_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that with the same seed the first annealer goes the way of `anneal`, so that `auto` is not behind it."""
+    """Tests that with the same seed the first annealer goes the path of `anneal`, so that `auto` is not behind it."""
     walks: list[list[tuple[int, bytes, bytes]]] = []
-    run = Annealer.run
+    run = PlacementAnnealer.run
 
-    def watched(annealer: Annealer, steps: int, stop: Ints) -> None:
+    def watched(annealer: PlacementAnnealer, steps: int, stop: Ints) -> None:
         state = annealer._state
         walks[-1].append((annealer.value, state.device.tobytes(), state.order.tobytes()))
         stop[0] = len(walks[-1]) == 4
         run(annealer, 1000, stop)
 
-    monkeypatch.setattr(Annealer, "run", watched)
+    monkeypatch.setattr(PlacementAnnealer, "run", watched)
     rules = asked_rules({"objective": "latency"})
     problem = build_problem(synthetic("layered", ops=60, seed=3), Cluster.preset("edge"), rules=rules)
     walks.append([])
@@ -66,7 +66,7 @@ def test_it_walks_as_anneal_does(monkeypatch: pytest.MonkeyPatch) -> None:
     walks.append([])
     search = Search(problem, time_limit=100)
     search.offer(np.zeros(60, np.int32))
-    crew = Crew(search, anneal_starts(search, best=False))
+    crew = PlacementCrew(search, anneal_starts(search, best=False))
     crew.wait()
     crew.close()
     assert len(walks[0]) == 4
@@ -78,7 +78,7 @@ def test_another_may_join() -> None:
     problem = _problem()
     search, before = Search(problem), threading.active_count()
     search.offer(np.zeros(60, np.int32))
-    crew = Crew(search, [(np.zeros(60, np.int32), None)])
+    crew = PlacementCrew(search, [(np.zeros(60, np.int32), None)])
     try:
         crew.add([(np.ones(60, np.int32), None)], 1)
         assert threading.active_count() == before + 2
@@ -106,7 +106,7 @@ def test_it_goes_on_from_what_others_find() -> None:
     problem = _problem()
     search = Search(problem)
     search.offer(np.zeros(60, np.int32))
-    crew = Crew(search, [(np.zeros(60, np.int32), None)])
+    crew = PlacementCrew(search, [(np.zeros(60, np.int32), None)])
     crew.close()  # nobody takes letters any more
     crew.poll()
     handed = crew._given[0].qsize()
@@ -129,7 +129,7 @@ def test_annealers_hear_of_plans_only_while_it_gives() -> None:
     search.offer(np.arange(60, dtype=np.int32) % 4)
     other = Search(problem)
     solvers()["heft"].solve(other)
-    crew = Crew(search, [(np.zeros(60, np.int32), None)])
+    crew = PlacementCrew(search, [(np.zeros(60, np.int32), None)])
     crew.close()  # nobody takes letters out, or finds anything
     while not crew._found.empty():
         crew._found.get()

@@ -11,7 +11,7 @@ from tests.data import present
 from weftline.cluster import Cluster
 from weftline.latency.blocks.chain import Chains, reach
 from weftline.latency.blocks.decompose import SOLVER, _polish, decompose
-from weftline.latency.blocks.decomposition import BOUNDED, PLANNED, Decomposition
+from weftline.latency.blocks.decomposition import BLOCK_PLAN, FINE_BOUND, Decomposition
 from weftline.problem import asked_rules, build_problem
 from weftline.problem.load import load_problem
 from weftline.search import Search
@@ -46,7 +46,7 @@ def test_closes_a_published_instance() -> None:
     first = work.bound()
     search = Search(problem, work_limit=10_000)
     search.offer(np.zeros(len(table.time), np.int32))
-    decompose(search, work, stages=PLANNED)
+    decompose(search, work, effort=BLOCK_PLAN)
     assert search.bound is not None
     assert first < search.bound.value <= 1_278_110_000
     assert search.best is not None
@@ -54,20 +54,20 @@ def test_closes_a_published_instance() -> None:
 
 
 def test_a_first_op_that_must_wait_for_its_set() -> None:
-    """Tests a problem whose first segment is bounded by more than its own ops: its plan has no list of actions."""
+    """Tests a problem whose first span is bounded by more than its own ops: its plan has no list of actions."""
     check_solver(SOLVER, random_problem(2050, "latency", max_ops=5, runtime="parallel", transfers="per-edge"))
 
 
 def test_blocks_are_annealed_as_long_as_cp_sat_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests how often the shortest known way is annealed: once, or until nothing is left if there is time."""
+    """Tests how often the shortest known path is annealed: once, or until nothing is left if there is time."""
     problem, _ = load_problem(present("moirai/GoogLeNet.json"))
     table = tables(problem)
     chain = Chains(table, reach(table)).pick(60)
     turns: list[bool] = []
     polish = Decomposition.polish
 
-    def noted(self: Decomposition, way: list[tuple[int, int]], stop: Callable[[], bool]) -> bool:
-        turns.append(polish(self, way, stop))
+    def noted(self: Decomposition, path: list[tuple[int, int]], stop: Callable[[], bool]) -> bool:
+        turns.append(polish(self, path, stop))
         return turns[-1]
 
     monkeypatch.setattr(Decomposition, "polish", noted)
@@ -75,11 +75,11 @@ def test_blocks_are_annealed_as_long_as_cp_sat_took(monkeypatch: pytest.MonkeyPa
         work = Decomposition.of(table, problem.group, chain)
         search = Search(problem, **limits)
         search.offer(np.zeros(len(table.time), np.int32))
-        decompose(search, work, stages=PLANNED)
-        before = work.known_way()
+        decompose(search, work, effort=BLOCK_PLAN)
+        before = work.known_path()
         turns.clear()
         _polish(search, work, seconds, 2**62, lambda: False)
-        after = work.known_way()
+        after = work.known_path()
         assert search.best is not None
         assert before is not None
         assert after is not None
@@ -105,6 +105,6 @@ def test_bounds_of_the_last_steps_are_not_lost() -> None:
     search = Search(problem)
     search.offer(np.zeros(len(table.time), np.int32))
     with pytest.raises(KeyboardInterrupt):
-        decompose(search, halting, stages=BOUNDED)
+        decompose(search, halting, effort=FINE_BOUND)
     assert search.bound is not None
     assert search.bound.value == halting.bound() > first

@@ -1,4 +1,4 @@
-"""The energetic bound, chains, segments and the hub bound against brute force."""
+"""The energetic bound, chains, spans and the hub bound against brute force."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,14 +10,21 @@ import pytest
 
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
-from weftline.latency.blocks.chain import Chains, chain_of, reach, through
-from weftline.latency.blocks.decomposition import BOUNDED, Decomposition
-from weftline.latency.blocks.energetic import least_end, make_part, part_windows, refute
-from weftline.latency.blocks.hub.program import Hub, make_hub, pick_hub
-from weftline.latency.blocks.hub.search import SideSearch
-from weftline.latency.blocks.hub.work import block_work
-from weftline.latency.blocks.spans import Segment, distances, make_segments, walk
-from weftline.latency.blocks.windows import NEVER
+from weftline.latency.blocks.chain import Chains, Hub, chain_of, make_hub, pick_hub, reach, through
+from weftline.latency.blocks.decomposition import FINE_BOUND, Decomposition
+from weftline.latency.blocks.hub_program import block_work
+from weftline.latency.blocks.hub_search import HubSearch
+from weftline.latency.blocks.spans import (
+    Span,
+    distances,
+    least_end,
+    make_part,
+    make_spans,
+    part_windows,
+    refute,
+    walk,
+)
+from weftline.latency.bounds import OUT_OF_REACH
 from weftline.problem import Problem
 from weftline.search.lp import Program, minimise
 from weftline.simulate import simulate_latency
@@ -50,7 +57,7 @@ def test_refutes_only_what_is_impossible() -> None:
             assert not refute(part, horizon), (problem, horizon)
         found = part_windows(part)
         assert found is not None
-        low = int(np.where(found.able, found.head + found.tail, NEVER).min(axis=1).max())
+        low = int(np.where(found.able, found.head + found.tail, OUT_OF_REACH).min(axis=1).max())
         end = least_end(part, low, least + 2, near=0.0)
         assert low <= end <= least
         tight += end == least
@@ -73,7 +80,7 @@ def test_chain_bound_holds(most: int) -> None:
 
 
 def test_segments_add_up() -> None:
-    """Tests distances and the way along them on a hand-made chain."""
+    """Tests distances and the path along them on a hand-made chain."""
     lengths = [np.array([[3, 1]]), np.array([[1, 9], [9, 5]]), np.array([[2], [1]])]
     ahead, back = distances(lengths)
     assert [row.tolist() for row in ahead] == [[0], [3, 1], [4, 6], [6]]
@@ -88,8 +95,8 @@ def test_open_ends_count_paths() -> None:
         before = reach(table)
         for op in range(len(table.time)):
             chain = chain_of(table, before, np.array([op], np.int32), 0)
-            segments = make_segments(table, problem.group, chain)
-            assert int(distances([segment.low for segment in segments])[0][-1][0]) <= least
+            spans = make_spans(table, problem.group, chain)
+            assert int(distances([span.low for span in spans])[0][-1][0]) <= least
 
 
 def _skip_problem(seed: int) -> Problem:
@@ -155,11 +162,11 @@ def _all_cases(work: Decomposition, hub: Hub, upper: int, *, raise_arcs: bool) -
     work = Decomposition.of(work.table, np.arange(len(work.table.time), dtype=np.int32), work.chain)
 
     def raised(step: tuple[int, int, int], held: Mapping[int, int]) -> int:
-        while work.stage(*step) < BOUNDED:
+        while work.effort(*step) < FINE_BOUND:
             work.work_on(*step, upper, lambda: False, exact_work=True, held=held)
-        return work.arc(work.segments[step[0]], *step[1:]).low
+        return work.arc(work.spans[step[0]], *step[1:]).low
 
-    cases = SideSearch(work.table, hub, work.segments, work.lengths, raised if raise_arcs else None)
+    cases = HubSearch(work.table, hub, work.spans, work.lengths, raised if raise_arcs else None)
     last = cases.bound(upper)
     assert last == min(upper, work.bound())
     assert cases.is_over(upper) or cases.step(upper, lambda: True) is None
@@ -213,7 +220,7 @@ def test_a_stop_in_the_middle_of_a_case_loses_nothing() -> None:
         upper = least + 3
         whole, _ = _all_cases(work, hub, upper, raise_arcs=False)
         for questions in range(0, 60, 4):
-            cases = SideSearch(work.table, hub, work.segments, work.lengths)
+            cases = HubSearch(work.table, hub, work.spans, work.lengths)
             asked = count()
 
             def stop(asked: Iterator[int] = asked, most: int = questions) -> bool:
@@ -247,20 +254,20 @@ def test_work_of_a_block_holds_for_every_plan() -> None:
         table = tables(problem)
         devices, ops = table.time.shape[1], np.arange(len(table.time), dtype=np.int32)
         chain = chain_of(table, reach(table), ops[:1], 100)
-        segment = make_segments(table, problem.group, chain)[-1]
-        inside = segment.ops[segment.ops != chain.ops[0]]
+        span = make_spans(table, problem.group, chain)[-1]
+        inside = span.ops[span.ops != chain.ops[0]]
         slack = 2 * least + 2
         for placement in np.ndindex(*[devices] * len(ops)):
             choice = np.array(placement)
             if np.any(table.time[ops, choice] < 0) or np.any(choice != choice[_first_of_group(problem)]):
                 continue
-            block = block_work(segment, int(choice[chain.ops[0]]), 0, slack)
-            value = _length_of(segment, choice)
+            block = block_work(span, int(choice[chain.ops[0]]), 0, slack)
+            value = _length_of(span, choice)
             if block is None or value > slack:
                 assert value > slack
                 continue
             prices = {0: 1.0, devices - 1: 0.5}
-            low = int(segment.low[choice[chain.ops[0]], 0])
+            low = int(span.low[choice[chain.ops[0]], 0])
             work, slope = block.least(prices, low)
             done = sum(prices.get(int(choice[op]), 0.0) * int(table.time[op, choice[op]]) for op in inside)
             assert done >= work + slope * (value - low) - 1e-3, (problem, placement)
@@ -275,11 +282,11 @@ def _first_of_group(problem: Problem) -> np.ndarray:
     return first[inverse]
 
 
-def _length_of(segment: Segment, choice: np.ndarray) -> int:
-    """How long the ops of a segment take in their own order on these devices."""
-    table, ops = segment.part.table, np.arange(len(segment.ops), dtype=np.int32)
+def _length_of(span: Span, choice: np.ndarray) -> int:
+    """How long the ops of a span take in their own order on these devices."""
+    table, ops = span.part.table, np.arange(len(span.ops), dtype=np.int32)
     space = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64), np.zeros((len(table.consumer_of), 6), int)
-    return int(run_order(table, ops, choice[segment.ops].astype(np.int32), *space, True, workspace(table))[0])
+    return int(run_order(table, ops, choice[span.ops].astype(np.int32), *space, True, workspace(table))[0])
 
 
 def test_part_of_is_the_same_problem_when_nothing_is_left_out() -> None:
@@ -296,7 +303,7 @@ def test_part_of_is_the_same_problem_when_nothing_is_left_out() -> None:
         )
         first = run_order(table, order, placement, *space, True, workspace(table))
         assert run_order(whole, order, placement, *space, True, workspace(whole)) == first
-        if first[0] < NEVER:
+        if first[0] < OUT_OF_REACH:
             assert simulate_latency(problem, placement, order).value == first[0]
 
 

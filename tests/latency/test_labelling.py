@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from weftline.certify import check
-from weftline.latency.sequential.ascent import ascend
-from weftline.latency.sequential.eliminate import eliminate, minimum_cut
-from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs
-from weftline.latency.sequential.labelling import best_labelling, labelling_bound, priced_labellings
-from weftline.latency.sequential.messages import message_bound, message_witness
+from weftline.latency.sequential.dual import ascend, minimum_cut
+from weftline.latency.sequential.label_costs import (
+    IMPOSSIBLE_COST,
+    LabelCosts,
+    label_costs,
+    message_bound,
+    message_witness,
+)
+from weftline.latency.sequential.labelling import best_labelling, eliminate, labelling_bound, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.problem.json_form import problem_to_file
@@ -31,7 +35,7 @@ def _drawn(seed: int, devices: int, **options: object) -> tuple[Problem, LabelCo
     costs = label_costs(problem)
     assert costs is not None
     able = [np.flatnonzero(row).tolist() for row in allowed_devices(problem)]
-    return problem, costs, min((costs.cost(np.array(labels)) for labels in product(*able)), default=FAR)
+    return problem, costs, min((costs.cost(np.array(labels)) for labels in product(*able)), default=IMPOSSIBLE_COST)
 
 
 @pytest.mark.parametrize("transfers", ["per-tensor", "per-edge"])
@@ -45,12 +49,12 @@ def test_costs_are_what_the_simulator_says(transfers: str) -> None:
         assert costs is not None
         labels = rng.integers(0, len(problem.devices), len(costs.unary))
         cost = costs.cost(labels)
-        if cost < FAR:
+        if cost < IMPOSSIBLE_COST:
             seen += 1
             assert simulate_latency(problem, labels[problem.group].astype(np.int32)).value == cost
         else:
-            absent = costs.unary[np.arange(len(labels)), labels] >= FAR
-            missing = (costs.pair_cost >= FAR).any() or (costs.star_cost >= FAR).any()
+            absent = costs.unary[np.arange(len(labels)), labels] >= IMPOSSIBLE_COST
+            missing = (costs.pair_cost >= IMPOSSIBLE_COST).any() or (costs.star_cost >= IMPOSSIBLE_COST).any()
             assert absent.any() or missing
     assert seen > 60
 
@@ -62,9 +66,9 @@ def test_two_devices_are_a_minimum_cut(transfers: str) -> None:
     for seed in range(150):
         problem, costs, least = _drawn(seed, 2, max_ops=7, transfers=transfers)
         cut, exact = (minimum_cut(costs) if len(problem.devices) == 2 else None), eliminate(costs)
-        if least >= FAR:
+        if least >= IMPOSSIBLE_COST:
             assert cut is None
-            assert exact is None or exact.value >= FAR
+            assert exact is None or exact.value >= IMPOSSIBLE_COST
             continue
         assert exact is not None
         assert exact.value == least == costs.cost(exact.labels)
@@ -83,8 +87,8 @@ def test_more_devices(transfers: str) -> None:
     for seed in range(150):
         problem, costs, least = _drawn(seed, 4, max_ops=6, transfers=transfers)
         exact = eliminate(costs)
-        if least >= FAR:
-            assert exact is None or exact.value >= FAR
+        if least >= IMPOSSIBLE_COST:
+            assert exact is None or exact.value >= IMPOSSIBLE_COST
             assert best_labelling(costs) is None or len(problem.devices) > 2
             continue
         assert exact is not None
@@ -151,7 +155,7 @@ def test_memory_prices_never_go_above_what_fits() -> None:
             for labels in product(*able)
             if np.all(np.bincount(labels, need, minlength=len(room)) <= room)
         ]
-        best = min(fitting, default=FAR)
+        best = min(fitting, default=IMPOSSIBLE_COST)
         for found in priced_labellings(costs, need, tight.capacity, rounds=12):
             assert found.bound <= best
             assert _checked(tight, found.witness) >= found.bound

@@ -10,15 +10,16 @@ import pytest
 from weftline.errors import InfeasibleError
 from weftline.latency import solvers
 from weftline.latency.list import schedulers as heft
-from weftline.latency.list.decoder import DEAD_END, FAILED, Decoder, optimistic_costs
+from weftline.latency.list.decoder import DEAD_END, Decoder, optimistic_costs
 from weftline.latency.list.memory_left import possible_devices
 from weftline.latency.list.schedulers import bias_unit
-from weftline.papers.baechi.kahn import kahn_order
-from weftline.papers.getf.earliest_first import EarliestFirst
+from weftline.papers.baechi.m_topo import kahn_order
+from weftline.papers.getf.getf import EarliestFirst
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
-from weftline.simulate.order import default_order
+from weftline.simulate.sentinels import NEVER
+from weftline.simulate.tables import default_order
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
 from weftline.testing.generate import random_problem
@@ -180,7 +181,7 @@ def test_bias_kappa_and_order_of_the_decoder() -> None:
             try:
                 alone = decoder.decode(None, biases[row], lams[row], kappas[row])
             except InfeasibleError:
-                assert values[row] == FAILED
+                assert values[row] == NEVER
                 continue
             assert alone.placement.tolist() == placements[row].tolist()
             assert alone.value == values[row]

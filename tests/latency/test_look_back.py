@@ -7,7 +7,7 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.latency.list.decoder import Decoder
 from weftline.latency.policy.forward_backward import booked_again, late_tails, link_use, look_back
-from weftline.latency.policy.train.instances import fresh_problem
+from weftline.latency.policy.instances import fresh_problem
 from weftline.problem import Problem
 from weftline.simulate import Timeline, replay, violations
 from weftline.simulate.tables import edge_readers, tables

@@ -13,13 +13,21 @@ from weftline.cost import ABSENT, CostTable, devices_of_file, expand_file_costs
 from weftline.errors import LimitReached, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.latency import solvers
-from weftline.latency.measured.calibration import Calibration, count_parts
-from weftline.latency.measured.measured import search_at_random, search_by_measuring, solve_measured
+from weftline.latency.measured.measured import (
+    Calibration,
+    count_parts,
+    mutate,
+    policy_source,
+    random_cuts,
+    search_at_random,
+    search_by_measuring,
+    solve_measured,
+    solver_source,
+)
 from weftline.latency.measured.measurements import Measurements, Reading
-from weftline.latency.measured.proposals import mutate, policy_source, random_cuts, solver_source
 from weftline.problem import Problem, Rules
 from weftline.search import Search
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.generate import random_problem
 from weftline.zoo import regal_costs, synthetic

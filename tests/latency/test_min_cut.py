@@ -9,8 +9,9 @@ from weftline.ask.planning import checked_bounds
 from weftline.certify import check
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
-from weftline.latency.sequential.label_costs import FAR, label_costs
-from weftline.latency.sequential.min_cut import SOLVER, expand
+from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, label_costs
+from weftline.latency.sequential.min_cut import SOLVER_MIN_CUT as SOLVER
+from weftline.latency.sequential.min_cut import expand
 from weftline.problem import Problem
 from weftline.problem.json_form import problem_to_file
 from weftline.problem.load import load_problem
@@ -134,8 +135,8 @@ def test_expansion_improves_and_never_worsens() -> None:
         groups, k = costs.unary.shape
         start = rng.integers(0, k, groups)
         found = expand(costs, start, stop=lambda: False)
-        assert costs.cost(found) <= costs.cost(start) or costs.cost(start) >= FAR
-        if costs.cost(found) < FAR:
+        assert costs.cost(found) <= costs.cost(start) or costs.cost(start) >= IMPOSSIBLE_COST
+        if costs.cost(found) < IMPOSSIBLE_COST:
             seen += 1
             optimal += costs.cost(found) == min(costs.cost(np.array(x)) for x in product(range(k), repeat=groups))
     assert seen > 30

@@ -9,13 +9,11 @@ import pytest
 from weftline import latency as place
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
+from weftline.latency.policy import forward_backward as policy_mend
 from weftline.latency.policy import policy
-from weftline.latency.policy import polish as policy_polish
-from weftline.latency.policy import samples as policy_mend
-from weftline.latency.policy.file import write_arrays
 from weftline.latency.policy.forward_backward import look_back
-from weftline.latency.policy.network import shapes
-from weftline.latency.policy.train.instances import fresh_problem
+from weftline.latency.policy.instances import fresh_problem
+from weftline.latency.policy.network import shapes, write_arrays
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.search import Search, Solver
 from weftline.testing.conformance import optimum, solve
@@ -37,7 +35,7 @@ def test_finds_nearly_every_plan() -> None:
     feasible = [
         problem for kind in KINDS for problem in placement_problems(kind, COUNT, 70_000) if optimum(problem) is not None
     ]
-    found = [solve(policy.SOLVER, problem)[0].best for problem in feasible]
+    found = [solve(policy.SOLVER_POLICY, problem)[0].best for problem in feasible]
     assert len(feasible) >= 20
     assert sum(best is None for best in found) <= len(feasible) // 20
 
@@ -50,7 +48,7 @@ def test_never_worse_than_single_devices(decodes: str) -> None:
     for seed in range(6):
         problem = fresh_problem(np.random.default_rng(seed), 2 + seed % 4, 40)
         search = Search(problem, work_limit=1)
-        policy.offer_policy(search, wild, int(decodes))
+        policy.offer_policy(search, wild, policy.PolicyParameters(decodes=int(decodes)))
         assert search.best is not None
         assert search.best.value <= _value(problem, place.solvers()["single-device"])
 
@@ -59,7 +57,7 @@ def test_one_decode_looks_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests how often a single decode is planned again: milliseconds count there."""
     looks = []
     monkeypatch.setattr(policy_mend, "look_back", lambda *words, **more: looks.append(1) or look_back(*words, **more))
-    _value(fresh_problem(np.random.default_rng(3), 3, 40), policy.SOLVER, decodes="1")
+    _value(fresh_problem(np.random.default_rng(3), 3, 40), policy.SOLVER_POLICY, decodes="1")
     assert len(looks) == 1
 
 
@@ -67,10 +65,10 @@ def test_best_of_many_is_never_worse_than_heuristics() -> None:
     """Tests it against HEFT, cPEFT and greedy."""
     for seed in range(4):
         problem = fresh_problem(np.random.default_rng(100 + seed), 2 + seed % 4, 60)
-        value = _value(problem, policy.SOLVER)
+        value = _value(problem, policy.SOLVER_POLICY)
         assert all(value <= _value(problem, place.solvers()[name]) for name in ("heft", "cpeft", "greedy"))
-        assert value <= _value(problem, policy.SOLVER, decodes="1")
-        assert _value(problem, policy_polish.SOLVER, steps="500") <= value
+        assert value <= _value(problem, policy.SOLVER_POLICY, decodes="1")
+        assert _value(problem, policy.SOLVER_POLISH, steps="500") <= value
 
 
 def test_memory_is_kept_by_leaving_room() -> None:
@@ -82,7 +80,7 @@ def test_memory_is_kept_by_leaving_room() -> None:
         graph, msgspec.structs.replace(cluster, devices=tight), rules=asked_rules({"objective": "latency"})
     )
     search = Search(problem)
-    policy.SOLVER.solve(search)
+    policy.SOLVER_POLICY.solve(search)
     assert search.best is not None
     assert np.all(search.best.peak <= problem.capacity)
 
@@ -92,31 +90,25 @@ def test_weights_of_a_file(tmp_path: Path) -> None:
     problem = fresh_problem(np.random.default_rng(5), 3, 40)
     file = tmp_path / "mine.safetensors"
     write_arrays(file, policy.load_weights(policy.SHIPPED), {})
-    assert _value(problem, policy.SOLVER, weights=str(file)) == _value(problem, policy.SOLVER)
+    assert _value(problem, policy.SOLVER_POLICY, weights=str(file)) == _value(problem, policy.SOLVER_POLICY)
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"mine\.safetensors"):
-        _value(problem, policy.SOLVER, weights=str(file))
+        _value(problem, policy.SOLVER_POLICY, weights=str(file))
 
 
 @pytest.mark.parametrize("decodes", ["0", "-1", "many", "99999999999999"])
 def test_senseless_settings(decodes: str) -> None:
     """Tests that a number of decodes that makes no sense is refused."""
     with pytest.raises(UsageError, match="decodes"):
-        _value(fresh_problem(np.random.default_rng(5), 2, 30), policy.SOLVER, decodes=decodes)
+        _value(fresh_problem(np.random.default_rng(5), 2, 30), policy.SOLVER_POLICY, decodes=decodes)
 
 
 def test_too_large_for_the_network() -> None:
     """Tests that a graph beyond the network's size is given to heuristics."""
     problem = fresh_problem(np.random.default_rng(6), 2, 40)
-    search = Search(problem)
     told: list[str] = []
-    search.on_event = lambda event: told.append(event.message)
-    before = policy.MOST_ROWS
-    policy.MOST_ROWS = 10
-    try:
-        policy.SOLVER.solve(search)
-    finally:
-        policy.MOST_ROWS = before
+    search = Search(problem, options={"most_rows": "10"}, on_event=lambda event: told.append(event.message))
+    policy.SOLVER_POLICY.solve(search)
     assert search.best is not None
     assert any("heuristics" in message for message in told)
 
@@ -125,4 +117,4 @@ def test_too_large_for_the_network() -> None:
 def test_settings_of_another_kind_are_refused(options: dict[str, str]) -> None:
     """Tests that what is no text or no path is a usage error."""
     with pytest.raises(UsageError, match=r"is no path|is not text"):
-        policy.SOLVER.solve(Search(fresh_problem(np.random.default_rng(1), 2, 30), options=options))
+        policy.SOLVER_POLICY.solve(Search(fresh_problem(np.random.default_rng(1), 2, 30), options=options))

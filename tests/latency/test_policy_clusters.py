@@ -7,9 +7,9 @@ from weftline import latency as place
 from weftline.cost import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Graph
-from weftline.latency.list.favourites import mean_times
-from weftline.latency.policy.polish import SHARES, anneal_clusters, clusters, polish
-from weftline.latency.policy.train.instances import draw_cluster, fresh_problem
+from weftline.latency.list.favourites import clusters, mean_times
+from weftline.latency.policy.instances import draw_cluster, fresh_problem
+from weftline.latency.policy.policy import PolishParameters, anneal_clusters, polish
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_latency
@@ -68,7 +68,7 @@ def test_clusters_are_connected_and_no_larger_than_their_share(seed: int) -> Non
     work = mean_times(problem)
     parts = np.bincount(found, work)
     ones = np.array([len(np.unique(problem.group[found == number])) == 1 for number in range(len(parts))])
-    assert np.all(ones | (parts <= work.sum() / SHARES * 1.001))
+    assert np.all(ones | (parts <= work.sum() / PolishParameters().cluster_shares * 1.001))
     assert len(parts) < len(found)
     for number in np.flatnonzero(~ones):
         assert _connected(problem.graph, set(np.flatnonzero(found == number).tolist()))

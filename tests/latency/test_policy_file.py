@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError
-from weftline.latency.policy import file as policy_file
-from weftline.latency.policy.file import read_arrays, write_arrays
-from weftline.latency.policy.network import first_weights, shapes
+from weftline.latency.policy import network as policy_file
+from weftline.latency.policy.network import first_weights, read_arrays, shapes, write_arrays
 from weftline.latency.policy.policy import SHIPPED, load_weights
 
 SHAPES = {"a": (2, 3), "b": (4,)}

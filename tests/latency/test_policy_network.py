@@ -9,14 +9,14 @@ from weftline.cost import CostTable
 from weftline.graph import assemble
 from weftline.latency.list.decoder import Decoder
 from weftline.latency.policy import network as policy_network
-from weftline.latency.policy.features import FEATURES, see
-from weftline.latency.policy.network import Lean, Weights, ask, first_weights, shapes
-from weftline.latency.policy.order import Orders
+from weftline.latency.policy.features import FEATURE_COUNT, see
+from weftline.latency.policy.instances import fresh_problem
+from weftline.latency.policy.network import DecoderBias, Weights, ask, first_weights, shapes
 from weftline.latency.policy.policy import Policy
-from weftline.latency.policy.train.instances import fresh_problem
-from weftline.latency.policy.train.network import batch_of, forward
+from weftline.latency.policy.samples import Orders
+from weftline.latency.policy.train_network import batch_of, forward
 from weftline.problem import Problem
-from weftline.simulate.order import default_order
+from weftline.simulate.tables import default_order
 from weftline.testing.generate import SeededChooser, make_order
 
 
@@ -62,7 +62,7 @@ def test_two_threads_say_the_same(seed: int, devices: int, ops: int, monkeypatch
         monkeypatch.setattr(policy_network, "FOR_TWO", least)
         found.append(ask(some_weights(), seen))
     two, one = found
-    assert rows % policy_network.PORTION
+    assert rows % policy_network.ROWS_AT_ONCE
     assert np.array_equal(two.logits, one.logits)
     assert np.array_equal(two.one.bias, one.one.bias)
 
@@ -139,7 +139,7 @@ def test_features_have_no_scale() -> None:
     before, after = see(problem), see(replace(problem, cost=cost))
     assert before is not None
     assert after is not None
-    assert before.features.shape[2] == FEATURES
+    assert before.features.shape[2] == FEATURE_COUNT
     assert np.allclose(before.features, after.features, atol=1e-3)
     assert np.abs(before.features).max() > 0.5
 
@@ -171,9 +171,9 @@ def test_lean_is_in_units() -> None:
     assert policy is not None
     bias = np.zeros((len(policy.seen.unit), 2))
     last = int(np.flatnonzero(np.diff(policy.seen.edges.after_ptr) == 0)[-1])
-    plain = policy.decode(Lean(bias, 1.0, 0.0, 1.0)).placement
+    plain = policy.decode(DecoderBias(bias, 1.0, 0.0, 1.0)).placement
     bias[last, plain[last]] = 1e6
-    assert policy.decode(Lean(bias, 1.0, 0.0, 1.0)).placement[last] != plain[last]
+    assert policy.decode(DecoderBias(bias, 1.0, 0.0, 1.0)).placement[last] != plain[last]
 
 
 def test_orders_are_topological() -> None:

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from weftline.errors import InfeasibleError
-from weftline.latency.anneal.annealer import Annealer
+from weftline.latency.anneal.annealer import PlacementAnnealer
 from weftline.latency.blocks.chain import Chains, reach
-from weftline.latency.blocks.decomposition import PLANNED, Decomposition
-from weftline.latency.blocks.join import join
-from weftline.latency.blocks.relays import with_relays
+from weftline.latency.blocks.decomposition import BLOCK_PLAN, Decomposition
+from weftline.latency.blocks.relays import join, with_relays
 from weftline.problem import Problem
 from weftline.problem.model import UNLIMITED
 from weftline.simulate import Timeline, replay, simulate_latency
@@ -128,7 +127,7 @@ def test_an_early_input_is_sent_early(transfers: str) -> None:
     assert {simulate_latency(problem, placement, np.array(order, np.int32)).value for order in orders} == {18}
     assert brute_force_latency(problem) == 13
     relayed = with_relays(tables(problem), problem.group)
-    annealer = Annealer(
+    annealer = PlacementAnnealer(
         relayed.table,
         capacity=np.full(2, UNLIMITED, np.int64),
         group=relayed.group,
@@ -149,12 +148,12 @@ def test_blocks_are_planned_with_them(transfers: str) -> None:
     table = tables(problem)
     work = Decomposition.of(table, problem.group, Chains(table, reach(table)).pick(60))
     assert work.complete
-    for b, segment in enumerate(work.segments):
-        for k in range(len(segment.low)):
-            for j in range(segment.low.shape[1]):
-                while work.stage(b, k, j) < PLANNED:
+    for b, span in enumerate(work.spans):
+        for k in range(len(span.low)):
+            for j in range(span.low.shape[1]):
+                while work.effort(b, k, j) < BLOCK_PLAN:
                     work.work_on(b, k, j, 10**9, lambda: False, exact_work=True)
-    known = work.known_way()
+    known = work.known_path()
     assert known is not None
     assert known[1] == 13
     for complete in (True, False):  # with the actions of blocks as they are, and as if something stood beside them
@@ -173,12 +172,12 @@ def test_simple_plans_of_blocks_keep_sets_together() -> None:
             continue
         table = tables(problem)
         work = Decomposition.of(table, problem.group, Chains(table, reach(table)).pick(60))
-        for b, segment in enumerate(work.segments):
-            for k, j in np.ndindex(*segment.low.shape):
+        for b, span in enumerate(work.spans):
+            for k, j in np.ndindex(*span.low.shape):
                 work.work_on(b, k, j, 10**9, lambda: False, exact_work=True)
-                plan = work.arc(segment, k, j).plan
+                plan = work.arc(span, k, j).plan
                 if plan is not None:
-                    group = problem.group[segment.ops]
+                    group = problem.group[span.ops]
                     assert all(len(set(plan.placement[group == each])) == 1 for each in group)
                     arcs += len(set(group)) < len(group)
     assert arcs >= 20

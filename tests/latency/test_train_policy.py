@@ -8,25 +8,24 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError, UsageError
-from weftline.latency.list.decoder import FAILED
+from weftline.latency.policy import train as training
 from weftline.latency.policy.features import see
-from weftline.latency.policy.network import Said, first_weights
+from weftline.latency.policy.instances import fresh_problem
+from weftline.latency.policy.network import PolicyOutput, first_weights
 from weftline.latency.policy.policy import load_weights
 from weftline.latency.policy.samples import untold
-from weftline.latency.policy.train import train as training
-from weftline.latency.policy.train.instances import fresh_problem
-from weftline.latency.policy.train.network import checkpoint_of, first_state, load_state, save_state
-from weftline.latency.policy.train.reward import advantages, judge
-from weftline.latency.policy.train.train import train_policy
+from weftline.latency.policy.train import advantages, judge, train_policy
+from weftline.latency.policy.train_network import checkpoint_of, first_state, load_state, save_state
 from weftline.search import Event
+from weftline.simulate.sentinels import NEVER
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short runs that save often."""
-    monkeypatch.setattr(training, "GRAPHS", 2)
-    monkeypatch.setattr(training, "CHECK", 2)
-    monkeypatch.setattr(training, "CHECKPOINT", 1)
+    monkeypatch.setattr(training, "GRAPHS_PER_STEP", 2)
+    monkeypatch.setattr(training, "STEPS_PER_CHECK", 2)
+    monkeypatch.setattr(training, "STEPS_PER_CHECKPOINT", 1)
 
 
 def _train(folder: Path, name: str, *, steps: int = 4, resume: bool = False, kill_at: int | None = None) -> Path:
@@ -104,7 +103,7 @@ def test_runs_by_time_end(tmp_path: Path) -> None:
 
 def test_advantages() -> None:
     """Tests that less is better, failures are worst, and risk looks at the best quarter alone."""
-    planned = np.array([100, 90, 110, FAILED, 100, 100, 100, 100], np.int64)
+    planned = np.array([100, 90, 110, NEVER, 100, 100, 100, 100], np.int64)
     mean = advantages(planned, risk=False)
     assert mean.argmax() == 1
     assert mean.argmin() == 3
@@ -112,7 +111,7 @@ def test_advantages() -> None:
     risk = advantages(planned, risk=True)
     assert np.flatnonzero(risk).tolist() == [1]
     assert not advantages(np.full(4, 7), risk=False).any()
-    assert not advantages(np.full(4, FAILED), risk=True).any()
+    assert not advantages(np.full(4, NEVER), risk=True).any()
 
 
 def test_pushes_point_downhill() -> None:
@@ -123,7 +122,7 @@ def test_pushes_point_downhill() -> None:
     fast = int(seen.simple_values[:2].argmin())
     lean = untold(seen)
     lean.bias[:, fast] += 2.0
-    said = Said(lean, lean, np.zeros_like(lean.bias))
+    said = PolicyOutput(lean, lean, np.zeros_like(lean.bias))
     pushes = [judge(problem, seen, said, np.random.default_rng(i), risk=False).one.device for i in range(10)]
     mean = np.mean(pushes, axis=0)
     assert mean[fast] > mean[1 - fast]

@@ -5,8 +5,7 @@ import pytest
 from tests.latency.exact_problems import KINDS, problems
 
 from weftline.errors import InfeasibleError
-from weftline.latency.blocks.windows import windows
-from weftline.latency.bounds import path_bound
+from weftline.latency.bounds import path_bound, windows
 from weftline.latency.exact.cp_sat import SOLVER
 from weftline.simulate import Timeline
 from weftline.simulate.tables import tables

@@ -91,7 +91,7 @@ def test_the_best_measured_plan_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     plan = calibrated_plan("model.onnx", _profile(graph, 1000), planner, tell=said.append)
     final = {stage.device: stage.ops for stage in plan.stages}
     assert max(final.get("a", 0) * 1000, final.get("b", 0) * 5000) <= min(values) < values[0]
-    assert 2 <= len(said) <= calibrate.ROUNDS
+    assert 2 <= len(said) <= calibrate.MOST_ROUNDS
     assert "calibrated by the measured parts" in plan.load_problem().cost.source
     assert plan.value_ns == pytest.approx(min(values), rel=0.01)
 
@@ -109,7 +109,7 @@ def test_latency_plans_are_calibrated_by_their_segments(tmp_path: Path) -> None:
     assert first < plan.value_ns < 3 * real
     assert abs(np.log(plan.value_ns / real)) < abs(np.log(first / real))
     assert "calibrated by the measured parts" in plan.load_problem().cost.source
-    assert 1 <= len(said) <= calibrate.ROUNDS
+    assert 1 <= len(said) <= calibrate.MOST_ROUNDS
 
 
 def test_real_stages(tmp_path: Path) -> None:

@@ -26,9 +26,8 @@ from weftline.importers import read_file
 from weftline.measure import cache as profile_cache
 from weftline.measure import links as profile_links
 from weftline.measure import profile as profiling
-from weftline.measure.gloo_meter import measure_gloo
 from weftline.measure.kernels import RunNode, kernel_groups, layout_changes
-from weftline.measure.links import Channel, measure_links
+from weftline.measure.links import Channel, measure_gloo, measure_links
 from weftline.measure.processes import Workers
 from weftline.measure.profile import profile_model
 from weftline.reduce.fusion.oracle import OracleError
@@ -239,11 +238,11 @@ def test_a_process_that_dies(tmp_path: Path) -> None:
     """Tests that the death of a process is noticed, and that the others end with the `with`."""
     model = _model("bert", tmp_path)
     with Workers(model, {}, ort_devices(TWO.devices)) as workers:
-        processes = [worker.process for worker in workers._workers.values()]
+        processes = [worker.child for worker in workers._workers.values()]
         processes[0].kill()
         with pytest.raises(WeftlineError, match=r"device 'a' crashed \(signal 9\)"):
             workers.prepare("a", profiling.Prepare("ALL", kernels=False))
-    assert all(process.poll() is not None for process in processes)
+    assert all(process.code is not None for process in processes)
 
 
 def test_by_the_command_line(tmp_path: Path) -> None:
@@ -298,7 +297,7 @@ def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
         "from weftline.run.devices import ort_devices\n"
         "from weftline.measure.processes import Workers\n"
         f"workers = Workers({str(model)!r}, {{}}, ort_devices([Device('a', 'cpu', None, runtime={CPU!r})]))\n"
-        "print(workers._workers['a'].process.pid, flush=True)\n"
+        "print(workers._workers['a'].child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     folder = tmp_path / "work"

@@ -11,7 +11,7 @@ import numpy as np
 
 from weftline.cost import CostTable
 from weftline.graph.arrays import Indices
-from weftline.latency.measured.calibration import count_parts
+from weftline.latency.measured.measured import count_parts
 from weftline.latency.measured.measurements import Backend
 from weftline.problem import Problem
 from weftline.simulate import simulate_latency

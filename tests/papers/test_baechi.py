@@ -6,7 +6,7 @@ import pytest
 from weftline.latency.list import favourites
 from weftline.latency.list.favourites import costliest_pairs, edge_costs, favourite_children, pair_up, solve_within
 from weftline.papers.baechi import m_topo
-from weftline.papers.baechi.virtual_devices import VirtualDevices
+from weftline.papers.baechi.m_etf import VirtualDevices
 from weftline.papers.getf import getf
 from weftline.problem import Problem
 from weftline.search import Search
@@ -179,5 +179,5 @@ def test_program_too_large_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fork = problem_of([[1, 2], [10, 10], [1, 1]], [Wire(0, (1,), 5), Wire(0, (2,), 7)])
     assert favourite_children(Search(fork)).tolist() == [2, -1, -1]
     search = Search(fork)
-    getf.SOLVER.solve(search)
+    getf.SOLVER_GETF.solve(search)
     assert search.best is not None

@@ -1,7 +1,7 @@
 """Tests of the genetic baseline."""
 
-from weftline.papers.archer.brkga import SOLVER_BRKGA as SOLVER
-from weftline.papers.archer.brkga import SOLVER_LONG
+from weftline.papers.archer import SOLVER_BRKGA as SOLVER
+from weftline.papers.archer import SOLVER_LONG
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.testing.by_hand import Wire, problem_of

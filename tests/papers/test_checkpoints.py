@@ -13,7 +13,7 @@ from weftline.errors import InputError
 from weftline.papers.hsdag import hsdag
 from weftline.papers.placeto import placeto
 from weftline.papers.rnn import rnn
-from weftline.papers.training.checkpoints import Checkpoint, Owner, read_checkpoint, write_checkpoint
+from weftline.papers.training.training import Checkpoint, Owner, read_checkpoint, write_checkpoint
 from weftline.problem import Problem, Rules
 from weftline.search import Event, Search
 from weftline.zoo import regal_costs, synthetic

@@ -18,7 +18,7 @@ from weftline.papers.rnn import rnn
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate import simulate_latency
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 from weftline.testing.by_hand import problem_of
 from weftline.testing.generate import random_problem
 from weftline.zoo import regal_costs, synthetic
@@ -179,7 +179,7 @@ def test_trials_know_when_all_is_tried() -> None:
     assert not trials.exhausted
     trials.values(every[:1].astype(np.int32))
     assert trials.exhausted
-    assert trials.best == min(simulate_latency(problem, nodes.lift(row.astype(np.int32))[0]).value for row in every)
+    assert trials.best == min(simulate_latency(problem, nodes.lift(row.astype(np.int32))).value for row in every)
 
 
 def test_modules_load_without_torch() -> None:

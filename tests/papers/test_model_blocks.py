@@ -7,15 +7,15 @@ from itertools import combinations
 import pytest
 
 from weftline.errors import InfeasibleError, UsageError
-from weftline.papers.tessel.model_blocks import MODELS, TRAINED, V100, Layer, make_network
-from weftline.papers.tessel.placements import PLACEMENTS, Segment, equal_stages, place_network, staged
+from weftline.papers.tessel.model_blocks import MODELS, TRAINED_BYTES, V100, ModelLayer, make_network
+from weftline.papers.tessel.placements import PLACEMENTS, LayerRun, equal_stages, place_network, staged
 from weftline.schedule.classic.classic import classic_schedules
 
 MIB = 2**20
 
 
-def layer(flops: int, parameters: int = 0, output: int = 0) -> Layer:
-    return Layer("x", flops, 0, 0, parameters, output, 0, 2)
+def layer(flops: int, parameters: int = 0, output: int = 0) -> ModelLayer:
+    return ModelLayer("x", flops, 0, 0, parameters, output, 0, 2)
 
 
 def test_published_sizes() -> None:
@@ -30,7 +30,9 @@ def test_published_sizes() -> None:
 
 def test_times_follow_the_rates() -> None:
     """Tests one layer by hand: dense work at 60 % of the peak, split over devices, with its all-reduces."""
-    dense = Layer("x", flops=75 * 10**9, attention_flops=0, traffic=0, parameters=0, output=MIB, work=0, reductions=2)
+    dense = ModelLayer(
+        "x", flops=75 * 10**9, attention_flops=0, traffic=0, parameters=0, output=MIB, work=0, reductions=2
+    )
     assert V100.forward([dense], (0,)) == 1_000_000 + 12 * 5_000
     ring = 2 * 10_000 + -(-MIB * 10**9 // (150 * 10**9))
     assert V100.all_reduce(MIB, (0, 1)) == pytest.approx(ring, abs=1)
@@ -48,7 +50,7 @@ def test_equal_stages_are_the_best_cuts() -> None:
     found = equal_stages(V100, layers, groups, True)
     assert [each for stage in found for each in stage.layers] == layers
     best = min(
-        max(Segment(tuple(layers[a:b]), (0,)).time(V100, True) for a, b in ((0, i), (i, j), (j, 8)))
+        max(LayerRun(tuple(layers[a:b]), (0,)).time(V100, True) for a, b in ((0, i), (i, j), (j, 8)))
         for i, j in combinations(range(1, 8), 2)
     )
     assert max(stage.time(V100, True) for stage in found) == best
@@ -56,13 +58,13 @@ def test_equal_stages_are_the_best_cuts() -> None:
 
 def test_staged_shares_what_does_not_fit() -> None:
     """Tests that a layer too large for one device is shared, all devices are used, and nothing may be too large."""
-    large = layer(10**9, parameters=40 * 2**30 // TRAINED)
-    rest = [layer(10**12, parameters=2**30 // TRAINED, output=MIB)] * 6
+    large = layer(10**9, parameters=40 * 2**30 // TRAINED_BYTES)
+    rest = [layer(10**12, parameters=2**30 // TRAINED_BYTES, output=MIB)] * 6
     found = staged(V100, [large, *rest], 4, True)
     assert len(found[0].devices) > 1
     assert sorted(device for stage in found for device in stage.devices) == [0, 1, 2, 3]
     with pytest.raises(InfeasibleError, match="fit into memory"):
-        staged(V100, [layer(1, parameters=200 * 2**30 // TRAINED)], 4, True)
+        staged(V100, [layer(1, parameters=200 * 2**30 // TRAINED_BYTES)], 4, True)
 
 
 @pytest.mark.parametrize(("model", "wide"), [("gpt", 1), ("mt5", 2), ("flava", 1), ("swin", 0)])

@@ -15,7 +15,7 @@ from tests.data import present
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
 from weftline.importers.registry import DeviceClass, FileCosts, ImportOptions
-from weftline.papers.moirai.json_file import IMPORTERS
+from weftline.papers.moirai.instance import IMPORTERS
 
 ZERO = [[0.0, 0.0], [0.0, 0.0]]
 

@@ -7,7 +7,7 @@ from tests.latency.exact_problems import KINDS, problems
 
 from weftline import load_problem
 from weftline.errors import InfeasibleError
-from weftline.latency.blocks.windows import windows
+from weftline.latency.bounds import windows
 from weftline.papers.moirai import milp as moirai_milp
 from weftline.papers.moirai.milp import SOLVER, count_pairs
 from weftline.papers.moirai.milp_model import MilpModel

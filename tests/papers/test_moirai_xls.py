@@ -17,7 +17,7 @@ from tests.data import present, published
 from weftline.errors import InputError
 from weftline.graph import Graph, check_graph
 from weftline.importers.registry import FileCosts, ImportOptions
-from weftline.papers.moirai.json_file import IMPORTERS
+from weftline.papers.moirai.instance import IMPORTERS
 
 PUBLISHED = published("moirai")
 BOTH_FORMS = [path for path in PUBLISHED if path.with_suffix(".xls").exists()]

@@ -12,9 +12,17 @@ from weftline.papers.hsdag.network import (
     make_links,
     parse,
 )
-from weftline.papers.training.placer import Parameters, common_devices, draw, log_probabilities
-from weftline.papers.training.reinforce import advantages, discounted_return, log_rewards, speed_rewards
-from weftline.simulate.batch import INFEASIBLE
+from weftline.papers.training.placer import (
+    Weights,
+    advantages,
+    common_devices,
+    discounted_return,
+    draw,
+    log_probabilities,
+    log_rewards,
+    speed_rewards,
+)
+from weftline.simulate.latency import INFEASIBLE
 
 
 def _random_graph(rng: np.random.Generator) -> tuple[int, np.ndarray, np.ndarray]:
@@ -43,7 +51,7 @@ def test_convolution_is_the_normalised_product() -> None:
     """Tests a convolution over edges against dense matrices."""
     rng = np.random.default_rng(2)
     count, a, b = _random_graph(rng)
-    own = Parameters(0)
+    own = Weights(0)
     describe_convolution(own, "c", 5, 1)
     own.seal()
     x = own.torch.from_numpy(rng.standard_normal((count, 5)).astype(np.float32))
@@ -60,7 +68,7 @@ def test_parsing_reaches_the_scorer_with_its_gradient(count_links: bool) -> None
     """Tests that groups are fewer than nodes, and that the scores of edges are learned."""
     rng = np.random.default_rng(3)
     count, a, b = _random_graph(rng)
-    own = Parameters(0)
+    own = Weights(0)
     describe_parsing(own, "p", 8)
     own.seal()
     x = own.torch.from_numpy(rng.standard_normal((count, 8)).astype(np.float32))
@@ -72,7 +80,7 @@ def test_parsing_reaches_the_scorer_with_its_gradient(count_links: bool) -> None
 
 def test_draws_keep_to_allowed_devices_and_their_probabilities() -> None:
     """Tests that closed devices are never drawn, and that frequencies follow the probabilities."""
-    own = Parameters(5)
+    own = Weights(5)
     torch = own.torch
     allowed = np.array([[True, True, False], [True, True, True]])
     scores = torch.tensor([[0.0, 1.0, 9.0], [2.0, 0.0, 0.0]])
@@ -111,7 +119,7 @@ def test_returns_and_advantages() -> None:
 
 def test_adam_descends_to_the_least_squares() -> None:
     """Tests that the optimiser finds the minimum of a quadratic, and that a gradient is clipped."""
-    own = Parameters(0)
+    own = Weights(0)
     own.linear("line", 1, 1)
     own.seal()
     x = own.torch.linspace(-1, 1, 16)[:, None]

@@ -8,15 +8,19 @@ from math import comb
 import pytest
 
 from weftline.errors import InfeasibleError, MissingExtra
-from weftline.papers.tessel import fast as tessel_fast
-from weftline.papers.tessel import lazy as tessel_lazy
 from weftline.papers.tessel import z3 as tessel_z3
-from weftline.papers.tessel.fast import backward_indices, compact
-from weftline.papers.tessel.lazy import index_vectors, lazy_search
+from weftline.papers.tessel.tessel import (
+    SCHEDULER_FAST,
+    SCHEDULER_LAZY,
+    backward_indices,
+    compact,
+    index_vectors,
+    lazy_search,
+)
 from weftline.papers.tessel.z3 import cooldown, held_memory, warmup
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.search import ScheduleSearch
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
+from weftline.schedule.search import Scheduler, ScheduleSearch
 
 
 def test_index_vectors() -> None:
@@ -106,7 +110,7 @@ def test_fast_reaches_the_load(shape: str) -> None:
     """Tests that compaction has the published period, which is the load, where memory does not matter."""
     blocks = make_shape(shape, 4).with_memory(20)
     search = ScheduleSearch(blocks, 32)
-    tessel_fast.SCHEDULER.solve(search)
+    SCHEDULER_FAST.solve(search)
     assert search.repetend is not None
     assert search.repetend.period == max(blocks.loads)
 
@@ -127,7 +131,7 @@ def test_compaction_and_indices() -> None:
 def test_fast_does_not_repair_memory() -> None:
     """Tests that what compaction needs is refused afterwards, with the limit as reason."""
     with pytest.raises(InfeasibleError, match="does not fit"):
-        tessel_fast.SCHEDULER.solve(ScheduleSearch(make_shape("vshape", 4).with_memory(1), 8))
+        SCHEDULER_FAST.solve(ScheduleSearch(make_shape("vshape", 4).with_memory(1), 8))
 
 
 def test_phases_hold_every_operation_once() -> None:
@@ -137,8 +141,8 @@ def test_phases_hold_every_operation_once() -> None:
     assert sorted(warmup(index) + once + cooldown(index)) == list(product(range(4), range(3)))
 
 
-@pytest.mark.parametrize("scheduler", [tessel_lazy.SCHEDULER, tessel_fast.SCHEDULER], ids=lambda s: s.name)
-def test_limits_and_odd_inputs(scheduler: tessel_lazy.Scheduler) -> None:
+@pytest.mark.parametrize("scheduler", [SCHEDULER_LAZY, SCHEDULER_FAST], ids=lambda s: s.name)
+def test_limits_and_odd_inputs(scheduler: Scheduler) -> None:
     """Tests one micro-batch, latency, links, an own limit per device, no time, and memory that is not taken back."""
     search = ScheduleSearch(make_shape("kshape", 4).with_memory(6), 1)
     scheduler.solve(search)
@@ -163,7 +167,7 @@ def test_limits_and_odd_inputs(scheduler: tessel_lazy.Scheduler) -> None:
     scheduler.solve(search)
     assert search.best is not None
     with pytest.raises(InfeasibleError):
-        tessel_lazy.SCHEDULER.solve(ScheduleSearch(make_shape("vshape", 4), 8, time_limit=0.0))
+        SCHEDULER_LAZY.solve(ScheduleSearch(make_shape("vshape", 4), 8, time_limit=0.0))
 
 
 def test_same_seed_same_schedule() -> None:
@@ -171,7 +175,7 @@ def test_same_seed_same_schedule() -> None:
     found = []
     for _ in range(2):
         search = ScheduleSearch(make_shape("vshape", 3).with_memory(2), 7, seed=3, work_limit=50)
-        tessel_lazy.SCHEDULER.solve(search)
+        SCHEDULER_LAZY.solve(search)
         assert search.best is not None
         found.append([order.tolist() for order in search.best.orders])
     assert found[0] == found[1]
@@ -184,6 +188,6 @@ def test_missing_z3(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(name)
 
     monkeypatch.setattr(tessel_z3, "import_module", absent)
-    for scheduler in (tessel_lazy.SCHEDULER, tessel_fast.SCHEDULER):
+    for scheduler in (SCHEDULER_LAZY, SCHEDULER_FAST):
         with pytest.raises(MissingExtra, match="z3-solver"):
             scheduler.solve(ScheduleSearch(make_shape("vshape", 4), 8))

@@ -9,7 +9,7 @@ import pytest
 
 from weftline.errors import InputError
 from weftline.problem import UNLIMITED, blocks_from_json, blocks_to_file, read_blocks
-from weftline.schedule.shapes import SHAPES, make_shape
+from weftline.schedule.make_blocks import SHAPES, make_shape
 
 GOOD = {
     "name": "two",

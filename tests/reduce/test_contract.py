@@ -43,7 +43,7 @@ def test_single_ops_change_nothing(seed: int) -> None:
         expected = simulate_latency(problem, placement, order)
     except InfeasibleError:
         return
-    found = simulate_latency(whole.problem, whole.lower(placement), whole.of[order])
+    found = simulate_latency(whole.small, whole.lower(placement), whole.of[order])
     assert found.value == expected.value
     assert found.peak.tolist() == expected.peak.tolist()
     assert whole.lift(whole.lower(placement)).tolist() == placement.tolist()
@@ -57,36 +57,36 @@ def test_split_groups_are_acyclic_and_lift(seed: int) -> None:
     given = _random_group(problem, seed)
     group = acyclic(problem, given)
     assert all(len(set(given[group == g].tolist())) == 1 for g in set(group.tolist()))
-    small = contract(problem, group)
-    check_graph(small.problem.graph)
-    assert len(set(zip(small.of.tolist(), group.tolist(), strict=True))) == len(small.problem.graph.ops)
-    coarse = make_order(SeededChooser(seed), small.problem)
-    order = small.lift_order(coarse)
+    contracted = contract(problem, group)
+    check_graph(contracted.small.graph)
+    assert len(set(zip(contracted.of.tolist(), group.tolist(), strict=True))) == len(contracted.small.graph.ops)
+    coarse = make_order(SeededChooser(seed), contracted.small)
+    order = contracted.lift_order(coarse)
     assert _is_topological(problem, order)
-    assert small.of[order].tolist() == np.repeat(coarse, np.bincount(small.of)[coarse]).tolist()
-    device = np.arange(len(small.problem.graph.ops), dtype=np.int32) % len(problem.devices)
-    assert small.lower(small.lift(device)).tolist() == device.tolist()
+    assert contracted.of[order].tolist() == np.repeat(coarse, np.bincount(contracted.of)[coarse]).tolist()
+    device = np.arange(len(contracted.small.graph.ops), dtype=np.int32) % len(problem.devices)
+    assert contracted.lower(contracted.lift(device)).tolist() == device.tolist()
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_totals_are_kept(seed: int) -> None:
     """Tests that times, weights, rules, sets and model outputs survive, and that absent stays absent."""
     problem = random_problem(seed, "latency", max_ops=10)
-    small = contract(problem, acyclic(problem, _random_group(problem, seed)))
-    for g in range(len(small.problem.graph.ops)):
-        rows = problem.cost.time[small.of == g]
+    contracted = contract(problem, acyclic(problem, _random_group(problem, seed)))
+    for g in range(len(contracted.small.graph.ops)):
+        rows = problem.cost.time[contracted.of == g]
         expected = np.where((rows == ABSENT).any(axis=0), ABSENT, rows.sum(axis=0))
-        assert small.problem.cost.time[g].tolist() == expected.tolist()
-    fine, coarse = problem.graph.arrays, small.problem.graph.arrays
+        assert contracted.small.cost.time[g].tolist() == expected.tolist()
+    fine, coarse = problem.graph.arrays, contracted.small.graph.arrays
     assert fine.weight_bytes.sum() + fine.tied_bytes.sum() == coarse.weight_bytes.sum() + coarse.tied_bytes.sum()
     outputs = {tensor.name for tensor in problem.graph.tensors if tensor.output}
-    assert outputs == {tensor.name for tensor in small.problem.graph.tensors if tensor.output}
-    assert (small.problem.rules, small.problem.buses) == (problem.rules, problem.buses)
+    assert outputs == {tensor.name for tensor in contracted.small.graph.tensors if tensor.output}
+    assert (contracted.small.rules, contracted.small.buses) == (problem.rules, problem.buses)
     rows = {t.name: problem.cost.transfer_row[i] for i, t in enumerate(problem.graph.tensors)}
-    assert [rows[t.name] for t in small.problem.graph.tensors] == small.problem.cost.transfer_row.tolist()
+    assert [rows[t.name] for t in contracted.small.graph.tensors] == contracted.small.cost.transfer_row.tolist()
     for members in problem.together:
-        homes = {int(small.of[op]) for op in members}
-        assert len(homes) == 1 or any(homes <= set(group) for group in small.problem.together)
+        homes = {int(contracted.of[op]) for op in members}
+        assert len(homes) == 1 or any(homes <= set(group) for group in contracted.small.together)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -94,10 +94,10 @@ def test_memory_is_not_forgotten(seed: int) -> None:
     """Tests that on one device, group after group, the smaller problem needs at least the memory of the ops."""
     problem = random_problem(seed, "latency", max_ops=10, limits=False)
     problem = replace(problem, cost=problem.cost.with_time(problem.cost.time + 1))
-    small = contract(problem, acyclic(problem, _random_group(problem, seed)))
-    order = np.arange(len(small.problem.graph.ops), dtype=np.int32)
-    fine = simulate_latency(problem, np.zeros(len(problem.graph.ops), np.int32), small.lift_order(order))
-    coarse = simulate_latency(small.problem, np.zeros(len(order), np.int32), order)
+    contracted = contract(problem, acyclic(problem, _random_group(problem, seed)))
+    order = np.arange(len(contracted.small.graph.ops), dtype=np.int32)
+    fine = simulate_latency(problem, np.zeros(len(problem.graph.ops), np.int32), contracted.lift_order(order))
+    coarse = simulate_latency(contracted.small, np.zeros(len(order), np.int32), order)
     assert coarse.value == fine.value
     assert coarse.peak[0] >= fine.peak[0]
 
@@ -118,7 +118,7 @@ def test_by_hand() -> None:
         tied=[(100, (1, 2)), (200, (0, 3))],
         together=((1, 3),),
     )
-    small = contract(problem, np.array([0, 1, 1, 3])).problem
+    small = contract(problem, np.array([0, 1, 1, 3])).small
     assert small.cost.time.tolist() == [[1, 2], [8, -1], [7, 8]]
     assert [(t.name, t.producer, t.consumers) for t in small.graph.tensors] == [
         ("t0", -1, (0, 1)),
@@ -136,7 +136,7 @@ def test_by_hand() -> None:
 def test_static_memory_adds_workspace() -> None:
     """Tests that under static memory the workspace of a group is the sum."""
     problem = problem_of([[1], [1]], [Wire(0, (1,), bytes=9)], workspace=[5, 6], memory="static")
-    assert contract(problem, np.array([0, 0])).problem.graph.ops[0].workspace_bytes == 11
+    assert contract(problem, np.array([0, 0])).small.graph.ops[0].workspace_bytes == 11
 
 
 def test_cycle_is_refused_and_split() -> None:
@@ -170,5 +170,5 @@ def test_many_ops() -> None:
     """Tests that a large graph of tangled groups is split and contracted."""
     graph = zoo.synthetic("layered", ops=20_000, seed=1)
     problem = build_problem(graph, Cluster.preset("laptop"), without=("memory",))
-    small = contract(problem, acyclic(problem, np.random.default_rng(0).integers(0, 5000, len(graph.ops))))
-    assert 5000 <= len(small.problem.graph.ops) <= len(graph.ops)
+    contracted = contract(problem, acyclic(problem, np.random.default_rng(0).integers(0, 5000, len(graph.ops))))
+    assert 5000 <= len(contracted.small.graph.ops) <= len(graph.ops)

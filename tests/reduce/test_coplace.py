@@ -55,5 +55,5 @@ def test_a_group_leaves_room() -> None:
 def test_any_problem_can_be_contracted(seed: int, grouping) -> None:  # type: ignore[no-untyped-def]
     """Tests that the groups of random problems are acyclic and have a device each."""
     problem = random_problem(seed, "latency", max_ops=14)
-    small = contract(problem, grouping(problem)).problem
+    small = contract(problem, grouping(problem)).small
     assert (small.cost.time.max(axis=1) > ABSENT).all()

@@ -82,8 +82,11 @@ def test_the_fused_problem() -> None:
     assert fused.cost.time[:2, 1].sum() < problem.cost.time[:2, 1].sum()
     assert "fused by gcof" in fused.cost.source
     placement = np.array([1, 1, 0, 0, 0], np.int32)
-    small = contract(fused, fusion.group)
-    assert simulate_latency(fused, placement).value == simulate_latency(small.problem, small.lower(placement)).value
+    contracted = contract(fused, fusion.group)
+    assert (
+        simulate_latency(fused, placement).value
+        == simulate_latency(contracted.small, contracted.lower(placement)).value
+    )
 
 
 def test_a_cut_kernel_is_paid_in_parts() -> None:
@@ -150,10 +153,10 @@ def test_random_problems(seed: int) -> None:
 def test_methods_and_their_limits() -> None:
     """Tests `none`, the two that fuse, the two that only group, and calls that make no sense."""
     problem = _problem()
-    assert coarsened(problem, "none").problem is problem
+    assert coarsened(problem, "none").small is problem
     assert coarsened(problem, "gcof").group is None
     grouped = coarsened(problem, "coplace")
-    assert grouped.problem is problem
+    assert grouped.small is problem
     assert grouped.group is not None
     with pytest.raises(UsageError, match="there are: none, gcof"):
         coarsened(problem, "everything")

@@ -11,8 +11,7 @@ from tests.reduce.fusion_samples import model_of, samples
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import read_file
 from weftline.reduce.contract import is_acyclic
-from weftline.reduce.fusion.gcof import matches, pattern_of
-from weftline.reduce.fusion.gcof_rules import BACKENDS, RULES, Rule, backend_of
+from weftline.reduce.fusion.gcof import BACKENDS, RULES, Rule, backend_of, matches, pattern_of
 from weftline.reduce.fusion.oracle import ask, regions
 from weftline.testing.generate import random_problem
 

@@ -19,7 +19,7 @@ from weftline.errors import InputError
 from weftline.importers import read_file
 from weftline.plans import Plan, load_plan
 from weftline.report import plan_markdown, trace_json
-from weftline.run.arrays import MOST_BYTES, read_arrays
+from weftline.run.inputs import MOST_BYTES, read_arrays
 from weftline.run.split.weights import open_weights
 
 HOSTILE = "<script>alert(1)</script>|`x`\n## [a](javascript:b)"

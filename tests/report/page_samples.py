@@ -17,7 +17,7 @@ from weftline.graph import Graph
 from weftline.plans import Plan
 from weftline.plans.schedule import Schedule
 from weftline.problem import Problem, asked_rules, build_problem
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 from weftline.zoo.synthetic import synthetic
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

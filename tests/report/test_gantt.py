@@ -9,7 +9,7 @@ import msgspec
 from weftline.ask.scheduling import make_schedule
 from weftline.report.gantt import gantt, schedule_words
 from weftline.report.trace import schedule_trace
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 
 SCHEDULE = make_schedule(make_shape("vshape", 2), 3, solver="1f1b", work_limit=5)
 

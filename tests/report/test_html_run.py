@@ -12,7 +12,7 @@ from tests.report.page_samples import RUN, run_of, sample
 from weftline.errors import InputError, UsageError
 from weftline.plans import Plan
 from weftline.report.html.run import check_run, find_run, read_run, run_table
-from weftline.run.local.result import LocalResult
+from weftline.run.local.run import LocalResult
 
 
 def test_the_local_engine() -> None:

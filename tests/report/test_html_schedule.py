@@ -13,7 +13,7 @@ from weftline.ask.scheduling import make_schedule
 from weftline.plans.schedule import Schedule
 from weftline.report.html.pack import Room
 from weftline.report.html.schedule import repeats, schedule_data
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from weftline.importers.registry import read_file
 from weftline.interrupts import keep_interrupts
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import Engine, Seat
-from weftline.run.local.layout import Layout, lay_out
+from weftline.run.local.layout import WorkerLayout, lay_out
 from weftline.run.local.start import run_folder
 from weftline.run.split.segments import parts_by_level
 from weftline.run.split.split import split_model
@@ -75,7 +75,7 @@ def stages(count: int, layers: int = LAYERS) -> list[int]:
 
 
 @contextmanager
-def split(model: Path, placement: Sequence[int], *, pipelined: bool = True) -> Iterator[Layout]:
+def split(model: Path, placement: Sequence[int], *, pipelined: bool = True) -> Iterator[WorkerLayout]:
     """A model in segments."""
     graph = read_file(model).graph
     ids = [f"d{i}" for i in range(max(placement) + 1)]

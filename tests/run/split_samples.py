@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from weftline.graph import Graph
 from weftline.importers import read_file
-from weftline.run.session import open_session
+from weftline.run.devices import open_session
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import Parts, parts_by_level, parts_by_stage
 from weftline.run.split.split import split_model

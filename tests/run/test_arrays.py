@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from weftline.errors import InputError
-from weftline.run import arrays
-from weftline.run.arrays import read_arrays
+from weftline.run import inputs as arrays
+from weftline.run.inputs import read_arrays
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ import pytest
 from weftline.errors import WeftlineError
 from weftline.measure.links import measure_hop
 from weftline.run.devices import CPU, OrtDevice
-from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, fit, make_memory, measure_channel
+from weftline.run.local.channel import (
+    SLOT_FILLED,
+    SLOT_FREE,
+    Line,
+    PeerGone,
+    SharedBlock,
+    fit,
+    make_memory,
+    measure_channel,
+)
 
 
 def _lines() -> tuple[Line, Line]:
@@ -23,7 +32,7 @@ def _lines() -> tuple[Line, Line]:
 def test_memory_is_shared_and_has_no_name() -> None:
     """Tests that two mappings of a descriptor show the same tensor, also after the descriptor is closed."""
     descriptor = make_memory(8192)
-    one, two = Block(descriptor), Block(descriptor)
+    one, two = SharedBlock(descriptor), SharedBlock(descriptor)
     os.close(descriptor)
     one.array(4096, (2, 3), np.dtype(np.float32))[:] = 7
     assert two.array(4096, (6,), np.dtype(np.float32)).tolist() == [7.0] * 6
@@ -34,14 +43,14 @@ def test_memory_is_shared_and_has_no_name() -> None:
 def test_tokens_wait_for_their_wire() -> None:
     """Tests that tokens of several wires share a line and are taken one by one, each for its own wire and kind."""
     here, there = _lines()
-    for wire, kind in ((3, FILLED), (70_000, FREE), (3, FILLED)):
+    for wire, kind in ((3, SLOT_FILLED), (70_000, SLOT_FREE), (3, SLOT_FILLED)):
         here.post(wire, kind)
-    assert not there.has(3, FILLED)
+    assert not there.has(3, SLOT_FILLED)
     here.flush()
-    there.wait(70_000, FREE)
-    assert [there.take(3, FREE), there.take(3, FILLED), there.has(3, FILLED)] == [False, True, True]
-    there.wait(3, FILLED)
-    assert not there.take(3, FILLED)
+    there.wait(70_000, SLOT_FREE)
+    assert [there.take(3, SLOT_FREE), there.take(3, SLOT_FILLED), there.has(3, SLOT_FILLED)] == [False, True, True]
+    there.wait(3, SLOT_FILLED)
+    assert not there.take(3, SLOT_FILLED)
 
 
 def test_two_full_pipes_do_not_stop_each_other() -> None:
@@ -58,20 +67,20 @@ def test_two_full_pipes_do_not_stop_each_other() -> None:
 
 def _send_many(line: Line, count: int) -> None:
     for wire in range(count):
-        line.post(wire, FILLED)
+        line.post(wire, SLOT_FILLED)
     line.flush()
     for wire in range(count):
-        line.wait(wire, FILLED)
+        line.wait(wire, SLOT_FILLED)
 
 
 def test_many_tokens_at_once() -> None:
     """Tests that more tokens than one write takes arrive whole."""
     here, there = _lines()
     for wire in range(5000):
-        here.post(wire, FILLED)
+        here.post(wire, SLOT_FILLED)
     here.flush()
     for wire in reversed(range(5000)):
-        there.wait(wire, FILLED)
+        there.wait(wire, SLOT_FILLED)
 
 
 def test_a_peer_that_leaves() -> None:
@@ -79,8 +88,8 @@ def test_a_peer_that_leaves() -> None:
     here, there = _lines()
     there.close()
     with pytest.raises(PeerGone):
-        here.wait(0, FILLED)
-    here.post(0, FILLED)
+        here.wait(0, SLOT_FILLED)
+    here.post(0, SLOT_FILLED)
     with pytest.raises(PeerGone):
         here.flush()
 

@@ -18,11 +18,11 @@ import pytest
 from tests.run.local_samples import engine, expected, feeds, seats, small_model, split, stages
 
 from weftline.errors import InputError, WeftlineError
-from weftline.run import session as ort_session
+from weftline.run import devices as ort_session
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.inputs import difference
 from weftline.run.local.engine import Engine, LanePass
-from weftline.run.local.layout import AHEAD, Answer
+from weftline.run.local.layout import REQUESTS_AHEAD, WorkerAnswer
 from weftline.run.local.start import PREFIX, sweep
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_time_of_a_request() -> None:
     """Tests the mean of latencies, and that of a full pipeline from completion to completion, also of few requests."""
 
     def lane(*done: int) -> LanePass:
-        return LanePass((0,) * len(done), done, (Answer("done"), Answer("done")), {})
+        return LanePass((0,) * len(done), done, (WorkerAnswer("done"), WorkerAnswer("done")), {})
 
     assert lane(30, 50, 60, 90, 110, 140).taken(pipelined=True) == (140 - 60) / 3
     assert lane(30, 50, 60, 90, 110, 140).taken(pipelined=False) == 80
@@ -69,7 +69,7 @@ def test_rings_come_round_together(workers: int, model: Path) -> None:
     """Tests that a pipeline's rings have powers of two as slots, enough for all stages between, and few bindings."""
     with split(model, stages(workers)) as layout:
         slots = {wire.slots for wire in layout.wires if wire.readers}
-        assert all(count & (count - 1) == 0 and count >= 2 + AHEAD for count in slots)
+        assert all(count & (count - 1) == 0 and count >= 2 + REQUESTS_AHEAD for count in slots)
         assert layout.most_slots == max(slots) <= 32
     with split(model, stages(workers), pipelined=False) as layout:
         assert layout.most_slots == 1

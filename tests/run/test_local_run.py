@@ -20,8 +20,7 @@ from weftline.errors import ExecutionMismatch, InputError, UsageError, WeftlineE
 from weftline.plans import Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.run.local import start as local_start
-from weftline.run.local.result import LocalResult
-from weftline.run.local.run import run_local
+from weftline.run.local.run import LocalResult, run_local
 from weftline.run.local.start import PREFIX, misplaced, run_folder, sweep
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model

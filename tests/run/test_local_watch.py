@@ -12,7 +12,7 @@ from weftline.cluster.detect import worker_cluster
 from weftline.errors import ExecutionMismatch, UsageError
 from weftline.plans import Plan
 from weftline.run.local import watch as local_watch
-from weftline.run.local.watch import PATIENCE, Watcher, run_watched
+from weftline.run.local.watch import PATIENCE_ROUNDS, Watcher, run_watched
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_a_device_must_be_late_for_some_rounds() -> None:
     while not (late := watcher.see({"a": 1.0, "b": 2.0})):
         rounds += 1
         assert rounds < 10
-    assert rounds >= PATIENCE - 1
+    assert rounds >= PATIENCE_ROUNDS - 1
     assert late["b"] == pytest.approx(2.0)
 
 

@@ -14,8 +14,7 @@ from weftline.cluster import Cluster
 from weftline.errors import InputError, LimitReached, UsageError
 from weftline.graph import graph_to_json
 from weftline.problem import Problem, Rules, build_problem, read_model
-from weftline.run.openvino.meter import Meter
-from weftline.run.openvino.reward import openvino_backend
+from weftline.run.openvino.meter import OpenvinoMeter, openvino_backend
 from weftline.run.openvino.run import run_openvino
 
 
@@ -52,7 +51,7 @@ def test_two_placements_in_turns(small: tuple[Problem, Path]) -> None:
     problem, xml = small
     n = len(problem.graph.ops)
     halves = [np.where(np.arange(n) < cut, 0, 2).tolist() for cut in (n // 2, n // 3)]
-    with Meter(problem.graph, problem.devices, xml, runtimes=RUNTIMES, budget=1) as meter:
+    with OpenvinoMeter(problem.graph, problem.devices, xml, runtimes=RUNTIMES, budget=1) as meter:
         found = meter.compare(*halves, rounds=4)
         assert not found.failed
         assert len(found.ratios) == found.rounds == 4
@@ -64,7 +63,7 @@ def test_two_placements_in_turns(small: tuple[Problem, Path]) -> None:
 def test_time_ends_a_measurement(small: tuple[Problem, Path]) -> None:
     """Tests that a measurement which the search has no time for is no failure, and leaves no process."""
     problem, xml = small
-    with Meter(problem.graph, problem.devices, xml, runtimes=RUNTIMES) as meter:
+    with OpenvinoMeter(problem.graph, problem.devices, xml, runtimes=RUNTIMES) as meter:
         with pytest.raises(LimitReached, match="during a measurement"):
             meter.measure([0] * len(problem.graph.ops), 0.01)
         assert meter._process is None

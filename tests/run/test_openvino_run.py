@@ -29,7 +29,7 @@ from weftline.run.openvino.devices import (
     unsupported_ops,
 )
 from weftline.run.openvino.load_affinity import compile_with_affinity, placed_operations
-from weftline.run.openvino.meter import Meter, measure_placements
+from weftline.run.openvino.meter import OpenvinoMeter, measure_placements
 from weftline.run.openvino.run import run_openvino
 from weftline.zoo import build, example_inputs
 
@@ -194,7 +194,7 @@ def test_a_meter_survives_its_process(small: tuple[Any, tuple[Device, ...], Path
     """Tests that a crash or a silence is a penalty, that the next placement is measured again, and the budget."""
     graph, devices, xml = small
     everything = [0] * len(graph.ops)
-    with Meter(graph, devices, xml, runtimes=RUNTIMES, rounds=1, budget=4) as meter:
+    with OpenvinoMeter(graph, devices, xml, runtimes=RUNTIMES, rounds=1, budget=4) as meter:
         assert not meter.measure(everything).failed
         assert meter._process is not None
         os.kill(meter._process.pid, signal.SIGKILL)
@@ -215,7 +215,7 @@ def test_a_meter_survives_its_process(small: tuple[Any, tuple[Device, ...], Path
 def test_a_meter_refuses_nonsense(small: tuple[Any, tuple[Device, ...], Path]) -> None:
     """Tests placements of the wrong length or on devices that OpenVINO does not run, before anything is started."""
     graph, devices, xml = small
-    meter = Meter(graph, devices, xml, runtimes={"cpu": "openvino:CPU"})
+    meter = OpenvinoMeter(graph, devices, xml, runtimes={"cpu": "openvino:CPU"})
     with pytest.raises(UsageError, match="one device for each"):
         meter.measure([0])
     with pytest.raises(InputError, match="device 'gpu' has no OpenVINO runtime"):
@@ -223,9 +223,9 @@ def test_a_meter_refuses_nonsense(small: tuple[Any, tuple[Device, ...], Path]) -
     with pytest.raises(InputError, match="there is no device 9"):
         meter.measure([9] * len(graph.ops))
     with pytest.raises(UsageError, match="reference 'gpu'"):
-        Meter(graph, devices, xml, runtimes={"cpu": "openvino:CPU"}, reference="gpu")
+        OpenvinoMeter(graph, devices, xml, runtimes={"cpu": "openvino:CPU"}, reference="gpu")
     with pytest.raises(InputError, match="device 'cpu' cannot be run by OpenVINO"):
-        Meter(graph, devices, xml)
+        OpenvinoMeter(graph, devices, xml)
     assert meter._process is None
 
 
@@ -301,7 +301,7 @@ def test_models_that_openvino_cannot_run(small: tuple[Any, tuple[Device, ...], P
     graph, devices, xml = small
     alone = tmp_path / "alone.xml"
     alone.write_bytes(xml.read_bytes())
-    meter = Meter(graph, devices, alone, runtimes=RUNTIMES)
+    meter = OpenvinoMeter(graph, devices, alone, runtimes=RUNTIMES)
     with pytest.raises(WeftlineError, match="OpenVINO cannot"):
         meter.measure([0] * len(graph.ops))
     assert meter._process is None

@@ -27,9 +27,9 @@ from weftline import zoo
 from weftline.errors import ExecutionMismatch, InputError, UsageError
 from weftline.plans import Plan
 from weftline.plans.plan import save_plan
-from weftline.run.dist.job import messages_of
+from weftline.run.dist.messages import messages_of
 from weftline.run.dist.run import run_plan_torch
-from weftline.run.split.manifest import Manifest, Segment, Wire
+from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire
 
 SOURCE = str(Path(weftline.__file__).parents[1])
 
@@ -198,13 +198,13 @@ def _connected(process: psutil.Process) -> bool:
 def test_messages_have_one_order() -> None:
     """Tests that a tensor goes once to every process that reads it, in the order of the segments that make them."""
     segments = tuple(
-        Segment(n, device, f"{n}.onnx", (f"op{n}",), (), ()) for n, device in enumerate(["a", "b", "a", "b", "b"])
+        ModelSegment(n, device, f"{n}.onnx", (f"op{n}",), (), ()) for n, device in enumerate(["a", "b", "a", "b", "b"])
     )
     wires = (
-        Wire("late", "float32", (2, 3), 2, (3, 4), False),
-        Wire("early", "int64", (), 0, (1, 2, 3), True),
-        Wire("back", "bool", (4,), 1, (2,), False),
-        Wire("x", "float32", (1,), -1, (0, 1), False),
+        ModelWire("late", "float32", (2, 3), 2, (3, 4), False),
+        ModelWire("early", "int64", (), 0, (1, 2, 3), True),
+        ModelWire("back", "bool", (4,), 1, (2,), False),
+        ModelWire("x", "float32", (1,), -1, (0, 1), False),
     )
     manifest = Manifest("weftline-stages", 1, "m", "", ("x",), ("early",), segments, wires)
     found = messages_of(manifest, ["a", "b"])
@@ -214,7 +214,7 @@ def test_messages_have_one_order() -> None:
         ("late", 0, 1, 2, 3, 24),
     ]
     assert [m.number for m in found] == [0, 1, 2]
-    wrong = msgspec_replace(manifest, tensors=(Wire("t", "bfloat16", (1,), 0, (1,), False),))
+    wrong = msgspec_replace(manifest, tensors=(ModelWire("t", "bfloat16", (1,), 0, (1,), False),))
     with pytest.raises(InputError, match="cannot be sent"):
         messages_of(wrong, ["a", "b"])
 

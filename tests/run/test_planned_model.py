@@ -14,7 +14,7 @@ from weftline.export.exporter import ExportOptions
 from weftline.export.openvino import openvino_affinity
 from weftline.plans import Plan
 from weftline.problem import build_problem, load_problem, read_model
-from weftline.run.planned_model import check_planned_model
+from weftline.run.inputs import check_planned_model
 from weftline.zoo import build, save
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from weftline.errors import InputError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.run.train.prepare import make_job
-from weftline.schedule.shapes import make_shape
+from weftline.run.train.run import make_job
+from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import Timetable, simulate_schedule
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from weftline.errors import ExecutionMismatch, InputError, LimitReached, UsageError, WeftlineError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.run import RunResult, run_schedule, run_schedules
-from weftline.schedule.shapes import make_shape
+from weftline.run import TrainRunResult, run_schedule, run_schedules
+from weftline.schedule.make_blocks import make_shape
 from weftline.simulate import Timetable, simulate_schedule
 
 MODEL = str(Path(__file__).parent / "small_model.py")
@@ -97,14 +97,14 @@ TRAINED = {
 
 
 @pytest.fixture(scope="module")
-def trained() -> dict[str, RunResult]:
+def trained() -> dict[str, TrainRunResult]:
     """All of them in one start of four processes, 20 seeds each."""
     pairs = [(timetable(blocks, 4), engine) for blocks, engine in TRAINED.values()]
     return dict(zip(TRAINED, run_schedules(pairs, model=SMALL, steps=1, seeds=20), strict=True))
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_gradients_are_those_of_one_process(name: str, trained: dict[str, RunResult]) -> None:
+def test_gradients_are_those_of_one_process(name: str, trained: dict[str, TrainRunResult]) -> None:
     """Tests that no gradient of 20 seeds differs by more than 1e-6 from one process, and losses agree."""
     result = trained[name]
     assert result.seeds == tuple(range(20))
@@ -144,7 +144,7 @@ OTHERS = {
 
 
 @pytest.fixture(scope="module")
-def others() -> dict[str, RunResult]:
+def others() -> dict[str, TrainRunResult]:
     """More shapes, for three steps of learning; our own engine gets random orders."""
     pairs = [
         (timetable(blocks, 3, seed if engine == "weftline" else None), engine)
@@ -154,7 +154,7 @@ def others() -> dict[str, RunResult]:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_shapes(name: str, others: dict[str, RunResult]) -> None:
+def test_other_shapes(name: str, others: dict[str, TrainRunResult]) -> None:
     """Tests branches, both directions, frozen parts, links, inference and three steps of learning in random orders."""
     result = others[name]
     infers = "inference" in name
@@ -210,7 +210,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from test_torch_run import timetable
 from weftline.run import run_schedule
-from weftline.schedule.shapes import make_shape
+from weftline.schedule.make_blocks import make_shape
 result = run_schedule(timetable(make_shape(sys.argv[2], 2), 2), model=sys.argv[3], steps=1)
 sys.stdout.write(f"{result.max_gradient_difference} {len(result.ranks)}\\n")  # at once: others write, too
 """

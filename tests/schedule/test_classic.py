@@ -10,8 +10,8 @@ import pytest
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.classic.classic import CLASSICS, SCHEDULERS, classic_schedules
+from weftline.schedule.make_blocks import SHAPES, chunked, make_shape
 from weftline.schedule.search import ScheduleSearch
-from weftline.schedule.shapes import SHAPES, chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
 
 TIMES = [(1, 1, 1), (10, 11, 8)]

@@ -7,11 +7,9 @@ import pytest
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.list.priority import SCHEDULER
-from weftline.schedule.list.rules import ListRun, one_after_another, usual_rules
-from weftline.schedule.list.search import ListSearch
+from weftline.schedule.list.priority import SCHEDULER, ListRun, ListSearch, one_after_another, usual_rules
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.schedule.search import ScheduleSearch
-from weftline.schedule.shapes import chunked, make_shape
 from weftline.simulate import schedule_violations, simulate_schedule
 from weftline.testing.schedules import random_blocks
 

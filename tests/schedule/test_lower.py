@@ -1,8 +1,9 @@
-"""Tests of lowering: which sends and receives a schedule needs, in which order, and under which sends it ends."""
+"""Tests of lowering: sends and receives in their order, under which sends they end, which blocks make up a stage."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.lower.lower import Action, ActionLists, data_edges, lower, routes
-from weftline.schedule.shapes import SHAPES, chunked, make_shape
+from weftline.schedule.lower.lower import ActionLists, DeviceAction, data_edges, lower, routes, stages_of
+from weftline.schedule.make_blocks import SHAPES, chunked, make_shape
 from weftline.simulate import Timetable, simulate_schedule
 from weftline.testing.lower_check import SEMANTICS, check_actions, safe_under, what_is_wrong
 
@@ -68,7 +69,7 @@ def _all(blocks: Blocks) -> range:
 
 
 def by_hand(blocks: Blocks, count: int, rows: list[list[tuple[object, ...]]]) -> ActionLists:
-    return ActionLists(blocks, count, tuple(tuple(Action(*item) for item in row) for row in rows))  # type: ignore[arg-type]
+    return ActionLists(blocks, count, tuple(tuple(DeviceAction(*item) for item in row) for row in rows))  # type: ignore[arg-type]
 
 
 def test_a_pipeline_of_two_by_hand() -> None:
@@ -256,3 +257,31 @@ def test_unknown_words_are_refused() -> None:
         lower(timetable, receives="soon")
     with pytest.raises(UsageError, match="buffered"):
         check_actions(lower(timetable), "pigeon")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_stages_are_found_without_their_numbers(name: str, train: bool, devices: int) -> None:
+    """Tests that blocks that do not name their stage are matched as those that do."""
+    named = make_shape(name, devices, train=train)
+    nameless = replace(named, blocks=tuple(replace(block, stage=-1) for block in named.blocks))
+    pairs = [{(s.forward, s.backward, s.weight) for s in stages_of(blocks)} for blocks in (named, nameless)]
+    assert pairs[0] == pairs[1]
+
+
+def test_a_fork_by_hand() -> None:
+    """Tests inputs, outputs and devices of a stage that feeds two others."""
+    parts = [Block("F", 1, (d,), (0,), stage=d) for d in range(3)]
+    lanes = [Lane("0"), Lane("1"), Lane("2"), Lane("wire", link=True)]
+    blocks = Blocks.of("fork", lanes, [*parts, Block("C", 1, (3,), (0,))], [(0, 1), (0, 3), (3, 2)])
+    first, *others = stages_of(blocks)
+    assert (first.inputs, first.outputs, first.devices) == ((), (1, 2), (0,))
+    assert [stage.inputs for stage in others] == [(0,), (0,)]
+
+
+def test_what_is_not_clear_is_asked_for() -> None:
+    """Tests that a backward block that could belong to two stages needs a number."""
+    parts = [Block("F", 1, (0,), (0,)), Block("F", 1, (0,), (0,)), Block("B", 1, (0,), (0,))]
+    with pytest.raises(InputError, match="give `stage`"):
+        stages_of(Blocks.of("t", [Lane("0")], parts, [(0, 2), (1, 2)]))

@@ -6,7 +6,7 @@ import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.bounds.makespan import device_span_bound, find_paths, makespan_bound, most_work
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.testing.schedules import optimum, random_blocks
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weftline.schedule.classic.classic import classic_schedules
+from weftline.schedule.make_blocks import chunked
 from weftline.schedule.noise import Noise, makespans, percentile
-from weftline.schedule.shapes import chunked
 
 BLOCKS = chunked("p", range(4), [1000] * 4, [2000] * 4)
 ORDERS = classic_schedules(BLOCKS, 8)["1f1b"]

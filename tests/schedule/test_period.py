@@ -8,10 +8,10 @@ import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.bounds.period import gives_back_later, period_bound
-from weftline.schedule.cyclic.cp_sat import cyclic_starts
-from weftline.schedule.cyclic.linear_pipeline import fraction_below
+from weftline.schedule.cyclic.cyclic import cyclic_starts
+from weftline.schedule.cyclic.exact import fraction_below
 from weftline.schedule.cyclic.order import make_pattern
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.testing.schedules import random_blocks
 
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.repetend import repetend_of_starts, repetend_peaks, unroll
-from weftline.schedule.shapes import make_shape
 from weftline.simulate import simulate_schedule
 
 STARTS = [Fraction(s) for s in (0, 1, 2, 5)]
@@ -38,9 +38,9 @@ def test_unrolled_pattern_keeps_period_and_memory() -> None:
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_windows_follow_one_another(copies: int) -> None:
     """Tests random lags against the definition: by window, then by place; what lies beyond the last is left out."""
-    blocks, dice, count = make_shape("vshape", 2), Random(copies), 7
+    blocks, random, count = make_shape("vshape", 2), Random(copies), 7
     for _ in range(30):
-        starts = [Fraction(dice.randrange(40)) for _ in range(4 * copies)]
+        starts = [Fraction(random.randrange(40)) for _ in range(4 * copies)]
         found = repetend_of_starts(blocks, copies, Fraction(8), starts)
         for order, row in zip(found.orders, unroll(blocks, found, count), strict=True):
             pairs = [(k, t, c) for k in range(-(-count // copies)) for t, c in enumerate(order)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
-from weftline.schedule import ScheduleSearch
+from weftline.errors import InfeasibleError
+from weftline.schedule import ScheduleSearch, schedulers
+from weftline.schedule.list.priority import ListParameters
+from weftline.schedule.make_blocks import make_shape
 from weftline.schedule.repetend import repetend_of_starts
-from weftline.schedule.shapes import make_shape
 
 BLOCKS = make_shape("vshape", 2)
 PATTERN = repetend_of_starts(BLOCKS, 1, Fraction(4), [Fraction(s) for s in (0, 1, 2, 5)])
@@ -80,3 +84,22 @@ def test_it_is_over_when_value_and_period_are_known() -> None:
     search.offer_period_bound(Fraction(4), "memory")
     assert search.is_over
     assert search.stopped_by == "optimal"
+
+
+def test_settings_reach_a_scheduler_and_not_its_members() -> None:
+    """Tests that numbers which the user sets are read, and that forks keep the defaults of their own classes."""
+    blocks = make_shape("linear", 3).with_memory(6)
+    known = schedulers()
+    few, many = (ScheduleSearch(blocks, 4, options=options) for options in ({"offered_orders": "1"}, {}))
+    for search in (few, many):
+        known["list"].solve(search)
+    assert few.offered < many.offered
+    assert few.fork("list").parameters(ListParameters) == ListParameters()
+    impossible = ScheduleSearch(make_shape("linear", 3).with_memory(1), 4, options={"most_operations": "1"})
+    with pytest.raises(InfeasibleError, match="at most 1 operations"):
+        known["full"].solve(impossible)
+    for name in ("auto", "cyclic", "sequence", "list", "full", "least-latency"):
+        kind = known[name].parameters
+        assert kind is not None
+        assert kind() == ScheduleSearch(blocks, 4).parameters(kind), name
+        assert set(known[name].takes) == {field.name for field in fields(kind)}, name

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.list.rules import one_after_another
+from weftline.schedule.list.priority import one_after_another
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.sequence.sequence import SCHEDULER, improve
 from weftline.schedule.sequence.sequences import Sequences, in_order_of_numbers
-from weftline.schedule.shapes import chunked, make_shape
 from weftline.simulate import schedule_violations, simulate_schedule
 from weftline.testing.schedules import optimum, random_blocks, schedule_search
 
@@ -57,9 +57,9 @@ def test_micro_batches_of_a_block_stay_in_order() -> None:
 def test_renumbering_keeps_times() -> None:
     """Tests that orders of any numbering cost the same when micro-batches are renumbered."""
     blocks = make_shape("mshape", 3)
-    dice = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     for _ in range(20):
-        new = dice.permutation(5)
+        new = random.permutation(5)
         orders = tuple(new[order // blocks.n] * blocks.n + order % blocks.n for order in one_after_another(blocks, 5))
         sorted_orders = in_order_of_numbers(blocks, 5, orders)
         before, after = simulate_schedule(blocks, 5, orders), simulate_schedule(blocks, 5, sorted_orders)

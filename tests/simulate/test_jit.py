@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from weftline.graph.arrays import Ints
 from weftline.simulate.kernels import jit
+from weftline.simulate.kernels.jit import kernel, part, uncounted_part
 
 KERNEL = "from weftline.simulate.kernels.jit import kernel\n"
 CALLER = f"{KERNEL}from weftline.callee import inner\n@kernel\ndef outer():\n    return inner()\n"
@@ -43,3 +47,29 @@ def test_kernel_is_compiled_anew_when_one_it_calls_changes(tmp_path: Path) -> No
     assert list((tmp_path / "cache").rglob("*outer*.nbi"))
     (room / "callee.py").write_text(_callee(22))
     assert _outer(tmp_path) == "22"
+
+
+@part
+def _copied_sum(numbers: Ints) -> int:
+    return int(numbers.copy().sum())
+
+
+@uncounted_part
+def _borrowed_sum(pair: tuple[Ints, Ints]) -> int:
+    return _copied_sum(pair[0]) + _copied_sum(pair[1])
+
+
+@kernel
+def _sum_of(pair: tuple[Ints, Ints], times: int) -> int:
+    total = 0
+    for _ in range(times):
+        total += _borrowed_sum(pair)
+    return total
+
+
+def test_uncounted_parts_borrow() -> None:
+    """Tests that arrays live as long as their owner says, also where a part that counts is called in between."""
+    first, second = np.arange(5), np.arange(7)
+    before = sys.getrefcount(first)
+    assert _sum_of((first, second), 100) == 100 * (10 + 21)
+    assert sys.getrefcount(first) == before

@@ -9,7 +9,7 @@ import pytest
 
 from weftline.errors import InfeasibleError, UsageError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.schedule.shapes import chunked, make_shape
+from weftline.schedule.make_blocks import chunked, make_shape
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
-from weftline.ui.guard import Guard
+from weftline.ui.server import Guard
 
 TOKEN = "the-right-token"
 HERE = "127.0.0.1:8123"

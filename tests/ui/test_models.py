@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError, UsageError
-from weftline.ui.limits import Limits
-from weftline.ui.models import Models, clean_label
+from weftline.ui.models import Limits, Models, clean_label
 
 
 async def chunks(*sizes: int) -> AsyncIterator[bytes]:

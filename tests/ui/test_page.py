@@ -7,7 +7,7 @@ import re
 import pytest
 
 from weftline.ui.app import ASSETS, SHARED, asset
-from weftline.ui.limits import NotThere
+from weftline.ui.models import NotThere
 
 
 def test_the_page_names_exactly_its_files() -> None:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from weftline.ui.app import EventStream
 from weftline.ui.jobs import MOST_ROWS, Job, Jobs
-from weftline.ui.limits import Limits
-from weftline.ui.stream import EventStream
+from weftline.ui.models import Limits
 from weftline.ui.task import ModelFile, PlanTask, Row, Said
 
 

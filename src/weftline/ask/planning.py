@@ -10,10 +10,9 @@ from types import MappingProxyType
 import msgspec
 
 from weftline import __version__
-from weftline.ask.baselines import baseline_values, search_coarse
 from weftline.ask.clock import Clock, searching_time
 from weftline.ask.measured import best_measured, check_measurable, measured_file
-from weftline.ask.questions import QUESTIONS, lower_bounds
+from weftline.ask.questions import QUESTIONS, baseline_values, lower_bounds, search_coarse
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 # Rooms that have a verb's name are loaded here, before the face binds the verbs: to load one later would take its name.
 import weftline.schedule
 import weftline.simulate  # noqa: F401
-from weftline.errors import UsageError
 
 if TYPE_CHECKING:
     from weftline.ask.stages import Sweep
@@ -101,8 +99,8 @@ def load_problem(
 
 
 def plan(
-    model: Graph | Problem,
-    cluster: Cluster | None = None,
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | str | None = None,
     *,
     objective: Literal["latency", "throughput"] | None = None,
     runtime: Literal["parallel", "sequential"] | None = None,
@@ -110,6 +108,8 @@ def plan(
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    without: Collection[str] = (),
     costs: Profile | Path | str | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
     model_file: Path | str | None = None,
@@ -126,9 +126,11 @@ def plan(
 ) -> Plan:
     """Decide where everything runs, and how far that can be from the best possible plan.
 
-    A Graph needs a cluster; a Problem has its own devices. What is not given keeps the problem's rules or the defaults
-    (latency, parallel, per-tensor, added, dynamic). `time_limit` is in seconds. A throughput search stops within 0.01 %
-    of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
+    The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. A Graph needs a cluster;
+    a Problem has its own devices. What is not given keeps the problem's rules or the defaults (latency, parallel,
+    per-tensor, added, dynamic). `shapes` and `without` are as in `load_problem`, for a file. `time_limit` is in
+    seconds. A throughput search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
+    time or work is limited.
 
     `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
     as one are not cut.
@@ -141,52 +143,43 @@ def plan(
     `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
     turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
     """
-    from weftline.ask import make_plan
-    from weftline.reduce import coarsened
+    from weftline.ask.answer import answer
+    from weftline.ask.request import PlanRequest
 
-    if reward not in ("simulated", "measured"):
-        raise UsageError(f"a reward is simulated or measured, not {reward!r:.40}")
-    if reward == "simulated" and (runtimes or measurements is not None):
-        raise UsageError("measurements and runtimes are for reward='measured'")
-    if reward == "measured" and runtime is None and objective != "throughput":
-        runtime = "sequential"  # what OpenVINO's HETERO does
+    request = PlanRequest(
+        model=model,
+        cluster=cluster,
+        objective=objective,
+        runtime=runtime,
+        transfers=transfers,
+        communication=communication,
+        memory=memory,
+        stages=stages,
+        shapes=shapes,
+        without=tuple(without),
+        costs=costs,
+        coarsen=coarsen,
+        model_file=model_file,
+        reward=reward,
+        measurements=measurements,
+        runtimes=runtimes,
+        solver=solver,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        settings=settings,
+    )
+    return answer(request, on_event=on_event, say=_warn)
 
-    rules = {
-        "objective": objective,
-        "runtime": runtime,
-        "transfers": transfers,
-        "communication": communication,
-        "memory": memory,
-        "stages": stages,
-    }
-    grouped = coarsened(_problem(model, cluster, rules, costs), coarsen, model=model_file)
-    if grouped.note:
-        warnings.warn(grouped.note, stacklevel=2)
-    smaller: dict[str, Any] = {} if grouped.group is None else {"coarsen": grouped.group}
-    asked: dict[str, Any] = {
-        "solver": solver,
-        "gap": gap,
-        "time_limit": time_limit,
-        "work_limit": work_limit,
-        "seed": seed,
-        "settings": settings,
-        "on_event": on_event,
-        **smaller,
-    }
-    if reward != "measured":
-        return make_plan(grouped.problem, **asked)
-    if model_file is None:
-        raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
-    import_module("weftline.run.planned_model").check_same_model(grouped.problem.graph, model_file)
-    with import_module("weftline.run.openvino.reward").openvino_backend(
-        grouped.problem, model_file, runtimes=runtimes, measurements=measurements, seed=seed
-    ) as backend:
-        return make_plan(grouped.problem, backend=backend, **asked)
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=4)
 
 
 def plan_stages(
     model: Graph | Problem | Path | str,
-    cluster: Cluster | None = None,
+    cluster: Cluster | str | None = None,
     *,
     stages: str | Sequence[int] = "auto",
     communication: Literal["added", "overlapped"] | None = None,
@@ -203,57 +196,27 @@ def plan_stages(
     `stages` is "auto", "1..8", "1,2,4,8" or the numbers. A path is read as by the command line: in a problem file with
     accelerators, the number of stages replaces their number. The limits are for the whole sweep.
     """
-    from weftline.ask import stage_problems, sweep_stages
+    from weftline.ask.answer import answer_stages
+    from weftline.ask.request import PlanRequest
 
-    def load(number: int | None) -> Problem:
-        rules: dict[str, object] = {"objective": "throughput", "communication": communication, "memory": memory}
-        if isinstance(model, Path | str):
-            from weftline.problem import load_problem
-
-            return load_problem(model, cluster=cluster, rules={**rules, "stages": number})[0]
-        return _problem(model, cluster, {**rules, "stages": number})
-
-    return sweep_stages(
-        stage_problems(load, stages),
+    request = PlanRequest(
+        model=model,
+        cluster=cluster,
+        objective="throughput",
+        communication=communication,
+        memory=memory,
         solver=solver,
         gap=gap,
         time_limit=time_limit,
         work_limit=work_limit,
         seed=seed,
-        on_event=on_event,
     )
-
-
-def _problem(
-    model: Graph | Problem,
-    cluster: Cluster | None,
-    rules: Mapping[str, object],
-    costs: Profile | Path | str | None = None,
-) -> Problem:
-    """A Graph on a cluster, or a Problem, under the rules that are asked."""
-    from weftline.cluster import Cluster
-    from weftline.cost import load_profile
-    from weftline.graph import Graph
-    from weftline.problem import Problem, asked_rules, build_problem
-
-    if not isinstance(model, Graph | Problem) or not isinstance(cluster, Cluster | None):
-        raise UsageError("plan takes a Graph or Problem (wl.load) and a Cluster (wl.Cluster.load or .preset)")
-    if isinstance(model, Problem):
-        if cluster is not None:
-            raise UsageError("a Problem has its own devices; leave the cluster out")
-        if costs is not None:
-            raise UsageError("a Problem has its own costs; leave those that were profiled out")
-        return model.with_rules(asked_rules(rules, model.rules))
-    if cluster is None:
-        raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
-    if isinstance(costs, Path | str):
-        costs = load_profile(costs)
-    return build_problem(model, cluster, rules=asked_rules(rules), costs=costs)
+    return answer_stages(request, stages, on_event=on_event, say=_warn)
 
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
     """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
-    from weftline.schedule.shapes import make_shape
+    from weftline.schedule.make_blocks import make_shape
 
     return make_shape(name, devices, train=train)
 
@@ -283,33 +246,29 @@ def schedule(
     `recompute` say how the stages of a plan become blocks. `memory` limits every device. Without limits of time or work
     the search ends when nothing becomes better, after 60 s at the latest.
     """
-    from weftline.ask.scheduling import make_schedule
-    from weftline.plans import Plan, plan_result
-    from weftline.problem import read_blocks
-    from weftline.schedule.pipeline_blocks import pipeline_blocks
-    from weftline.simulate import Loads
+    from weftline.ask.answer import answer_schedule
+    from weftline.ask.request import ScheduleRequest
+    from weftline.plans import Plan
 
-    if isinstance(question, Plan):
-        problem, loads = plan_result(question)
-        if not isinstance(loads, Loads):
-            raise UsageError("a schedule needs a throughput plan")
-        question = pipeline_blocks(problem, loads, train=train, split=split_backward, recompute=recompute)
-    elif isinstance(question, Path | str):
-        question = read_blocks(question)
-    return make_schedule(
-        question if memory is None else question.with_memory(memory),
-        micro_batches,
-        solver=solver,
-        device_span=objective == "device-span",
+    request = ScheduleRequest(
+        blocks=None if isinstance(question, Plan) else question,
+        plan=question if isinstance(question, Plan) else None,
+        micro_batches=micro_batches,
+        memory=memory,
+        train=train,
+        split_backward=split_backward,
+        recompute=recompute,
+        objective=objective,
         arrivals=arrivals,
+        solver=solver,
         gap=gap,
         time_limit=time_limit,
         work_limit=work_limit,
         seed=seed,
         robust=robust,
         settings=settings,
-        on_event=on_event,
     )
+    return answer_schedule(request, on_event=on_event)
 
 
 def simulate(plan: Plan | Schedule) -> Timeline | Loads | Timetable:
@@ -384,7 +343,7 @@ def train(
 
     Use it by `wl.plan(..., solver="policy", settings={"weights": file})`. `resume` goes on from its checkpoint.
     """
-    from weftline.latency.policy.train.train import train_policy
+    from weftline.latency.policy.train import train_policy
 
     return train_policy(output, seconds=time_limit, steps=steps, seed=seed, resume=resume, on_event=on_event)
 

@@ -10,25 +10,15 @@ from typing import Annotated
 import typer
 
 from weftline import __version__
-from weftline.cli import (
-    cluster,
-    demo,
-    diff,
-    doctor,
-    explain,
-    export,
-    plan,
-    profile,
-    report,
-    run,
-    schedule,
-    simulate,
-    sweep,
-    train,
-    ui,
-    verify,
-    zoo,
-)
+from weftline.cli.inspect import diff, explain, simulate, verify
+from weftline.cli.machine import cluster_app, doctor, profile
+from weftline.cli.plan import plan
+from weftline.cli.run import run, train_app
+from weftline.cli.schedule import schedule
+from weftline.cli.sweep import sweep
+from weftline.cli.ui import ui
+from weftline.cli.write import export, report
+from weftline.cli.zoo import demo, zoo_app
 from weftline.errors import InfeasibleError, WeftlineError
 from weftline.interrupts import Interruption, keep_interrupts
 
@@ -45,23 +35,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.add_typer(zoo.app, name="zoo")
-app.add_typer(cluster.app, name="cluster")
-app.command("profile")(profile.profile)
-app.command("plan")(plan.plan)
-app.command("sweep")(sweep.sweep)
-app.command("schedule")(schedule.schedule)
-app.command("verify")(verify.verify)
-app.command("simulate")(simulate.simulate)
-app.command("run")(run.run)
-app.command("export")(export.export)
-app.command("explain")(explain.explain)
-app.command("diff")(diff.diff)
-app.command("report")(report.report)
-app.add_typer(train.app, name="train")
-app.command("ui")(ui.ui)
-app.command("doctor")(doctor.doctor)
+app.command("demo")(demo)
+app.add_typer(zoo_app, name="zoo")
+app.add_typer(cluster_app, name="cluster")
+app.command("profile")(profile)
+app.command("plan")(plan)
+app.command("sweep")(sweep)
+app.command("schedule")(schedule)
+app.command("verify")(verify)
+app.command("simulate")(simulate)
+app.command("run")(run)
+app.command("export")(export)
+app.command("explain")(explain)
+app.command("diff")(diff)
+app.command("report")(report)
+app.add_typer(train_app, name="train")
+app.command("ui")(ui)
+app.command("doctor")(doctor)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,46 +1,25 @@
-"""Words of the command line -> values: shapes, shares, times, clusters."""
+"""Words of the command line -> values: settings, shares, times."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING
 
-from weftline.errors import InputError, UsageError, near
+from weftline.errors import InputError, UsageError
 from weftline.units import parse_ratio, parse_time
 
-if TYPE_CHECKING:
-    from weftline.cluster import Cluster
-
 __all__ = [
-    "find_cluster",
     "process_begun",
     "read_gap",
     "read_rule_and_runtimes",
     "read_runtimes",
     "read_seconds",
     "read_settings",
-    "read_shapes",
 ]
 
 
 OLD = 20.0
 """Seconds; a process that is older was not started for one command."""
-
-
-def read_shapes(words: list[str]) -> dict[str, tuple[int, ...]]:
-    """`input=1x3x224x224` -> {"input": (1, 3, 224, 224)}."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for word in words:
-        match = re.fullmatch(r"(.+)=(\d{1,12}(?:x\d{1,12})*|)", word)
-        if match is None:
-            raise UsageError(f"--shape {word!r} is not a shape; write it like input=1x3x224x224")
-        name, dimensions = match.groups()
-        shapes[name] = tuple(int(part) for part in dimensions.split("x") if part)
-        if 0 in shapes[name]:
-            raise UsageError(f"--shape {word!r}: a dimension of 0 leaves nothing to plan")
-    return shapes
 
 
 def read_settings(words: list[str], **named: str | None) -> dict[str, str]:
@@ -102,22 +81,3 @@ def process_begun() -> float:
 
     age = max(0.0, time() - float(psutil.Process().create_time()))
     return monotonic() - (age if age < OLD else 0.0)
-
-
-def find_cluster(word: str) -> tuple[Cluster, str]:
-    """A preset's name or a TOML file -> the cluster and the sha256 of its text."""
-    import hashlib
-
-    from weftline.cluster import Cluster, preset_names, preset_text
-
-    if word in preset_names():
-        return Cluster.preset(word), hashlib.sha256(preset_text(word).encode()).hexdigest()
-    path = Path(word)
-    if not path.exists():
-        raise InputError(
-            f"neither a file nor a preset{near(word, preset_names())}",
-            where=word,
-            hint=f"the presets are {', '.join(preset_names())}",
-        )
-    cluster = Cluster.load(path)
-    return cluster, hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,27 +1,25 @@
-"""`weftline plan`: where does each op run?"""
+"""`weftline plan`: where does each op run? The words of the call -> a request, and its answer for a reader."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from weftline.cli import plan_options as given
 from weftline.cli.options import process_begun, read_gap, read_rule_and_runtimes, read_seconds, read_settings
-from weftline.cli.output import JsonFlag, print_json, progress
-from weftline.cli.plan_answer import list_solvers, show_plan, show_sweep
-from weftline.cli.question import Question, read_stages
+from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from weftline.ask import Sweep
-    from weftline.cost import Profile
-    from weftline.graph.arrays import Indices
+    from weftline.ask.request import PlanRequest
     from weftline.plans import Plan
 
-__all__ = ["call_arguments", "plan"]
+__all__ = ["call_arguments", "plan", "read_stages"]
 
 
 def plan(
@@ -62,6 +60,7 @@ def plan(
     b=openvino:CPU2
     """
     from weftline.ask import Sweep
+    from weftline.ask.request import PlanRequest, read_shapes
     from weftline.plans.plan import plan_to_json, save_plan
 
     if solver == "help":
@@ -72,31 +71,39 @@ def plan(
     if output is not None and not output.parent.is_dir():
         raise InputError("cannot be written: no such folder", where=str(output))
     asked_gap, (number, several) = read_gap(gap), read_stages(stages, sweep_stages)
-    options = {
-        "solver": solver,
-        "gap": asked_gap,
-        "time_limit": read_seconds(time),
-        "work_limit": work,
-        "seed": seed,
-        "begun": process_begun(),
-    }
     settings = read_settings(setting or [], preset=preset, polish=polish)
     rule, runtimes = read_rule_and_runtimes(runtime or [])
-    measured = _measured(reward, measurements, runtimes, seed)
-    if measured is not None and rule is None and objective != "throughput":
-        rule = "sequential"  # what the backend does
-    rules = {"objective": objective, "runtime": rule, "transfers": transfers, "communication": communication}
-    question = Question(model, cluster, {**rules, "memory": memory}, without, shape or [], coarsen, costs)
-    if calibrate and (several or measured is not None or costs is None):
+    if reward != "measured" and (measurements is not None or runtimes):
+        raise UsageError("--measurements and --runtime DEVICE=RUNTIME are for --reward measured")
+    if calibrate and (several or reward == "measured" or costs is None):
         raise UsageError("--calibrate is for one plan with --costs")
-    if several and (settings or measured is not None):
+    if several and (settings or reward == "measured"):
         raise UsageError("settings of a solver and measured rewards are for one plan, not for a sweep over stages")
-    if several:
-        answer: Plan | Sweep = _sweep(question, several, options)
-    elif calibrate:
-        answer = _calibrated(question, number, {**options, "settings": settings})
-    else:
-        answer = _plan(question, number, {**options, "settings": settings}, measured)
+    request = PlanRequest(
+        model=model,
+        cluster=cluster or None,
+        objective=objective,
+        runtime=rule,  # type: ignore[arg-type]
+        transfers=transfers,
+        communication=communication,
+        memory=memory,
+        stages=number,
+        without=tuple(word for word in without.split(",") if word),
+        shapes=read_shapes(shape or [], "--shape "),
+        costs=costs,
+        coarsen=coarsen,
+        reward=reward,
+        measurements=measurements,
+        runtimes=runtimes,
+        solver=solver,
+        gap=asked_gap,
+        time_limit=read_seconds(time),
+        work_limit=work,
+        seed=seed,
+        settings=settings,
+        argv=tuple(call_arguments()),
+    )
+    answer = _answer(request, several, calibrate)
     best = answer.plan if isinstance(answer, Sweep) else answer
     if output is not None:
         with uninterrupted():
@@ -113,60 +120,39 @@ def plan(
         raise typer.Exit(5)
 
 
-def _measured(reward: str, measurements: int | None, runtimes: dict[str, str], seed: int) -> dict[str, Any] | None:
-    """Options of the backend, or None where the simulator decides."""
-    if reward == "measured":
-        known = {} if measurements is None else {"measurements": measurements}
-        return {"runtimes": runtimes, "seed": seed, **known}
-    if measurements is not None or runtimes:
-        raise UsageError("--measurements and --runtime DEVICE=RUNTIME are for --reward measured")
-    return None
+def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Sweep:
+    from weftline.ask.answer import answer, answer_stages, resolve
+    from weftline.measure.verb import answer_calibrated
+
+    begun = process_begun()
+    if several:
+        with progress(f"planning {Path(str(request.model)).name}") as tell:
+            return answer_stages(request, several, begun=begun, on_event=tell, say=_warn)
+    if calibrate:
+        with progress(f"calibrating {Path(str(request.model)).name}") as tell:
+            return answer_calibrated(request, on_event=tell, say=_warn)
+    found = resolve(request, say=_warn)
+    with progress(f"planning {found.problem.graph.name}") as tell:
+        return answer(found, begun=begun, on_event=tell)
 
 
-def _plan(question: Question, stages: int | None, options: dict[str, Any], measured: dict[str, Any] | None) -> Plan:
-    from weftline.ask import make_plan
-
-    problem = question.problem(stages)
-    if question.group is not None:
-        options = {**options, "coarsen": question.group}
-    options |= {"inputs": question.inputs, "argv": call_arguments()}
-    with progress(f"planning {problem.graph.name}") as tell:
-        if measured is None:
-            return make_plan(problem, on_event=tell, **options)
-        from weftline.run.openvino.reward import openvino_backend
-
-        with openvino_backend(problem, question.model, **measured) as backend:
-            return make_plan(problem, on_event=tell, backend=backend, **options)
+def _warn(text: str) -> None:
+    typer.echo(f"warning: {text}", err=True)
 
 
-def _calibrated(question: Question, stages: int | None, options: dict[str, Any]) -> Plan:
-    from time import monotonic
-
-    from weftline.ask import make_plan
-    from weftline.measure.calibrate import calibrated_plan
-    from weftline.search import Event
-
-    assert question.costs is not None
-    with progress(f"calibrating {question.model.name}") as tell:
-
-        def planner(profile: Profile, start: Indices | None, keep: bool) -> Plan:
-            problem = question.with_costs(profile).problem(stages)
-            asked = {**options, "begun": monotonic(), "inputs": question.inputs, "argv": call_arguments()}
-            if keep:
-                asked |= {"time_limit": 0.0, "work_limit": None}
-            return make_plan(problem, start=start, on_event=tell, **asked)
-
-        return calibrated_plan(
-            question.model, question.costs, planner, tell=lambda message: tell(Event(0.0, "", None, None, message))
+def read_stages(stages: str | None, sweep: str | None) -> tuple[int | None, str]:
+    """`--stages` and `--sweep-stages` -> one number of stages, or the words for a sweep over several."""
+    if stages is not None and sweep is not None:
+        raise UsageError("--stages asks for one number of stages, --sweep-stages for several; leave one out")
+    if sweep == "":
+        raise UsageError("--sweep-stages needs numbers of stages, like 1..8 or 1,2,4,8")
+    if stages is None or stages == "auto":
+        return None, sweep or stages or ""
+    if not (stages.isascii() and stages.isdigit() and 1 <= len(stages) <= 9 and int(stages) >= 1):
+        raise UsageError(
+            f"--stages {stages[:40]!r} is neither a whole number from 1 nor auto; for several: --sweep-stages"
         )
-
-
-def _sweep(question: Question, counts: str, options: dict[str, Any]) -> Sweep:
-    from weftline.ask import stage_problems, sweep_stages
-
-    problems = stage_problems(question.problem, counts)
-    with progress(f"planning {problems.top.graph.name}") as tell:
-        return sweep_stages(problems, inputs=question.inputs, argv=call_arguments(), on_event=tell, **options)
+    return int(stages), ""
 
 
 def call_arguments() -> list[str]:
@@ -180,3 +166,54 @@ def call_arguments() -> list[str]:
         else:
             words.append(word)
     return words
+
+
+def show_plan(answer: Plan, output: Path | None) -> None:
+    """Comparison, devices, stages, guarantee."""
+    from weftline.report import comparison_table, device_table
+
+    graph = answer.problem.graph
+    show(f"{graph.name}: {len(graph.ops)} ops, {answer.objective}", "")
+    show(comparison_table(answer), "", device_table(answer), "")
+    _conclude(answer, output)
+
+
+def show_sweep(answer: Sweep, output: Path | None) -> None:
+    """Every number of stages, the curve, what follows; then the best plan beside the baselines, and its stages."""
+    from weftline.report import comparison_table, sweep_curve, sweep_table, sweep_words
+
+    graph = answer.plan.problem.graph
+    show(f"{graph.name}: {len(graph.ops)} ops, {answer.plan.objective}", "")
+    show(sweep_table(answer), "", *sweep_curve(answer, ascii_only=console().options.ascii_only), "")
+    show(*sweep_words(answer), "", comparison_table(answer.plan), "")
+    _conclude(answer.plan, output)
+
+
+def _conclude(answer: Plan, output: Path | None) -> None:
+    from weftline.plans.summary import better_baseline, guarantee, measured_words, scattered_hosts
+    from weftline.report import stage_table
+
+    if answer.stages:
+        show(stage_table(answer), "")
+    if answer.stopped_by == "interrupted":
+        show("Interrupted: this is the best plan so far. What was not compared yet is missing above.")
+    if sentence := measured_words(answer):
+        show(sentence, "")
+    show(guarantee(answer))
+    if sentence := scattered_hosts(answer):
+        show(sentence)
+    if sentence := better_baseline(answer):
+        show(sentence)
+    show(f"written to {output}" if output else "not written; -o plan.json keeps it")
+
+
+def list_solvers(objective: str, as_json: bool) -> None:
+    """Names and descriptions of an objective's family."""
+    from weftline.ask.planning import solvers_for
+
+    entries = {name: entry.description for name, entry in solvers_for(objective).items()}
+    if as_json:
+        print_json({"objective": objective, "solvers": entries})
+        return
+    for name, description in entries.items():
+        show(f"{name:<16} {description}")

@@ -1,26 +1,17 @@
-"""`weftline run`: run a plan or schedule for real, and compare with what was planned."""
+"""Verbs that compute for real: `weftline run` runs a plan or schedule, `train` trains the policy."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from weftline.cli.options import read_runtimes
-from weftline.cli.output import JsonFlag, print_json, show, telling
-from weftline.errors import UsageError
+from weftline.cli.options import read_runtimes, read_seconds
+from weftline.cli.output import JsonFlag, print_json, progress, show, telling
+from weftline.errors import InputError, UsageError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from weftline.plans import Plan
-    from weftline.run.dist.run import PlanTorchResult
-    from weftline.run.local.result import LocalResult
-    from weftline.run.openvino.run import OpenvinoResult
-
-__all__ = ["run"]
+__all__ = ["run", "train_app"]
 
 
 def run(
@@ -110,144 +101,86 @@ def run(
 
     weftline run sched.json --model examples/train_transformer.py:transformer --engine torch
     """
-    from weftline.certify.run import is_schedule
+    from weftline.plans.schedule import Schedule
+    from weftline.run.inputs import read_arrays
+    from weftline.run.local.watch import WatchResult
+    from weftline.run.verb import choose_engine, load_answer
+    from weftline.run.verb import run as run_answer
 
-    if is_schedule(answer):
-        if engine in ("local", "openvino"):
-            raise UsageError("a schedule runs by engine torch or weftline")
-        limit = 1e-6 if tolerance is None else tolerance
-        _schedule(answer, model, engine or "weftline", (steps, seed, seeds), limit if check else None, json)
-        return
-    if engine == "weftline":
-        raise UsageError("a plan runs by engine local, torch or openvino")
-    from weftline.plans.plan import load_plan
-    from weftline.run.arrays import read_arrays
-
-    plan, runtimes = load_plan(answer), read_runtimes(runtime or [])
-    given = None if inputs is None else read_arrays(inputs)
-    chosen = engine or _engine(plan, model, runtimes)
-    if (watch or output) and not (watch and chosen == "local"):
-        raise UsageError("--watch is for engine local, and -o FILE for --watch")
-    if watch:
-        most = (1e-3 if tolerance is None else tolerance) if check else None
-        _watch(plan, model, given, runtimes, (requests, seed, timeout), output, most, json)
-        return
-    result: LocalResult | OpenvinoResult | PlanTorchResult | None
-    if chosen == "torch":
-        from weftline.run.dist.run import run_plan_torch
-
-        result = run_plan_torch(
-            plan,
-            model=model,
-            inputs=given,
-            runtimes=runtimes,
-            requests=requests,
-            seed=seed,
-            check=check,
-            timeout=timeout,
-        )
-        if result is None:  # another process of torchrun tells
-            return
-    elif chosen == "openvino":
-        from weftline.run.openvino.run import run_openvino
-
-        result = run_openvino(plan, model=model, inputs=given, runtimes=runtimes, rounds=rounds, seed=seed)
-    else:
-        result = _local(plan, model, given, runtimes, (requests, seed, timeout, baselines))
-    if json:
-        print_json(result.to_json())
-    else:
-        show(result.summary())
-    if check:
-        result.check(1e-3 if tolerance is None else tolerance)
-
-
-def _schedule(
-    path: Path,
-    model: str,
-    engine: str,
-    how_often: tuple[int, int, int],
-    tolerance: float | None,
-    json: bool,
-) -> None:
-    from weftline.plans.schedule import load_schedule
-    from weftline.run import run_schedule
-    from weftline.run.train.launch import under_torchrun
-
-    loaded = load_schedule(path)
-    steps, seed, seeds = how_often
-    check = tolerance is not None
-    result = run_schedule(loaded, model=model, engine=engine, steps=steps, seed=seed, seeds=seeds, check=check)
-    if under_torchrun() and os.environ["RANK"] != "0":
-        return
-    if json:
-        print_json(result.to_json())
-    else:
-        show(f"{loaded.name}: {result.summary()}")
-    if tolerance is not None:
-        result.check(tolerance)
-
-
-def _engine(plan: Plan, model: str, runtimes: dict[str, str]) -> str:
-    """OpenVINO where a device is said to be one of its own, or the model is not ONNX."""
-    said = [runtimes.get(device.id, device.runtime) for device in plan.problem.devices]
-    theirs = any(runtime.startswith("openvino:") for runtime in said)
-    return "openvino" if theirs or Path(model).suffix.lower() == ".xml" else "local"
-
-
-def _local(
-    plan: Plan,
-    model: str,
-    inputs: dict[str, NDArray[Any]] | None,
-    runtimes: dict[str, str],
-    how: tuple[int, int, float, bool],
-) -> LocalResult:
-    from weftline.run.local.run import run_local
-
-    requests, seed, timeout, baselines = how
+    loaded, runtimes = load_answer(answer, engine), read_runtimes(runtime or [])
+    trains = isinstance(loaded, Schedule)
+    if not isinstance(loaded, Schedule):
+        watched = watch and choose_engine(loaded, model, runtimes, engine) == "local"
+        if (watch or output) and not watched:
+            raise UsageError("--watch is for engine local, and -o FILE for --watch")
     with telling("running") as tell:
-        return run_local(
-            plan,
+        result = run_answer(
+            loaded,
             model=model,
-            inputs=inputs,
+            engine=engine,
+            inputs=None if inputs is None or trains else read_arrays(inputs),
             runtimes=runtimes,
             requests=requests,
+            rounds=rounds,
+            steps=steps,
             seed=seed,
+            seeds=seeds,
             timeout=timeout,
             baselines=baselines,
+            check=check,
+            watch=watch and not trains,
             on_event=tell,
         )
-
-
-def _watch(
-    plan: Plan,
-    model: str,
-    inputs: dict[str, NDArray[Any]] | None,
-    runtimes: dict[str, str],
-    how: tuple[int, int, float],
-    output: Path | None,
-    tolerance: float | None,
-    json: bool,
-) -> None:
-    from weftline.run.local.watch import run_watched
-
-    requests, seed, timeout = how
-    with telling("running") as tell:
-        found = run_watched(
-            plan,
-            model=model,
-            inputs=inputs,
-            runtimes=runtimes,
-            requests=requests,
-            seed=seed,
-            timeout=timeout,
-            on_event=tell,
-        )
-    if output is not None:
-        found.plan.save(output)
+    if result is None:  # another process of torchrun tells
+        return
+    if isinstance(result, WatchResult) and output is not None:
+        result.plan.save(output)
     if json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        show(found.summary())
-    if tolerance is not None:
-        found.check(tolerance)
+        show(f"{loaded.name}: {result.summary()}" if isinstance(loaded, Schedule) else result.summary())
+    if check:
+        usual = 1e-6 if trains else 1e-3
+        result.check(usual if tolerance is None else tolerance)
+
+
+train_app = typer.Typer(help="Train what learned solvers use.", no_args_is_help=True)
+
+
+@train_app.callback()
+def _about() -> None:
+    pass
+
+
+@train_app.command()
+def policy(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file of weights; its checkpoint stands beside.")
+    ],
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="How long, e.g. 2h.  [default: 2h]")] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many steps: with it the same seed gives the same bytes.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Train the network of `--solver policy` on fresh graphs and clusters.
+
+    The result is used with: weftline plan MODEL --solver policy --set weights=FILE
+
+    weftline train policy -o policy.safetensors --time 2h
+    """
+    from weftline.latency.policy.train import train_policy
+
+    if time is not None and steps is not None:
+        raise UsageError("--time or --steps, not both")
+    if not output.parent.is_dir():
+        raise InputError("cannot be written: no such folder", where=str(output))
+    seconds = None if steps is not None else read_seconds(time or "2h")
+    with progress("training the policy") as tell:
+        written = train_policy(output, seconds=seconds, steps=steps, seed=seed, resume=resume, on_event=tell)
+    if json:
+        print_json({"weights": str(written)})
+    else:
+        show(f"written: {written}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,14 +15,10 @@ from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from weftline.ask.schedule_sweep import MemorySweep
+    from weftline.ask.scheduling import MemorySweep
     from weftline.plans.schedule import Schedule
-    from weftline.problem import Blocks
 
 __all__ = ["schedule"]
-
-PER_DEVICE = 4
-"""Micro-batches for each device, unless said otherwise."""
 
 
 def schedule(
@@ -101,9 +97,10 @@ def schedule(
 
     weftline schedule --shape vshape --devices 4 --micro-batches 16 --memory 4 -o sched.json
     """
-    from weftline.ask.schedule_sweep import sweep_memory as sweep
-    from weftline.ask.scheduling import make_schedule
+    from weftline.ask.answer import answer_memory, answer_schedule, resolve_blocks
+    from weftline.ask.request import ScheduleRequest
     from weftline.plans.schedule import schedule_to_json
+    from weftline.schedule.make_blocks import make_shape
     from weftline.schedule.noise import Noise
 
     if solver == "help" or shape == "help":
@@ -111,34 +108,36 @@ def schedule(
         return
     if output is not None and not output.parent.is_dir():
         raise InputError("cannot be written: no such folder", where=str(output))
-    question, inputs = _question(shape, devices, plan, blocks, train, split, recompute)
-    if memory is not None:
-        question = question.with_memory(_limits(memory, in_bytes=plan is not None))
-    count = micro_batches or PER_DEVICE * sum(not lane.link for lane in question.devices)
+    if sum(given is not None for given in (shape, plan, blocks)) != 1:
+        raise UsageError("what is scheduled? One of --shape NAME, --plan plan.json, --blocks blocks.json")
     asked_gap = read_gap(gap)
-    options: dict[str, Any] = {
-        "solver": solver,
-        "device_span": objective == "device-span",
-        "gap": asked_gap,
-        "time_limit": read_seconds(time),
-        "work_limit": work,
-        "seed": seed,
-        "robust": Noise(noise, straggler, seed=seed) if robust else None,
-        "settings": read_settings(setting or []),
-        "inputs": inputs,
-        "argv": call_arguments(),
-    }
-    if period is not None:
-        if train:
-            raise UsageError("--period is for inference: add --infer")
-        options["arrivals"] = period
-    if sweep_memory is None:
-        options["begun"] = process_begun()
-    with progress(f"scheduling {question.name}") as tell:
+    if period is not None and train:
+        raise UsageError("--period is for inference: add --infer")
+    request = ScheduleRequest(
+        blocks=blocks if shape is None else make_shape(shape, devices, train=train),
+        plan=plan,
+        micro_batches=micro_batches,
+        memory=None if memory is None else _limits(memory, in_bytes=plan is not None),
+        train=train,
+        split_backward=split,
+        recompute=recompute,
+        objective=objective,
+        arrivals=period,
+        solver=solver,
+        gap=asked_gap,
+        time_limit=read_seconds(time),
+        work_limit=work,
+        seed=seed,
+        robust=Noise(noise, straggler, seed=seed) if robust else None,
+        settings=read_settings(setting or []),
+        argv=tuple(call_arguments()),
+    )
+    found = resolve_blocks(request)
+    with progress(f"scheduling {found.blocks.name}") as tell:
         if sweep_memory is not None:
-            _show_sweep(sweep(question, count, sweep_memory, on_event=tell, **options), output, json)
+            _show_sweep(answer_memory(found, sweep_memory, on_event=tell), output, json)
             return
-        answer = make_schedule(question, count, on_event=tell, **options)
+        answer = answer_schedule(found, begun=process_begun(), on_event=tell)
     if output is not None:
         with uninterrupted():
             answer.save(output)
@@ -151,35 +150,6 @@ def schedule(
             f"the gap is {answer.gap:.2%}, not the asked {asked_gap:.2%}: stopped by {answer.stopped_by}", err=True
         )
         raise typer.Exit(5)
-
-
-def _question(
-    shape: str | None, devices: int, plan: Path | None, blocks: Path | None, train: bool, split: bool, recompute: bool
-) -> tuple[Blocks, dict[str, str]]:
-    import hashlib
-
-    if sum(given is not None for given in (shape, plan, blocks)) != 1:
-        raise UsageError("what is scheduled? One of --shape NAME, --plan plan.json, --blocks blocks.json")
-    if shape is not None:
-        from weftline.schedule.shapes import make_shape
-
-        return make_shape(shape, devices, train=train), {}
-    file = plan or blocks
-    assert file is not None
-    if blocks is not None:
-        from weftline.problem import read_blocks
-
-        question = read_blocks(blocks)
-    else:
-        from weftline.plans import load_plan, plan_result
-        from weftline.schedule.pipeline_blocks import pipeline_blocks
-        from weftline.simulate import Loads
-
-        problem, result = plan_result(load_plan(file))
-        if not isinstance(result, Loads):
-            raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
-        question = pipeline_blocks(problem, result, train=train, split=split, recompute=recompute)
-    return question, {"plan" if plan else "blocks": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def _limits(word: str, in_bytes: bool) -> int | list[int]:
@@ -197,7 +167,7 @@ def _limits(word: str, in_bytes: bool) -> int | list[int]:
 
 def _list(shapes: bool, json: bool) -> None:
     if shapes:
-        from weftline.schedule.shapes import SHAPES
+        from weftline.schedule.make_blocks import SHAPES
 
         entries = {name: entry.description for name, entry in SHAPES.items()}
     else:

@@ -76,14 +76,14 @@ def sweep(
     """
     import msgspec
 
+    from weftline.ask.request import GridRequest
     from weftline.grid.file import read_sweep_file
     from weftline.grid.grid import sweep_plans
-    from weftline.grid.questions import Wanted
     from weftline.report.sweep import plan_sweep_table, plan_sweep_words
 
     if output is None:
         raise UsageError("where to? Add -o FOLDER")
-    wanted = Wanted() if file is None else read_sweep_file(file)
+    wanted = GridRequest() if file is None else read_sweep_file(file)
     given = {
         "models": model,
         "clusters": cluster,

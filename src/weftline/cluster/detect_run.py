@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -22,6 +21,7 @@ import msgspec
 from weftline.cluster.detect_worker import HEADER, Channel, Effort, call, echo, rate
 from weftline.cluster.model import Rate
 from weftline.errors import LimitReached, WeftlineError
+from weftline.worker.parent import environment_of_children
 
 __all__ = ["LinkTimes", "measure_link", "measure_rate", "stopwatch"]
 
@@ -104,7 +104,7 @@ def _ask(
     receiver, sender = context.Pipe(duplex=False)
     processes: list[SpawnProcess] = []
     try:
-        with _threads_of_children(threads):
+        with environment_of_children(dict.fromkeys(_THREAD_VARIABLES, str(threads))):
             for function, arguments in jobs:
                 process = context.Process(target=function, args=(sender, *arguments), daemon=True)
                 processes.append(process)
@@ -148,21 +148,6 @@ def _end(process: SpawnProcess) -> None:
         process.kill()
         process.join()
     process.close()
-
-
-@contextmanager
-def _threads_of_children(count: int) -> Iterator[None]:
-    """Libraries read these variables when they are loaded: a child cannot set them late, so it inherits them."""
-    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _round(value: int, digits: int = 3) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from weftline.errors import UsageError
 from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.plans.plan import Plan
-from weftline.run.planned_model import check_planned_model
+from weftline.run.inputs import check_planned_model
 from weftline.run.split.manifest import MANIFEST
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model

@@ -15,9 +15,9 @@ from weftline.errors import InputError, UsageError
 from weftline.export.exporter import ExportOptions, PlanExporter
 from weftline.files import read_limited, write_atomically
 from weftline.plans.plan import Plan
+from weftline.run.inputs import check_planned_model
 from weftline.run.openvino import load_affinity
 from weftline.run.openvino.devices import affinity_of, core_for, openvino_devices, read_model, resolve
-from weftline.run.planned_model import check_planned_model
 
 __all__ = ["PLAN_EXPORTER", "openvino_affinity", "read_affinity"]
 

@@ -20,7 +20,7 @@ from weftline.export.layers import placed_devices
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.plans.plan import Plan
-from weftline.run.planned_model import check_planned_model
+from weftline.run.inputs import check_planned_model
 
 __all__ = ["PLAN_EXPORTER", "ort_placement", "ort_providers"]
 

@@ -1,7 +1,7 @@
 """torch-csv: the file that `_PipelineScheduleRuntime._load_csv` of torch.distributed.pipelining reads.
 
 In: a `Timetable`, or a file from elsewhere. Out: CSV, one row per rank and one cell per action; every file that is
-written or read passes `schedule.lower_torch_rules`. Simplified: an order only, without times.
+written or read passes `check_torch_rows`. Simplified: an order only, without times.
 """
 
 from __future__ import annotations

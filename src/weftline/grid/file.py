@@ -1,7 +1,7 @@
 """sweep.toml (or .json): the lists and limits of a sweep.
 
-In: a file. Out: `Wanted`; paths in the file are relative to its folder. The file is hostile: its size is limited, and
-unknown fields are errors. Simplified: one set of limits for all questions.
+In: a file. Out: `GridRequest`; paths in the file are relative to its folder. The file is hostile: its size is limited,
+and unknown fields are errors. Simplified: one set of limits for all questions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Literal
 
 import msgspec
 
+from weftline.ask.request import GridRequest
 from weftline.cluster import preset_names
 from weftline.errors import InputError
 from weftline.files import read_limited
-from weftline.grid.questions import Objective, Wanted
+from weftline.grid.questions import Objective
 from weftline.units import parse_ratio, parse_time
 from weftline.zoo import ZOO
 
@@ -46,13 +47,13 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Candidates costed, for each question."""
 
 
-def read_sweep_file(path: Path | str) -> Wanted:
+def read_sweep_file(path: Path | str) -> GridRequest:
     """Read and check; an `InputError` names the field that is wrong."""
     path = Path(path)
     data = read_limited(path, MOST_BYTES)
     try:
         file = msgspec.convert(_document(path, data), SweepFile)
-        return Wanted(
+        return GridRequest(
             models=tuple(_beside(path, word) for word in file.models),
             clusters=tuple(word if word in preset_names() else _beside(path, word) for word in file.clusters),
             objectives=file.objectives,

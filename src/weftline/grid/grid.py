@@ -23,17 +23,18 @@ from types import TracebackType
 
 import msgspec
 
+from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
 from weftline.files import read_limited, write_atomically
+from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
-from weftline.grid.local import Answer, answer_locally, cores
-from weftline.grid.questions import Question, Wanted, questions_of
+from weftline.grid.questions import Question, questions_of
 from weftline.interrupts import Interruption
 
 __all__ = ["ENGINES", "PlanSweep", "SweepFolder", "sweep_plans"]
 
 MOST_BYTES = 2**30
-DEFECT = 1
+DEFECT_CODE = 1
 """Exit code of what should not happen, and is tried again."""
 
 
@@ -69,7 +70,7 @@ class SweepFolder:
     def is_finished(self, key: str) -> bool:
         """Whether a question needs no more work: it has a plan, or an error that would come again."""
         row = self.rows.get(key)
-        return row is not None and (row.error is None or row.error.exit_code != DEFECT)
+        return row is not None and (row.error is None or row.error.exit_code != DEFECT_CODE)
 
     def add(self, row: Row, plan: bytes) -> None:
         """Keep an answer."""
@@ -152,7 +153,7 @@ class PlanSweep:
 
 
 def sweep_plans(
-    wanted: Wanted,
+    wanted: GridRequest,
     folder: Path | str,
     *,
     jobs: int | None = None,
@@ -192,7 +193,7 @@ def _answers(
     if not asked:
         return
     if engine == "ray":
-        from weftline.grid.ray import answer_by_ray
+        from weftline.grid.engines import answer_by_ray
 
         yield from answer_by_ray(asked, jobs=jobs, address=address)
     else:

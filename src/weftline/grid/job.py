@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from weftline.ask import make_plan
+from weftline.ask.answer import answer as answer_plan
+from weftline.ask.request import ClusterText, PlanRequest
 from weftline.errors import InputError, MissingExtra, WeftlineError
 from weftline.grid.questions import Objective, Question
 from weftline.plans import Plan
@@ -94,10 +95,7 @@ def failed(question: Question, kind: str, text: str, exit_code: int) -> Row:
 
 
 def _plan(question: Question) -> Plan:
-    from weftline.cluster import Cluster
-    from weftline.cluster.toml_form import parse_cluster
     from weftline.importers.registry import file_sha256
-    from weftline.problem import load_problem
 
     if question.wrong:
         raise InputError(question.wrong)
@@ -108,23 +106,23 @@ def _plan(question: Question) -> Plan:
         raise InputError(f"cannot be read: {error.strerror or error}", where=question.model) from error
     if found != question.model_sha256:
         raise WeftlineError(f"{question.model}: has changed since the sweep began, or differs on this machine")
-    cluster: Cluster | None = None
+    cluster: ClusterText | None = None
     if question.cluster is not None and question.cluster_text is not None:
         stem = Path(question.cluster).stem
         name = stem if stem.isprintable() and len(stem) <= 64 else "cluster"
-        cluster = parse_cluster(question.cluster_text, question.cluster, name=name)
-    rules = {"objective": question.objective, "stages": question.stages}
-    problem, _ = load_problem(path, cluster=cluster, rules=rules)
-    inputs = {"model": question.model_sha256}
-    return make_plan(
-        problem,
+        cluster = ClusterText(question.cluster_text, question.cluster, name)
+    request = PlanRequest(
+        model=path,
+        cluster=cluster,
+        objective=question.objective,
+        stages=question.stages,
         solver=question.solver,
         gap=question.gap,
         time_limit=question.time_limit,
         work_limit=question.work_limit,
         seed=question.seed,
-        inputs=inputs if cluster is None else {**inputs, "cluster": question.cluster_sha256},
     )
+    return answer_plan(request)
 
 
 def _about(question: Question) -> Row:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from weftline.ask.planning import MAX_SEED, solvers_for, stop_rules
+from weftline.ask.request import GridRequest, Objective
 from weftline.cluster import preset_names, preset_text
 from weftline.errors import InputError, UsageError
 from weftline.files import read_limited
@@ -24,29 +25,10 @@ from weftline.importers.registry import file_sha256
 from weftline.problem.load import MAX_STAGES
 from weftline.zoo import ZOO, build_named
 
-__all__ = ["Objective", "Question", "Wanted", "questions_of"]
+__all__ = ["Objective", "Question", "questions_of"]
 
-Objective = Literal["latency", "throughput"]
 MOST_QUESTIONS = 100_000
 MOST_CLUSTER_BYTES = 2**20
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: lists, of which every combination is a question, and limits for each of them."""
-
-    models: tuple[str, ...] = ()
-    """Files, or `zoo:NAME` and `zoo:NAME:SIZE`."""
-    clusters: tuple[str, ...] = ()
-    """Files or presets; none where the models hold their own devices."""
-    objectives: tuple[Objective, ...] = ("latency",)
-    stages: tuple[int, ...] = ()
-    """Throughput: numbers of stages; none means all devices."""
-    solvers: tuple[str, ...] = ("auto",)
-    seeds: tuple[int, ...] = (0,)
-    gap: float | None = None
-    time_limit: float | None = None
-    """Seconds."""
-    work_limit: int | None = None
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +99,7 @@ class _Cluster(NamedTuple):
     wrong: str
 
 
-def questions_of(wanted: Wanted, folder: Path) -> list[Question]:
+def questions_of(wanted: GridRequest, folder: Path) -> list[Question]:
     """Every combination once, in the order of the lists; models of the zoo are built into `folder`."""
     _check(wanted)
     families = {objective: set(solvers_for(objective)) for objective in wanted.objectives}
@@ -153,7 +135,7 @@ def questions_of(wanted: Wanted, folder: Path) -> list[Question]:
     return list(found.values())
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: GridRequest) -> None:
     if not wanted.models:
         raise UsageError("which models? Name at least one, such as bert.onnx or zoo:bert")
     if not (wanted.objectives and wanted.solvers and wanted.seeds):

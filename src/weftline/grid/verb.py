@@ -39,10 +39,10 @@ def sweep(
     Models are files or `zoo:NAME:SIZE`, clusters are files or presets. The limits are for each search. An error of one
     question is a row. `on_row` hears each new row, how many are finished, and how many are asked.
     """
+    from weftline.ask.request import GridRequest
     from weftline.grid.grid import sweep_plans
-    from weftline.grid.questions import Wanted
 
-    wanted = Wanted(
+    wanted = GridRequest(
         models=tuple(map(str, models)),
         clusters=tuple(map(str, clusters)),
         objectives=tuple(objectives),

@@ -12,15 +12,12 @@ __all__ = ["solvers"]
 
 _BUILT_IN = (
     "auto",
-    "list.simple",
     "list.schedulers",
     "anneal.anneal",
     "exact.cp_sat",
     "blocks.decompose",
     "sequential.min_cut",
-    "exact.pack",
     "policy.policy",
-    "policy.polish",
 )
 
 

@@ -1,21 +1,20 @@
-"""Crew: annealers in threads of their own, while the main thread proves bounds and finds plans of other kinds.
-
-The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds are handed to the annealers
-while it `gives`, and they go on from them. There is one at first; when the main thread has no more to do, another may
-join. Nothing outlives `close`.
-
-The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
+"""The default: bounds, single devices, heuristics, annealing, and the exact method that fits, until a stop rule fires.
 
 With a time limit the annealer works in a thread of its own while blocks are solved and bounds are proved beside it;
 where blocks do not hold everything, it goes on from their plans. Where that ends early, a second annealer takes its
 place and begins where the policy would. With a work limit everything runs in turn, each with a fixed amount of work, so
 that the same call gives the same bytes. The sequential runtime is a problem of its own, solved by minimum cuts.
+
+The threads are a PlacementCrew. The main thread alone offers plans to the search and hears Ctrl-C; plans that it finds
+are handed to the annealers while the crew `gives`, and they go on from them. There is one at first; when the main
+thread has no more to do, another may join. Nothing outlives `close`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
@@ -25,27 +24,47 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices
 from weftline.interrupts import uninterrupted
 from weftline.latency.anneal.anneal import anneal_starts, ask_helpers
-from weftline.latency.anneal.annealer import Annealer, Find, Start, new_find
-from weftline.latency.blocks.chain import MOST_OPS, reach
+from weftline.latency.anneal.annealer import Find, PlacementAnnealer, Start, new_find
+from weftline.latency.blocks.chain import MOST_OPS, pick_hub, reach
 from weftline.latency.blocks.decompose import chains, decompose
-from weftline.latency.blocks.decomposition import BOUNDED, EXACT, PLANNED, Decomposition
-from weftline.latency.blocks.hub.branch import Branching
-from weftline.latency.blocks.hub.program import pick_hub
-from weftline.latency.policy.policy import DECODES, asked_weights, offer_policy
+from weftline.latency.blocks.decomposition import BLOCK_PLAN, EXACT_SEARCH, FINE_BOUND, Decomposition
+from weftline.latency.blocks.hub_search import Branching
+from weftline.latency.policy.policy import asked_weights, offer_policy
 from weftline.latency.policy.policy import prepare as prepare_policy
 from weftline.search import Search, Solver, best_of
 from weftline.simulate import Timeline
+from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import tables
 
-__all__ = ["SOLVER", "Crew"]
+__all__ = ["SOLVER", "LatencyAutoParameters", "PlacementCrew"]
 
+FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split")
+"""What is tried at once; then every other baseline that is registered."""
 PORTION_OPS = 4_000_000
 """Ops that an annealer books between two looks at its letters, at most."""
 MOST_STEPS = 20_000
 POLL_SECONDS = 0.03
 
 
-class Crew:
+@dataclass(frozen=True)
+class LatencyAutoParameters:
+    """Numbers of the solver `auto`."""
+
+    warm_up_share: float = 0.02
+    """Share of the time in which only annealers work: bounds are better with a good plan to compare with."""
+    least_warm_up_seconds: float = 0.5
+    """If that is no more than a quarter of the time."""
+    blocks_share: float = 0.45
+    """Share of the time for plans of the blocks of one chain and what stands beside it, if there are others to try."""
+    longest_seconds: float = 60.0
+    """Without a time limit."""
+    nearly_all_share: float = 0.93
+    """A chain that holds less leaves much out: others search beside it, and hubs say more than blocks."""
+    one_model_ops: int = 30
+    """So few ops are one CP-SAT model at once."""
+
+
+class PlacementCrew:
     """Annealers beside the main thread."""
 
     def __init__(self, search: Search, starts: list[Start]) -> None:
@@ -55,7 +74,7 @@ class Crew:
         self._given: list[SimpleQueue[tuple[Indices, Indices]]] = []
         self._failed: list[BaseException] = []
         self._ended: list[Event] = []  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
-        self._shown = 2**62 if search.best is None else search.best.value
+        self._shown = NEVER if search.best is None else search.best.value
         self.gives = True
         """What others find is handed to the annealers."""
         self.add(starts, search.seed)
@@ -117,8 +136,8 @@ class Crew:
 
     def _anneal(self, seed: int, starts: list[Start], given: SimpleQueue[tuple[Indices, Indices]]) -> None:
         problem, table = self._search.problem, tables(self._search.problem)
-        annealer = Annealer(table, capacity=problem.capacity, group=problem.group, seed=seed, start=starts)
-        steps, shown = max(1, min(MOST_STEPS, PORTION_OPS // len(table.time))), 2**62
+        annealer = PlacementAnnealer(table, capacity=problem.capacity, group=problem.group, seed=seed, start=starts)
+        steps, shown = max(1, min(MOST_STEPS, PORTION_OPS // len(table.time))), NEVER
         while not self._stop[0]:
             find = new_find(annealer, table, shown)  # of the starts at first, as `anneal` does
             if find is not None:
@@ -127,21 +146,6 @@ class Crew:
             with suppress(Empty):
                 annealer.give(*given.get_nowait(), stay=True)  # its walk is not over
             annealer.run(steps, self._stop)
-
-
-FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split")
-"""What is tried at once; then every other baseline that is registered."""
-WARM_UP_SHARE = 0.02
-"""Share of the time in which only annealers work: bounds are better with a good plan to compare with."""
-LEAST_WARM_UP_SECONDS = 0.5
-"""Seconds, if that is no more than a quarter of the time."""
-BLOCKS_SHARE = 0.45
-"""Share of the time for plans of the blocks of one chain and what stands beside it, if there are others to try."""
-LONGEST_SECONDS = 60.0
-NEARLY_ALL_SHARE = 0.93
-"""A chain that holds less than this share leaves much out: others search beside it, and hubs say more than blocks."""
-ONE_MODEL_OPS = 30
-"""So few ops are one CP-SAT model at once."""
 
 
 def _solve(search: Search) -> None:
@@ -167,7 +171,8 @@ def _in_turn(search: Search) -> None:
 
     best_of(search, solvers(), ("cpeft-64", "anneal"))
     if not search.is_over and _exact(search):
-        best_of(search, solvers(), ("cp-sat",) if len(search.problem.graph.ops) <= ONE_MODEL_OPS else ("decompose",))
+        few = len(search.problem.graph.ops) <= search.parameters(LatencyAutoParameters).one_model_ops
+        best_of(search, solvers(), ("cp-sat",) if few else ("decompose",))
 
 
 def _exact(search: Search) -> bool:
@@ -180,14 +185,15 @@ def _at_once(search: Search) -> None:
     """Annealing in the background, exact methods beside it, until a stop rule fires."""
     from weftline.latency import solvers
 
-    limit = search.time_limit if search.time_limit is not None else LONGEST_SECONDS
-    begun = search.seconds
-    warm = begun + max(WARM_UP_SHARE * (limit - begun), min(LEAST_WARM_UP_SECONDS, 0.25 * (limit - begun)))
+    numbers, begun = search.parameters(LatencyAutoParameters), search.seconds
+    limit = search.time_limit if search.time_limit is not None else numbers.longest_seconds
+    left = limit - begun
+    warm = begun + max(numbers.warm_up_share * left, min(numbers.least_warm_up_seconds, 0.25 * left))
     with _crew(search) as crew:
         if search.best is None or not _exact(search):
             crew.wait(warm - search.seconds)
         if _exact(search) and search.best is not None:
-            if len(search.problem.graph.ops) <= ONE_MODEL_OPS:
+            if len(search.problem.graph.ops) <= numbers.one_model_ops:
                 best_of(search, solvers(), ("cp-sat",))
             if not search.is_over:
                 _by_blocks(search, crew, warm, limit)
@@ -196,17 +202,18 @@ def _at_once(search: Search) -> None:
         crew.wait(max(0.0, limit - search.seconds))
 
 
-def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
+def _by_blocks(search: Search, crew: PlacementCrew, warm: float, limit: float) -> None:
     """Chains with larger and larger blocks, and what stands beside them; then these go on, the best first.
 
     Where blocks hold everything, the annealer does not hear of their plans, so as not to end behind itself alone.
     """
-    problem, table = search.problem, tables(search.problem)
+    problem, table, numbers = search.problem, tables(search.problem), search.parameters(LatencyAutoParameters)
     before = reach(table)
     found = [] if crew.poll() else chains(table, before)
     if crew.poll():
         return
-    if not any(chain.inside >= NEARLY_ALL_SHARE or pick_hub(table, before, chain, most) for chain, most in found):
+    nearly_all = numbers.nearly_all_share
+    if not any(chain.inside >= nearly_all or pick_hub(table, before, chain, most) for chain, most in found):
         _second_annealer(search, crew)
     crew.wait(warm - search.seconds)
     begun: list[Branching] = []
@@ -220,9 +227,9 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
         crew.gives = not work.complete
         until = limit
         if not work.complete:  # bounds first, as long as they take: what blocks hold is not all there is
-            decompose(search, work, until=over, stages=BOUNDED)
+            decompose(search, work, until=over, effort=FINE_BOUND)
             if turn < len(found) - 1:
-                until = search.seconds + BLOCKS_SHARE * (limit - search.seconds)
+                until = search.seconds + numbers.blocks_share * (limit - search.seconds)
             branching = None if search.is_over else Branching.of(search, before, work, most)
             if branching is not None:
                 branching.until = over
@@ -231,7 +238,7 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
                     branching.begin()
                     begun.append(branching)
         if not search.is_over:
-            decompose(search, work, until=over, stages=EXACT if work.complete else PLANNED)
+            decompose(search, work, until=over, effort=EXACT_SEARCH if work.complete else BLOCK_PLAN)
         if search.is_over:
             return
     crew.gives = True
@@ -249,28 +256,29 @@ def _by_blocks(search: Search, crew: Crew, warm: float, limit: float) -> None:
 
 def _worth_it(search: Search, work: Decomposition) -> bool:
     """Does the chain hold nearly all, or would half of the gap be gone if no block had a shorter plan than it has?"""
-    known, best, bound = work.known_way(), search.best, search.bound
-    if work.chain.inside >= NEARLY_ALL_SHARE or known is None or best is None or bound is None:
+    known, best, bound = work.known_path(), search.best, search.bound
+    nearly_all = search.parameters(LatencyAutoParameters).nearly_all_share
+    if work.chain.inside >= nearly_all or known is None or best is None or bound is None:
         return True
     return 2 * known[1] >= bound.value + best.value
 
 
-def _second_annealer(search: Search, crew: Crew) -> None:
+def _second_annealer(search: Search, crew: PlacementCrew) -> None:
     """Begins as `policy+polish` does, so as not to end behind it; large graphs take long to decode."""
     if len(search.problem.graph.ops) > MOST_OPS:
         crew.add(anneal_starts(search), (search.seed + 1) % 2**31)
         return
     begun = Search(search.problem, time_limit=search.seconds_left, seed=search.seed)
     with suppress(InfeasibleError):
-        offer_policy(begun, asked_weights({}), DECODES)
+        offer_policy(begun, asked_weights({}))
     if begun.best is not None:
         search.adopt(begun.best)
     crew.add(anneal_starts(begun), search.seed)
 
 
 @contextmanager
-def _crew(search: Search) -> Iterator[Crew]:
-    crew = Crew(search, anneal_starts(search, best=False))  # as `anneal` begins, so as not to end behind it
+def _crew(search: Search) -> Iterator[PlacementCrew]:
+    crew = PlacementCrew(search, anneal_starts(search, best=False))  # as `anneal` begins, so as not to end behind it
     try:
         yield crew
     finally:
@@ -278,5 +286,9 @@ def _crew(search: Search) -> Iterator[Crew]:
 
 
 SOLVER = Solver(
-    "auto", "heuristics, annealing, exact blocks and bounds until good enough (default)", _solve, prepare=prepare_policy
+    "auto",
+    "heuristics, annealing, exact blocks and bounds until good enough (default)",
+    _solve,
+    parameters=LatencyAutoParameters,
+    prepare=prepare_policy,
 )

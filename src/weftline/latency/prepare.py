@@ -16,7 +16,7 @@ from weftline.cost import CostTable, devices_of_file, expand_file_costs
 from weftline.errors import InfeasibleError
 from weftline.latency.blocks.chain import Chains, reach
 from weftline.latency.blocks.decompose import decompose
-from weftline.latency.blocks.decomposition import PLANNED, Decomposition
+from weftline.latency.blocks.decomposition import BLOCK_PLAN, Decomposition
 from weftline.latency.bounds import lower_bounds
 from weftline.latency.sequential.label_costs import label_costs
 from weftline.latency.sequential.labelling import best_labelling
@@ -28,8 +28,6 @@ from weftline.zoo import regal_costs, synthetic
 __all__ = ["prepare"]
 
 SOLVERS = ("single-device", "cpeft", "heft", "greedy", "anneal")
-FEW = 4
-"""Plans of minimum cuts: with tight memory it would try hundreds."""
 
 
 @cache
@@ -48,7 +46,7 @@ def prepare() -> None:
             with suppress(InfeasibleError):
                 solvers()[name].solve(search)
         with suppress(InfeasibleError):
-            solvers()["min-cut"].solve(Search(each, work_limit=FEW))
+            solvers()["min-cut"].solve(Search(each, work_limit=4))  # with tight memory it would try hundreds
     lower_bounds(problem)
     labels = label_costs(problem)
     if labels is not None:
@@ -57,7 +55,7 @@ def prepare() -> None:
     search = Search(problem, work_limit=10**6)
     search.offer(np.zeros(len(flat.time), np.int32))
     chain = Chains(flat, reach(flat)).pick(4)
-    decompose(search, Decomposition.of(flat, problem.group, chain), stages=PLANNED)
+    decompose(search, Decomposition.of(flat, problem.group, chain), effort=BLOCK_PLAN)
 
 
 def _tight(problem: Problem) -> Problem:

@@ -28,7 +28,7 @@ __all__ = ["cache_folder", "cached"]
 
 MOST_STOLEN, MOST_SPREAD = 0.1, 0.2
 """A profile with more is not kept: it tells of other programs."""
-FORM = 4
+FILE_FORM = 4
 """Counts up when what is measured changes."""
 
 
@@ -72,7 +72,7 @@ def _key(
 ) -> str:
     links = sorted((link.source, link.target) for link in cluster.links)
     about = {
-        "form": FORM,
+        "form": FILE_FORM,
         "weftline": __version__,
         "machine": [platform.node(), platform.machine(), os.cpu_count(), _cpu()],
         "model": sha256,

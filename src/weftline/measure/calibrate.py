@@ -21,22 +21,21 @@ import numpy as np
 from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.measure.job import Measure, Prepare
-from weftline.measure.processes import Workers
+from weftline.measure.processes import Measure, Prepare, Workers
 from weftline.measure.profile import MOST_SECONDS, settling
 from weftline.plans.plan import Plan, Stage
 from weftline.run.devices import ort_devices
-from weftline.run.local.engine import TIMEOUT
+from weftline.run.local.engine import HANG_SECONDS
 from weftline.run.local.start import Asked, run_folder, start_plan
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 
-__all__ = ["ROUNDS", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
+__all__ = ["MOST_ROUNDS", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
 
-ROUNDS = 3
+MOST_ROUNDS = 3
 LEAST_REQUESTS, MOST_REQUESTS = 5, 1000
 """Of a latency plan that is measured."""
-FARTHEST = 5.0
+FARTHEST_FACTOR = 5.0
 """No ratio corrects more than so many times: a machine that stumbled says nothing about kernels."""
 
 
@@ -52,7 +51,7 @@ def calibrated_plan(
     profile: Profile,
     planner: Planner,
     *,
-    rounds: int = ROUNDS,
+    rounds: int = MOST_ROUNDS,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan, measure, correct, at most `rounds` times; the best by what was measured."""
@@ -95,7 +94,7 @@ def _latency(plan: Plan, model: Path | str, profile: Profile) -> tuple[int, Prof
     known = {device.id: profile.device(device.id).runtime for device in problem.devices}
     seconds = 2 * settling(profile.repeats) / 3
     requests = max(LEAST_REQUESTS, min(round(seconds * 1e9 / max(plan.value_ns, 1)), MOST_REQUESTS))
-    with start_plan(plan, problem, Asked(Path(model), None, known, 0, TIMEOUT, lambda _: None)) as ready:
+    with start_plan(plan, problem, Asked(Path(model), None, known, 0, HANG_SECONDS, lambda _: None)) as ready:
         found = ready.engine.run([requests], ready.feeds)[0]
     layout = ready.layout
     taken = {
@@ -123,7 +122,7 @@ def _scaled(device: DeviceProfile, plan: Plan, ratio: Mapping[str, float]) -> De
 
 
 def _bounded(measured: int, planned: int) -> float:
-    return min(max(measured / max(planned, 1), 1 / FARTHEST), FARTHEST)
+    return min(max(measured / max(planned, 1), 1 / FARTHEST_FACTOR), FARTHEST_FACTOR)
 
 
 def measure_stages(plan: Plan, model: Path | str, profile: Profile, repeats: int = 0) -> dict[str, int]:

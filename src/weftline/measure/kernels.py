@@ -34,7 +34,7 @@ __all__ = ["KernelGroups", "RunNode", "kernel_groups", "layout_changes"]
 
 _BLOCKED = "_nchwc"
 _SUFFIXES = (_BLOCKED, "_bn" + _BLOCKED, "_mul" + _BLOCKED)
-ADDS = 4
+MOST_ADDS = 4
 """A blocked convolution with so many inputs has taken an addition along."""
 
 
@@ -153,7 +153,7 @@ def _taker_before(
     """The blocked kernel that makes what only these ops read; an addition is known by one more input of the kernel."""
     made = [graph.tensors[t] for op in ops for t in inputs[op] if graph.tensors[t].producer >= 0]
     outside = [tensor for tensor in made if base[tensor.producer] != base[ops[0]]]
-    least = ADDS if len({tensor.name for tensor in outside}) > 1 else 1
+    least = MOST_ADDS if len({tensor.name for tensor in outside}) > 1 else 1
     able = {
         joined.root(base[tensor.producer])
         for tensor in outside

@@ -1,8 +1,9 @@
 """The process in which ONNX Runtime is timed on one device: it may crash or hang without harm to the caller.
 
-In: lines of JSON on standard input: a `Setup`, then `Prepare`, `Measure` and `Rest` in any order. Out: an `Answer` for
-each. It is bound to the cores of its device before ONNX Runtime is loaded, and ends when its input ends. Simplified:
-random inputs; kernels are timed by ONNX Runtime's own profiler in whole microseconds, so half of one is added to each.
+In: lines of JSON on standard input: a `OrtSetup`, then `Prepare`, `Measure` and `Rest` in any order. Out: an
+`ProfileAnswer` for each. It is bound to the cores of its device before ONNX Runtime is loaded, and ends when its input
+ends. Simplified: random inputs; kernels are timed by ONNX Runtime's own profiler in whole microseconds, so half of one
+is added to each.
 """
 
 from __future__ import annotations
@@ -14,30 +15,28 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from weftline.errors import InputError, WeftlineError
-from weftline.measure.job import LEVELS, Answer, Measure, Prepare, Request, Rest, Setup
 from weftline.measure.kernels import RunNode
-from weftline.run.devices import CPU
-from weftline.run.session import Pace, bind_cores
-from weftline.worker.lines import open_lines
+from weftline.measure.processes import LEVELS, Measure, OrtSetup, Prepare, ProfileAnswer, Request, Rest
+from weftline.run.devices import CPU, Pace, bind_cores
+from weftline.worker.child import Conversation, serve
 
-__all__ = ["WARM_UP", "Bench", "main", "middle_of"]
+__all__ = ["WARM_UP_RUNS", "OrtBench", "middle_of"]
 
-WARM_UP = 3
+WARM_UP_RUNS = 3
 MAX_EVENTS = 60_000
 """Timed kernels in all runs together: what the profiler keeps in memory and writes."""
-HALF = 500.0
+HALF_MICROSECOND_NS = 500.0
 KERNEL = "_kernel_time"
 WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 
 
-class Bench:
+class OrtBench:
     """A model on a device, and its current session."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: OrtSetup) -> None:
         bind_cores(setup.device.cores)
         import onnxruntime
 
@@ -55,7 +54,7 @@ class Bench:
         """Of ONNX Runtime."""
         return str(self._ort.__version__)
 
-    def prepare(self, ask: Prepare) -> Answer:
+    def prepare(self, ask: Prepare) -> ProfileAnswer:
         """Make a session, run it a few times."""
         self._session = self._binding = None
         model = ask.model or self._setup.model
@@ -69,11 +68,11 @@ class Bench:
             raise InputError(f"ONNX Runtime does not use {device.provider} for this model")
         self._nodes = self._read_nodes() if ask.kernels else ()
         self._bind_arrays(Path(model), {} if ask.model else self._setup.shapes)
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP_RUNS):
             self.run()
-        return Answer(nodes=self._nodes)
+        return ProfileAnswer(nodes=self._nodes)
 
-    def measure(self, ask: Measure) -> Answer:
+    def measure(self, ask: Measure) -> ProfileAnswer:
         """Time whole runs, and kernels if the session was made for that."""
         taken: list[int] = []
         most = MAX_EVENTS // len(self._nodes) if self._nodes else 10**6
@@ -90,10 +89,14 @@ class Bench:
             if ask.keep:
                 self.pace.end()
         if not self._nodes:
-            return Answer(ns=tuple(taken), stolen=self._stolen(sum(taken), worked))
-        times = self._kernel_times(WARM_UP, len(taken))
+            return ProfileAnswer(ns=tuple(taken), stolen=self._stolen(sum(taken), worked))
+        times = self._kernel_times(WARM_UP_RUNS, len(taken))
         middle, spread = middle_of(times)
-        return Answer(ns=tuple(taken), kernel_ns=tuple((middle + HALF).tolist()), kernel_spread=tuple(spread.tolist()))
+        return ProfileAnswer(
+            ns=tuple(taken),
+            kernel_ns=tuple((middle + HALF_MICROSECOND_NS).tolist()),
+            kernel_spread=tuple(spread.tolist()),
+        )
 
     def run(self) -> None:
         """Once."""
@@ -182,7 +185,7 @@ def middle_of(times: Any) -> tuple[Any, Any]:
     runs = len(ordered)
     low, high = runs // 4, max(runs - runs // 4, runs // 4 + 1)
     middle = ordered[low:high].mean(axis=0)
-    return middle, (ordered[high - 1] - ordered[low]) / np.maximum(middle, HALF)
+    return middle, (ordered[high - 1] - ordered[low]) / np.maximum(middle, HALF_MICROSECOND_NS)
 
 
 def _fix_shapes(graph: Any, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -195,44 +198,36 @@ def _fix_shapes(graph: Any, shapes: dict[str, tuple[int, ...]]) -> None:
                 kind.shape.dim.add(dim_value=size)
 
 
-def main() -> int:
-    """Answer line by line until the input ends."""
-    folder: list[str] = []
-    lines, answers = open_lines(lambda: _remove(folder))
-
-    def say(answer: Answer) -> None:
-        answers.write(msgspec.json.encode(answer) + b"\n")
-
-    try:
-        setup = msgspec.json.decode(lines.get(), type=Setup)
-        folder.append(setup.folder)
-        bench = Bench(setup)
-        say(Answer(version=bench.version))
-        while True:
-            ask: Request = msgspec.json.decode(lines.get(), type=Request)
-            if isinstance(ask, Prepare):
-                say(bench.prepare(ask))
-                continue
-            if isinstance(ask, Rest):
-                say(Answer())
-                continue
-            say(bench.measure(ask))
-            while ask.keep and lines.empty():
-                bench.pace.begin()
-                bench.run()
-                bench.pace.end()
-    except WeftlineError as error:
-        say(Answer(str(error), "input"))
-    except Exception as error:  # ONNX Runtime has many of its own
-        say(Answer((str(error).strip().splitlines() or [type(error).__name__])[0][:300], "run"))
-    return 1
+def answer(conversation: Conversation, folder: list[str]) -> None:
+    """Answer line by line; what is put into `folder` is removed if the caller is gone and cannot do it itself."""
+    setup = conversation.receive(OrtSetup)
+    folder.append(setup.folder)
+    bench = OrtBench(setup)
+    conversation.send(ProfileAnswer(version=bench.version))
+    while True:
+        ask: Request = conversation.receive(Request)  # type: ignore[arg-type]
+        if isinstance(ask, Prepare):
+            conversation.send(bench.prepare(ask))
+            continue
+        if isinstance(ask, Rest):
+            conversation.send(ProfileAnswer())
+            continue
+        conversation.send(bench.measure(ask))
+        while ask.keep and conversation.idle:
+            bench.pace.begin()
+            bench.run()
+            bench.pace.end()
 
 
 def _remove(folder: list[str]) -> None:
-    """The caller is gone and cannot remove its folders itself."""
     for name in folder:
         shutil.rmtree(Path(name).parent, ignore_errors=True)
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    made: list[str] = []
+    sys.exit(serve(lambda conversation: answer(conversation, made), at_end=lambda: _remove(made), in_short=_first_line))

@@ -1,15 +1,12 @@
-"""The processes that profile devices: start them, ask them one at a time or all at once, and leave nothing behind.
+"""The processes that profile devices: what they are told and answer, how they are started, asked and ended.
 
-In: a `Setup` for each device. Out: answers; a process that fails, dies or hangs is an error that names the device.
-Simplified: this machine only (not Windows, whose pipes cannot be waited for).
+In: an `OrtSetup` for each device, then requests to one of them or to all at once; JSON lines over pipes. Out: answers;
+a process that fails, dies or hangs is an error that names the device. Simplified: this machine only (not Windows, whose
+pipes cannot be waited for).
 """
 
 from __future__ import annotations
 
-import os
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,72 +16,133 @@ from types import MappingProxyType, TracebackType
 import msgspec
 
 from weftline.errors import InputError, WeftlineError
-from weftline.measure.job import Answer, Measure, Prepare, Request, Rest, Setup
+from weftline.graph import Graph
+from weftline.measure.kernels import RunNode
 from weftline.run.devices import OrtDevice
-from weftline.run.openvino.job import OpenvinoSetup
+from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["SECONDS", "Worker", "Workers"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "LEVELS",
+    "DeviceProcess",
+    "Measure",
+    "OpenvinoSetup",
+    "OrtSetup",
+    "Prepare",
+    "ProfileAnswer",
+    "Request",
+    "Rest",
+    "Workers",
+]
 
-SECONDS = 600.0
+LEVELS = {"ALL": "ORT_ENABLE_ALL", "EXTENDED": "ORT_ENABLE_EXTENDED", "NONE": "ORT_DISABLE_ALL"}
+"""Our word -> the name in ONNX Runtime."""
+
+
+class OrtSetup(msgspec.Struct, frozen=True):
+    """Once, at the start."""
+
+    model: str
+    """Path of an ONNX file."""
+    shapes: dict[str, tuple[int, ...]]
+    """Of the inputs."""
+    device: OrtDevice
+    speed: float
+    """While others are measured it works for this share of the time, as a worker of that speed does."""
+    folder: str
+    """For what ONNX Runtime writes; removed at the end, with the folder it stands in."""
+    seed: int = 0
+
+
+class OpenvinoSetup(msgspec.Struct, frozen=True):
+    """One device to profile."""
+
+    model: str
+    """Path of an IR or ONNX file."""
+    graph: Graph
+    device: str
+    """As OpenVINO knows it."""
+    properties: dict[str, str]
+    runs: int
+    """At least so many, unless `most_seconds` are over and there are three."""
+    least_seconds: float
+    most_seconds: float
+    seed: int = 0
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Make a session and warm it up."""
+
+    level: str
+    kernels: bool
+    """Time every kernel, not only whole runs."""
+    model: str = ""
+    """Another model than that of the setup, such as a stage; its inputs are random."""
+
+
+class Measure(msgspec.Struct, frozen=True, tag=True):
+    """Run the session."""
+
+    runs: int
+    """At least so many, unless `most_seconds` are over and there are three."""
+    least_seconds: float
+    most_seconds: float
+    keep: bool = False
+    """Go on running after the answer until the next line comes: others are still being measured."""
+
+
+class Rest(msgspec.Struct, frozen=True, tag=True):
+    """All have been measured."""
+
+
+Request = Prepare | Measure | Rest
+
+
+class ProfileAnswer(msgspec.Struct, frozen=True):
+    """To any of them."""
+
+    version: str = ""
+    nodes: tuple[RunNode, ...] = ()
+    """Prepared with kernels: what runs."""
+    ns: tuple[int, ...] = ()
+    """Measured: every run."""
+    stolen: float = 0.0
+    """Measured on one core: the share of the time in which it did not work for us."""
+    kernel_ns: tuple[float, ...] = ()
+    """Measured with kernels: each node, mean of the middle half of the runs."""
+    kernel_spread: tuple[float, ...] = ()
+    threads: int = 1
+
+
+ANSWER_SECONDS = 600.0
 """Longest time for one answer."""
 
 
-class Worker:
-    """One process."""
+class DeviceProcess:
+    """One process; whatever goes wrong in it is an error that names its device."""
 
-    def __init__(self, id: str, folder: Path, module: str = "weftline.measure.ort_worker") -> None:
-        self.id, self.pending = id, b""
-        folder.mkdir()
-        self._said = folder.with_suffix(".txt")
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                bufsize=0,
-            )
+    def __init__(self, id: str, module: str = "weftline.measure.ort_worker") -> None:
+        self.id, self.child = id, Child(module)
 
-    def send(self, message: Setup | OpenvinoSetup | Request) -> None:
+    def send(self, message: OrtSetup | OpenvinoSetup | Request) -> None:
         """A line."""
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(msgspec.json.encode(message) + b"\n")
-        except OSError:
-            raise WeftlineError(self._last_words()) from None
+            self.child.send(message)
+        except ChildGone as error:
+            raise WeftlineError(f"the process of device {self.id!r} {error}") from None
 
-    def receive(self, end: float) -> Answer:
+    def receive(self, end: float) -> ProfileAnswer:
         """The line that answers."""
-        assert self.process.stdout is not None
-        while b"\n" not in self.pending:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(end - time.monotonic(), 0.0))
-            if not ready:
-                raise WeftlineError(f"the process of device {self.id!r} gave no answer in time")
-            part = os.read(self.process.stdout.fileno(), 2**16)
-            if not part:
-                raise WeftlineError(self._last_words())
-            self.pending += part
-        line, self.pending = self.pending.split(b"\n", 1)
-        answer = msgspec.json.decode(line, type=Answer)
-        if answer.kind == "input":
-            raise InputError(answer.error, where=f"device {self.id!r}")
-        if answer.error:
-            raise WeftlineError(f"ONNX Runtime cannot run the model on device {self.id!r}: {answer.error}")
-        return answer
-
-    def close(self) -> None:
-        """End it."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-    def _last_words(self) -> str:
-        code = self.process.wait()
-        said = self._said.read_bytes()[-2000:].decode("utf-8", "replace").strip()
-        why = f"crashed (signal {-code})" if code < 0 else f"ended with code {code}"
-        return f"the process of device {self.id!r} {why}" + (f": {said.splitlines()[-1][:200]}" if said else "")
+        try:
+            return self.child.receive(ProfileAnswer, end)
+        except ChildGone as error:
+            raise WeftlineError(f"the process of device {self.id!r} {error}") from None
+        except ChildSilent:
+            raise WeftlineError(f"the process of device {self.id!r} gave no answer in time") from None
+        except ChildFailed as error:
+            if error.words.ours:
+                raise InputError(error.words.what, where=f"device {self.id!r}") from None
+            raise WeftlineError(f"ONNX Runtime cannot run the model on device {self.id!r}: {error}") from None
 
 
 class Workers:
@@ -98,16 +156,19 @@ class Workers:
         *,
         speeds: Mapping[str, float] = MappingProxyType({}),
         seed: int = 0,
-        seconds: float = SECONDS,
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._limit, self.versions = seconds, dict.fromkeys(devices, "")
         self._folder = TemporaryDirectory(prefix="weftline-profile-", ignore_cleanup_errors=True)
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, DeviceProcess] = {}
         try:
             for number, (id, device) in enumerate(devices.items()):
                 folder = Path(self._folder.name) / str(number)
-                self._workers[id] = Worker(id, folder)
-                setup = Setup(str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed)
+                folder.mkdir()
+                self._workers[id] = DeviceProcess(id)
+                setup = OrtSetup(
+                    str(Path(model).absolute()), dict(shapes), device, speeds.get(id, 1.0), str(folder), seed
+                )
                 self._workers[id].send(setup)
             for id in devices:
                 self.versions[id] = self._receive(id).version
@@ -115,11 +176,11 @@ class Workers:
             self.close()
             raise
 
-    def prepare(self, id: str, ask: Prepare) -> Answer:
+    def prepare(self, id: str, ask: Prepare) -> ProfileAnswer:
         """A new session for one device."""
         return self._ask(id, ask)
 
-    def measure_together(self, ids: Sequence[str], ask: Measure) -> dict[str, Answer]:
+    def measure_together(self, ids: Sequence[str], ask: Measure) -> dict[str, ProfileAnswer]:
         """All at the same time; none ends before the last has answered, and each rests as its speed says."""
         if len(ids) == 1:
             return {ids[0]: self._ask(ids[0], ask)}
@@ -131,17 +192,17 @@ class Workers:
             self._ask(id, Rest())
         return answers
 
-    def _ask(self, id: str, ask: Request) -> Answer:
+    def _ask(self, id: str, ask: Request) -> ProfileAnswer:
         self._workers[id].send(ask)
         return self._receive(id)
 
-    def _receive(self, id: str) -> Answer:
+    def _receive(self, id: str) -> ProfileAnswer:
         return self._workers[id].receive(time.monotonic() + self._limit)
 
     def close(self) -> None:
         """End all of them."""
         for worker in self._workers.values():
-            worker.close()
+            worker.child.close()
         self._workers.clear()
         self._folder.cleanup()
 

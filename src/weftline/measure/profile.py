@@ -6,7 +6,7 @@ kernels by ONNX Runtime's profiler, then scaled so that they add up to a whole r
 all run the model at the same time, as the stages of a pipeline do, and slowed ones rest as they will. Kernels are those
 of the level that runs (ALL); where they cannot be found again in the graph, those of EXTENDED or of the plain graph,
 scaled to what ALL takes. Links are those of `profile_links`, and as much longer as this model makes them
-(`step_meter`). Simplified: inputs are random, times do not depend on them.
+(`measure_steps`). Simplified: inputs are random, times do not depend on them.
 """
 
 from __future__ import annotations
@@ -32,25 +32,23 @@ from weftline.graph import Graph
 from weftline.graph.ir import INPUT
 from weftline.importers import Imported, ImportOptions, read_file
 from weftline.measure.cache import cached
-from weftline.measure.job import Answer, Measure, Prepare
 from weftline.measure.kernels import KernelGroups, RunNode, kernel_groups, layout_changes
-from weftline.measure.links import Channel, measure_links
+from weftline.measure.links import Channel, measure_links, measure_steps
 from weftline.measure.openvino import LEVEL, measure_openvino
-from weftline.measure.processes import Workers
-from weftline.measure.step_meter import measure_steps
+from weftline.measure.processes import Measure, Prepare, ProfileAnswer, Workers
 from weftline.reduce.fusion.oracle import OracleError
 from weftline.run.devices import OrtDevice, ort_devices
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_devices, run_by_openvino
 
-__all__ = ["LEAST_SECONDS", "MOST_SECONDS", "REPEATS", "profile_model", "settling"]
+__all__ = ["LEAST_SECONDS", "MOST_SECONDS", "PROFILE_REPEATS", "profile_model", "settling"]
 
-REPEATS = 30
+PROFILE_REPEATS = 30
 LEAST_SECONDS, MOST_SECONDS = 0.3, 20.0
 """Of one measurement."""
 SETTLE_SECONDS, PER_REPEAT = 2.5, 0.1
 """Of work before whole runs are timed, and at most so much for each repeat: a rested processor is faster for
 the first seconds, and plans run for longer."""
-TURNS = 4
+PROFILE_TURNS = 4
 """Whole runs alone and all at once take turns, and their mean counts: a shared machine changes its speed every few
 seconds, back and forth, and so it will when plans run."""
 LADDER = ("ALL", "EXTENDED", "NONE")
@@ -65,7 +63,7 @@ def profile_model(
     *,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     runtimes: Mapping[str, str] = MappingProxyType({}),
-    repeats: int = REPEATS,
+    repeats: int = PROFILE_REPEATS,
     cache: bool = True,
     seed: int = 0,
     channel: Channel = "memory",
@@ -283,14 +281,14 @@ def _times(
 
 def _whole_runs(
     workers: Workers, groups: Sequence[Sequence[str]], repeats: int, say: Tell
-) -> Iterator[list[dict[str, Answer]]]:
+) -> Iterator[list[dict[str, ProfileAnswer]]]:
     """Turn by turn: what every group of devices took."""
     settle = settling(repeats)
     say("whole runs: settling")
     workers.measure_together(groups[-1], Measure(1, settle, settle))
-    part = Measure(-(-repeats // TURNS), settle / 2, MOST_SECONDS / TURNS)
-    for turn in range(1, TURNS + 1):
-        say(f"whole runs, alone and all at once: {turn} of {TURNS}")
+    part = Measure(-(-repeats // PROFILE_TURNS), settle / 2, MOST_SECONDS / PROFILE_TURNS)
+    for turn in range(1, PROFILE_TURNS + 1):
+        say(f"whole runs, alone and all at once: {turn} of {PROFILE_TURNS}")
         yield [workers.measure_together(group, part) for group in groups]
 
 
@@ -299,7 +297,7 @@ def settling(repeats: int) -> float:
     return min(SETTLE_SECONDS, PER_REPEAT * repeats)
 
 
-def _scaled(turns: Sequence[Answer], kernels: Answer) -> _Times:
+def _scaled(turns: Sequence[ProfileAnswer], kernels: ProfileAnswer) -> _Times:
     """Kernels add up to the mean whole run, to the nanosecond; the spread is that within a turn."""
     total = round(mean(ns for turn in turns for ns in turn.ns))
     node = np.array(kernels.kernel_ns, np.float64)

@@ -6,10 +6,15 @@ this machine only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from weftline.ask.answer import answer, model_path
+from weftline.ask.request import PlanRequest
+from weftline.errors import UsageError
 
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.search import Event
 
-__all__ = ["calibrate", "profile"]
+__all__ = ["answer_calibrated", "calibrate", "profile"]
 
 
 def profile(
@@ -54,10 +59,11 @@ def profile(
 
 def calibrate(
     model: Path | str,
-    cluster: Cluster,
+    cluster: Cluster | str,
     costs: Profile | Path | str,
     *,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    without: Collection[str] = (),
     rounds: int = 3,
     objective: Literal["latency", "throughput"] | None = None,
     runtime: Literal["parallel", "sequential"] | None = None,
@@ -77,43 +83,57 @@ def calibrate(
 
     At most `rounds` times; the plan is the best by what was measured. The limits are for each search.
     """
-    from weftline.ask.planning import make_plan
-    from weftline.cost import load_profile
-    from weftline.importers import ImportOptions
+    request = PlanRequest(
+        model=model,
+        cluster=cluster,
+        objective=objective,
+        runtime=runtime,
+        transfers=transfers,
+        communication=communication,
+        memory=memory,
+        stages=stages,
+        without=tuple(without),
+        shapes=shapes,
+        costs=costs,
+        solver=solver,
+        gap=gap,
+        time_limit=time_limit,
+        work_limit=work_limit,
+        seed=seed,
+        settings=settings,
+    )
+    return answer_calibrated(request, rounds=rounds, on_event=on_event)
+
+
+def answer_calibrated(
+    request: PlanRequest,
+    *,
+    rounds: int = 3,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Plan:
+    """The calibrated plan of a request with costs."""
+    from weftline.cost import read_profile
     from weftline.measure.calibrate import calibrated_plan
-    from weftline.problem import load_problem
     from weftline.search import Event
 
-    rules = {
-        "objective": objective,
-        "runtime": runtime,
-        "transfers": transfers,
-        "communication": communication,
-        "memory": memory,
-        "stages": stages,
-    }
-    options = ImportOptions(shapes=shapes)
+    if request.costs is None or not isinstance(request.model, Path | str):
+        raise UsageError("a plan is calibrated from measured costs and the file of the model")
+    file = model_path(request.model)
+    if isinstance(request.costs, Path | str):
+        costs, digest = read_profile(request.costs)
+        request = replace(request, costs=costs, inputs={**request.inputs, "costs": digest})
+    warnings = [say]
 
     def planner(profile: Profile, start: Indices | None, keep: bool) -> Plan:
-        problem, digest = load_problem(model, cluster=cluster, rules=rules, options=options, costs=profile)
-        limits: dict[str, Any] = {"time_limit": time_limit, "work_limit": work_limit}
+        asked = replace(request, costs=profile)
         if keep:
-            limits = {"time_limit": 0.0, "work_limit": None}
-        return make_plan(
-            problem,
-            solver=solver,
-            gap=gap,
-            seed=seed,
-            start=start,
-            settings=settings,
-            inputs={"model": digest},
-            on_event=on_event,
-            **limits,
-        )
+            asked = replace(asked, time_limit=0.0, work_limit=None)
+        return answer(asked, start=start, on_event=on_event, say=warnings.pop() if warnings else None)
 
     def tell(message: str) -> None:
         if on_event is not None:
             on_event(Event(0.0, "", None, None, message))
 
-    first = load_profile(costs) if isinstance(costs, Path | str) else costs
-    return calibrated_plan(model, first, planner, rounds=rounds, tell=tell)
+    assert not isinstance(request.costs, Path | str | None)
+    return calibrated_plan(file, request.costs, planner, rounds=rounds, tell=tell)

@@ -12,31 +12,29 @@ __all__ = ["PROVIDES", "provided"]
 
 PROVIDES = {
     "weftline.latency": (
-        "round_robin.round_robin",
-        "getf.earliest_first",
-        "baechi.m_topo",
-        "baechi.m_etf",
-        "getf.getf",
-        "placeto.greedy",
-        "moirai.milp",
-        "hsdag.hsdag",
-        "placeto.placeto",
-        "rnn.rnn",
+        "round_robin:SOLVER",
+        "getf.getf:SOLVER_ETF",
+        "baechi.m_topo:SOLVER",
+        "baechi.m_etf:SOLVERS",
+        "getf.getf:SOLVER_GETF",
+        "placeto.greedy:SOLVER",
+        "moirai.milp:SOLVER",
+        "hsdag.hsdag:SOLVER",
+        "placeto.placeto:SOLVER",
+        "rnn.rnn:SOLVER",
     ),
-    "weftline.pipeline": ("archer.brkga",),
-    "weftline.schedule": ("tessel.lazy", "tessel.fast"),
-    "weftline.importers": ("fiddle.msr_fiddle", "moirai.json_file", "regal.regal"),
+    "weftline.pipeline": ("archer:SOLVERS",),
+    "weftline.schedule": ("tessel.tessel:SCHEDULERS",),
+    "weftline.importers": ("fiddle.msr_fiddle:IMPORTERS", "moirai.instance:IMPORTERS", "regal.regal:IMPORTERS"),
 }
-"""Group of plug-ins -> modules of this room with `SOLVERS`, `SCHEDULERS`, `IMPORTERS`, or one of them."""
-_LISTS = ("SOLVERS", "SCHEDULERS", "IMPORTERS")
-_SINGLES = ("SOLVER", "SCHEDULER")
+"""Group of plug-ins -> module of this room and name in it, of one entry or of a tuple of them."""
 
 
 def provided(group: str) -> list[Any]:
     """What this room offers to a group."""
     found: list[Any] = []
-    for name in PROVIDES.get(group, ()):
-        module = import_module(f"weftline.papers.{name}")
-        found += next((getattr(module, several) for several in _LISTS if hasattr(module, several)), ())
-        found += [getattr(module, single) for single in _SINGLES if hasattr(module, single)]
+    for entry in PROVIDES.get(group, ()):
+        module, name = entry.split(":")
+        value = getattr(import_module(f"weftline.papers.{module}"), name)
+        found += value if isinstance(value, tuple) else (value,)
     return found

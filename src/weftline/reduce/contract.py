@@ -1,22 +1,17 @@
-"""The quotient graph of a grouping of ops: is it acyclic, in which order do the groups stand, how is a cycle split?
+"""Contraction for latency: a problem and groups of its ops -> a problem whose ops are the groups, and back.
 
-In: a graph and the group of every op (any whole numbers). Out: group numbers in a topological order, or a finer
-grouping without cycles. Every step looks at each edge a few times, so 100,000 ops take less than a second or two.
-
-Groups of ops that are placed as one, for the search alone: HSDAG's chains and Baechi's co-placement.
-
-In: a latency Problem. Out: the group of every op. Nothing is fused: the groups only make the search smaller. In both
-ways an op joins its only reader, so a group is seen from outside at its last op alone and no two groups need each
-other. A group never becomes one that no device can run, or that fills more than half of the largest device.
-
-Contraction for latency: a problem and groups of its ops -> a problem whose ops are the groups, and back.
-
-In: a latency Problem and the group of every op. Out: `Contracted`: the smaller problem, and how its placements and
-orders are carried back. It makes the search smaller: no plan of it cuts a group, and a group runs without a break, when
-everything it reads is there. Good plans may be lost, so a bound of the smaller problem does NOT hold for the problem
-itself (there is no `lift_bound`), and the value of a lifted plan is what the simulator says about it.
+In: a latency Problem and the group of every op (any whole numbers). Out: `Contracted`: the smaller problem, and how its
+placements and orders are carried back. It makes the search smaller: no plan of it cuts a group, and a group runs
+without a break, when everything it reads is there. Good plans may be lost, so a bound of the smaller problem does NOT
+hold for the problem itself, and the value of a lifted plan is what the simulator says about it.
 Simplified: tensors inside a group are workspace of the group; under `per-edge` a tensor that several ops of a group
 read is sent to it once.
+
+Groups must be able to run one after another: `in_order` numbers them so, `split_cycles` splits those that could not.
+Each step looks at each edge a few times, so 100,000 ops take less than a second or two. Two groupings are made here,
+for the search alone: HSDAG's chains and Baechi's co-placement. In both an op joins its only reader, so a group is seen
+from outside at its last op alone and no two groups need each other; no group becomes one that no device can run, or
+that fills more than half of the largest device.
 """
 
 from __future__ import annotations
@@ -34,6 +29,7 @@ from weftline.graph import Graph, Op, Tensor, Tied
 from weftline.graph.arrays import Indices, Ints, adjacency
 from weftline.problem import Problem
 from weftline.problem.feasible import merge_together
+from weftline.reduce.reduction import device_of_each
 
 __all__ = ["Contracted", "acyclic", "chains", "contract", "coplace", "in_order", "is_acyclic", "split_cycles"]
 
@@ -128,10 +124,6 @@ def _digraph(source: Ints, target: Ints, count: int) -> Any:
     return graph
 
 
-SHARE = 2
-"""A group takes at most 1 / SHARE of the memory of the largest device that can run it."""
-
-
 def chains(problem: Problem) -> Indices:
     """HSDAG's co-location: an op joins its only reader, if that reads from it alone."""
     pointer, successors = adjacency(problem.graph.arrays)
@@ -153,7 +145,7 @@ def _join_readers(problem: Problem, joinable: NDArray[np.bool_]) -> Indices:
     good = joinable[reader]
     held = arrays.weight_bytes + (arrays.workspace_bytes if problem.rules.memory == "static" else 0)
     able = [sum(1 << d for d in np.flatnonzero(row).tolist()) for row in problem.cost.time != ABSENT]
-    room = [int(capacity) // SHARE for capacity in problem.capacity]
+    room = [int(capacity) // 2 for capacity in problem.capacity]  # a group takes at most half of a device
     group, total, bits = list(range(len(able))), held.tolist(), able
     for op, target in zip(single[good][::-1].tolist(), reader[good][::-1].tolist(), strict=True):
         home = group[target]  # readers stand behind, so theirs is settled
@@ -165,17 +157,18 @@ def _join_readers(problem: Problem, joinable: NDArray[np.bool_]) -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class Contracted:
-    """G groups of n ops."""
+    """G groups of n ops: a reduction that keeps no bound."""
 
     problem: Problem
-    """The smaller problem; its ops are the groups, in topological order."""
+    small: Problem
+    """Its ops are the groups, in topological order."""
     of: Indices
     """(n,): the group of each op."""
 
     @cached_property
     def members(self) -> tuple[Indices, Indices]:
         """Pointer and row of each group: its ops, ascending, which is a topological order."""
-        pointer = np.zeros(len(self.problem.graph.ops) + 1, np.int32)
+        pointer = np.zeros(len(self.small.graph.ops) + 1, np.int32)
         np.cumsum(np.bincount(self.of, minlength=len(pointer) - 1), out=pointer[1:])
         return pointer, np.argsort(self.of, kind="stable").astype(np.int32)
 
@@ -183,11 +176,13 @@ class Contracted:
         """Device of each group -> device of each op."""
         return np.asarray(placement, np.int32)[self.of]
 
-    def lower(self, placement: Indices) -> Indices:
-        """Device of each op -> device of each group (of its first op, where the ops of a group stand apart)."""
-        device = np.zeros(len(self.problem.graph.ops), np.int32)
-        device[self.of[::-1]] = np.asarray(placement, np.int32)[::-1]
-        return device
+    def lower(self, placement: Indices) -> Indices | None:
+        """Device of each op -> device of each group; None where the ops of a group stand apart."""
+        device = device_of_each(self.of, len(self.small.graph.ops), placement)
+        return device if np.array_equal(device[self.of], placement) else None
+
+    def lift_bound(self, bound: int) -> None:
+        """None: the best plans of the problem may cut a group."""
 
     def lift_order(self, order: Indices) -> Indices:
         """A topological order of the groups -> one of the ops, in which those of a group stand side by side."""
@@ -221,7 +216,7 @@ def contract(problem: Problem, group: Indices | Ints) -> Contracted:
     )
     together = merge_together([sorted({int(of[op]) for op in members}) for members in problem.together])
     graph = Graph(problem.graph.name, ops, tensors, tied)
-    return Contracted(replace(problem, graph=graph, cost=cost, together=together), of)
+    return Contracted(problem, replace(problem, graph=graph, cost=cost, together=together), of)
 
 
 def _checked(problem: Problem, group: Indices | Ints) -> Ints:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from weftline.ask.schedule_sweep import MemorySweep
+from weftline.ask.scheduling import MemorySweep
 from weftline.ask.stages import GOOD_ENOUGH, Sweep, SweepRow
 from weftline.grid.grid import PlanSweep
 from weftline.grid.job import Row

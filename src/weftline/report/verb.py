@@ -14,7 +14,7 @@ from weftline.errors import UsageError
 if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
-    from weftline.run.local.result import LocalResult
+    from weftline.run.local.run import LocalResult
 
 __all__ = ["report"]
 

@@ -1,7 +1,8 @@
 """What a run of any engine found: whole nanoseconds inside, today's names and units in its JSON.
 
-In: what an engine measured, as a dataclass of its own fields. Out: `check`, and `to_json`: what `weftline run --json`
-prints. `in_ns` reads that back, whichever engine wrote it. Simplified: engines that print seconds print all of them so.
+In: what an engine measured, as a dataclass of its own fields. Out: `check`, `summary`, and `to_json`: what `weftline
+run --json` prints. `in_ns` reads that back, whichever engine wrote it. Simplified: engines that print seconds print all
+of them so.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from typing import Any, ClassVar
 
 from weftline.errors import ExecutionMismatch
 
-__all__ = ["TOLERANCE", "Result", "in_ns", "whole_ns"]
+__all__ = ["OUTPUT_TOLERANCE", "RunResult", "in_ns", "misplaced_ops", "whole_ns"]
 
-TOLERANCE = 1e-3
+OUTPUT_TOLERANCE = 1e-3
 MOST_SECONDS = 1e9
 OTHER_NAMES = MappingProxyType({"simulated_ns": "predicted_ns"})
 """Name in the JSON of an engine -> ours."""
 
 
-class Result:
+class RunResult:
     """One run; engines add what only they know."""
 
     in_seconds: ClassVar[bool] = False
     """The JSON has seconds, with names that say so."""
     json_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Our name -> that of the JSON, where they differ in more than the unit."""
+    compared_with: ClassVar[str] = "the unsplit model"
+    tolerance: ClassVar[float] = OUTPUT_TOLERANCE
+    """Of `check`."""
 
     engine: str
     measured_ns: int
@@ -46,21 +50,53 @@ class Result:
         """The same as `predicted_ns`."""
         return self.predicted_ns / 1e9
 
-    def check(self, tolerance: float = TOLERANCE) -> None:
-        """Raise `ExecutionMismatch` if outputs differ more from those of the unsplit model."""
-        found = self.max_output_difference
-        if found is not None and not found <= tolerance:
-            raise ExecutionMismatch(f"outputs differ from the unsplit model by {found:.2e}, more than {tolerance:.0e}")
+    def difference(self) -> tuple[str, float | None]:
+        """What was compared with one process, and how far it is from it; None if it was not compared."""
+        return "outputs", self.max_output_difference
+
+    def mistakes(self) -> list[str]:
+        """What else is wrong with this run, in words."""
+        return []
+
+    def check(self, tolerance: float | None = None) -> None:
+        """Raise `ExecutionMismatch` if results differ more from those of one process, or it did not run as planned."""
+        limit = self.tolerance if tolerance is None else tolerance
+        what, found = self.difference()
+        if found is not None and not found <= limit:
+            raise ExecutionMismatch(f"{what} differ from {self.compared_with} by {found:.2e}, more than {limit:.0e}")
+        for mistake in self.mistakes():
+            raise ExecutionMismatch(mistake)
+
+    def opening(self) -> list[str]:
+        """Lines of the summary before what was compared."""
+        return []
+
+    def closing(self) -> list[str]:
+        """Lines of the summary after what was compared."""
+        return []
 
     def summary(self) -> str:
         """A few lines for a terminal."""
-        raise NotImplementedError
+        what, found = self.difference()
+        compared = f"{what} were not compared"
+        if found is not None:
+            compared = f"{what} differ from {self.compared_with} by at most {found:.2e}{self.how_compared()}"
+        return "\n".join((*self.opening(), compared, *self.closing()))
+
+    def how_compared(self) -> str:
+        """The end of the sentence that says how far results differ."""
+        return " (relative)"
 
     def to_json(self) -> dict[str, Any]:
         """What `weftline run --json` prints."""
         found = asdict(self)  # type: ignore[call-overload]
         renamed = {self.json_names.get(name, name): value for name, value in found.items()}
         return dict(_in_seconds(renamed)) if self.in_seconds else renamed
+
+
+def misplaced_ops(found: tuple[str, ...]) -> list[str]:
+    """The mistake that something did not run where the plan says, if any."""
+    return [f"what ran is not the plan: {'; '.join(found[:3])}"] if found else []
 
 
 def _in_seconds(found: Any) -> Any:

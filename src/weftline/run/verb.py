@@ -6,6 +6,7 @@ one process. Simplified: one engine runs the whole of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,13 +19,9 @@ if TYPE_CHECKING:
 
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
-    from weftline.run.dist.run import PlanTorchResult
-    from weftline.run.local.result import LocalResult
-    from weftline.run.local.watch import WatchResult
-    from weftline.run.openvino.run import OpenvinoResult
-    from weftline.run.train.run import RunResult
+    from weftline.run.result import RunResult
 
-__all__ = ["choose_engine", "run"]
+__all__ = ["choose_engine", "load_answer", "run"]
 
 Engine = Literal["local", "openvino", "torch", "weftline"]
 
@@ -46,7 +43,7 @@ def run(
     check: bool = True,
     watch: bool = False,
     on_event: Callable[[str], None] | None = None,
-) -> LocalResult | OpenvinoResult | PlanTorchResult | WatchResult | RunResult | None:
+) -> RunResult | None:
     """Run a plan or schedule for real; the result's `check` insists on what one process gives.
 
     Plans: `model` is the file it was made for. Engine local (ONNX files) is a process of ONNX Runtime for each device;
@@ -54,20 +51,12 @@ def run(
     runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. `watch` plans again
     while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a `StageModel`; engine weftline
     or torch, `steps` for each of `seeds` models. `check=False` saves the comparison (torch, schedules)."""
-    from weftline.certify.run import is_schedule
-    from weftline.plans.plan import load_plan
-    from weftline.plans.schedule import Schedule, load_schedule
+    from weftline.plans.schedule import Schedule
 
     if isinstance(answer, Path | str):
-        answer = load_schedule(answer) if is_schedule(Path(answer)) else load_plan(answer)
+        answer = load_answer(answer, engine)
     if isinstance(answer, Schedule):
-        if engine in ("local", "openvino"):
-            raise UsageError("a schedule runs by engine torch or weftline")
-        from weftline.run.train.run import run_schedule
-
-        named = str(model) if isinstance(model, Path) else model
-        by = engine or "weftline"
-        return run_schedule(answer, model=named, engine=by, steps=steps, seed=seed, seeds=seeds, check=check)
+        return _run_schedule(answer, model, engine or "weftline", steps=steps, seed=seed, seeds=seeds, check=check)
     if not isinstance(model, Path | str):
         raise UsageError("the model of a plan is a file")
     given: dict[str, Any] = {"model": model, "inputs": inputs, "runtimes": runtimes, "seed": seed}
@@ -91,10 +80,40 @@ def run(
     return run_local(answer, requests=requests, timeout=timeout, baselines=baselines, on_event=on_event, **given)
 
 
+def load_answer(file: Path | str, engine: Engine | None) -> Plan | Schedule:
+    """The plan or schedule in a file, if the engine is one for it."""
+    from weftline.certify.run import is_schedule
+    from weftline.plans.plan import load_plan
+    from weftline.plans.schedule import load_schedule
+
+    if is_schedule(Path(file)):
+        _check_engine("schedule", engine)
+        return load_schedule(file)
+    _check_engine("plan", engine)
+    return load_plan(file)
+
+
+def _check_engine(kind: Literal["plan", "schedule"], engine: Engine | None) -> None:
+    if kind == "schedule" and engine in ("local", "openvino"):
+        raise UsageError("a schedule runs by engine torch or weftline")
+    if kind == "plan" and engine == "weftline":
+        raise UsageError("a plan runs by engine local, torch or openvino")
+
+
+def _run_schedule(
+    schedule: Schedule, model: Path | str | Callable[..., Any], engine: Engine, **how: Any
+) -> RunResult | None:
+    from weftline.run.train.launch import under_torchrun
+    from weftline.run.train.run import run_schedule
+
+    _check_engine("schedule", engine)
+    result = run_schedule(schedule, model=str(model) if isinstance(model, Path) else model, engine=engine, **how)
+    return None if under_torchrun() and os.environ["RANK"] != "0" else result
+
+
 def choose_engine(plan: Plan, model: Path | str, runtimes: Mapping[str, str], engine: Engine | None = None) -> str:
     """The engine of a plan: OpenVINO where a device is said to be one of its own, or the model is not ONNX."""
-    if engine == "weftline":
-        raise UsageError("a plan runs by engine local, torch or openvino")
+    _check_engine("plan", engine)
     if engine is not None:
         return engine
     said = [runtimes.get(device.id, device.runtime) for device in plan.problem.devices]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weftline.schedule.repetend import Repetend, unroll
     from weftline.schedule.search import Scheduler, ScheduleSearch
 
-__all__ = ["Repetend", "ScheduleSearch", "Scheduler", "schedulers", "unroll"]
+__all__ = ["Repetend", "ScheduleSearch", "Scheduler", "prepare", "schedulers", "unroll"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -34,10 +34,22 @@ _BUILT_IN = (
     "cyclic.cyclic",
     "sequence.sequence",
     "list.priority",
-    "full",
-    "least_latency",
+    "cp_sat",
     "classic.classic",
 )
+_SMALL = {
+    "list": {"offered_orders": "1"},
+    "cyclic": {
+        "most_micro_batches": "1",
+        "threads": "1",
+        "starts_of_one_micro_batch": "6",
+        "trials_per_item": "10",
+        "most_items_to_prove": "0",
+        "repetends_without_improvement": "0",
+    },
+    "sequence": {"most_trials_per_operation": "1", "list_operations": "1", "long_runs_without_time_limit": "1"},
+}
+"""Method -> settings with which it soon ends."""
 
 
 @cache
@@ -51,3 +63,18 @@ def schedulers() -> dict[str, Scheduler]:
         found += getattr(module, "SCHEDULERS", None) or (module.SCHEDULER,)
     found += load_plugins("weftline.schedule")
     return {scheduler.name: scheduler for scheduler in found}
+
+
+@cache
+def prepare() -> None:
+    """Compile (or load) the kernels of schedules before a clock begins, once per process.
+
+    A small question for every method that has kernels, with limits of work alone: always the same kernels.
+    """
+    from weftline.schedule.make_blocks import make_shape
+    from weftline.schedule.search import ScheduleSearch
+
+    blocks = make_shape("finetune", 4).with_memory(4)  # neither period nor makespan reach their bounds at once
+    for method, options in _SMALL.items():
+        search = ScheduleSearch(blocks, 6, work_limit=20, wants_period=True, options=options)
+        schedulers()[method].solve(search)

@@ -7,8 +7,9 @@ so that the result does not depend on the machine.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Thread
 from time import sleep
 
@@ -22,11 +23,11 @@ from weftline.schedule.sequence.sequence import SCHEDULER as SEQUENCE
 from weftline.schedule.sequence.sequence import improve
 from weftline.simulate import Orders
 
-__all__ = ["PARAMETERS", "SCHEDULER", "AutoParameters"]
+__all__ = ["SCHEDULER", "ScheduleAutoParameters"]
 
 
 @dataclass(frozen=True)
-class AutoParameters:
+class ScheduleAutoParameters:
     """How the portfolio shares its time."""
 
     first_seconds: float = 3.0
@@ -35,34 +36,32 @@ class AutoParameters:
     """The same, as a share of the time that is left."""
     period_share_of_time: float = 0.5
     """Of the time, for the period at most."""
-    first_slice_seconds: float = 1.5
+    first_slice_seconds: float = field(default=1.5, metadata={"least": 0.01})
     """Length of the first improvement of orders."""
     first_slice_share_of_time: float = 0.15
     """Its least part of a given time."""
-    slice_growth_factor: float = 2.0
+    slice_growth_factor: float = field(default=2.0, metadata={"least": 1})
     """How much longer each next improvement is."""
-
-
-PARAMETERS = AutoParameters()
 
 
 def _solve(search: ScheduleSearch) -> None:
     search.wants_period = True
-    in_turn = search.work_limit is not None and search.time_limit is None
+    parameters = search.parameters(ScheduleAutoParameters)
+    in_turn = search.work_limit is not None and search.time_limit is None  # then no clock matters
     if not in_turn:  # the period alone for a moment, since it is often quick
         with suppress(InfeasibleError):
-            _period(search, _part(search, PARAMETERS.first_seconds), None)
+            _period(search, _part(search, parameters), None)
     if search.is_over:
         return
     _offer_classics(search)
     with suppress(InfeasibleError):  # others may fit into memory where list scheduling does not
-        search.run(LIST, wants_period=False, seconds=_part(search, PARAMETERS.first_seconds))
+        search.run(LIST, wants_period=False, seconds=None if in_turn else _part(search, parameters))
     if search.is_over:
         return
     if in_turn:
         _in_turn(search)
     else:
-        _side_by_side(search)
+        _side_by_side(search, parameters)
     if search.best is None:
         raise InfeasibleError("no method found an order within memory", conflicts=search.refused)
 
@@ -84,20 +83,16 @@ def _in_turn(search: ScheduleSearch) -> None:
         _note(search, "sequence", own)
 
 
-def _side_by_side(search: ScheduleSearch) -> None:
+def _side_by_side(search: ScheduleSearch, parameters: ScheduleAutoParameters) -> None:
     """Members work in threads; their kernels release the interpreter."""
     crash: list[BaseException] = []
 
     def work(member: int) -> None:
         try:
             if member == 1:
-                _period(
-                    search,
-                    None if search.seconds_left is None else PARAMETERS.period_share_of_time * search.seconds_left,
-                    None,
-                    1,
-                )
-            _orders(search, member)
+                left = search.seconds_left
+                _period(search, None if left is None else parameters.period_share_of_time * left, None, 1)
+            _orders(search, parameters, member)
         except InfeasibleError:
             return
         except BaseException as error:
@@ -118,9 +113,10 @@ def _side_by_side(search: ScheduleSearch) -> None:
         raise crash[0]
 
 
-def _part(search: ScheduleSearch, seconds: float) -> float:
+def _part(search: ScheduleSearch, parameters: ScheduleAutoParameters) -> float:
+    """Seconds of a first step."""
     left = search.seconds_left
-    return seconds if left is None else min(seconds, PARAMETERS.first_share_of_time * left)
+    return min(parameters.first_seconds, math.inf if left is None else parameters.first_share_of_time * left)
 
 
 def _period(search: ScheduleSearch, seconds: float | None, work: int | None, again: int = 0) -> None:
@@ -134,15 +130,11 @@ def _period(search: ScheduleSearch, seconds: float | None, work: int | None, aga
         _note(search, "cyclic", own)
 
 
-def _orders(search: ScheduleSearch, member: int) -> None:
+def _orders(search: ScheduleSearch, parameters: ScheduleAutoParameters, member: int) -> None:
     """Improve orders in longer and longer slices: first with starts of its own, then from what anyone found."""
-    left = search.seconds_left
-    seconds = (
-        PARAMETERS.first_slice_seconds
-        if left is None or search.settle
-        else max(PARAMETERS.first_slice_seconds, PARAMETERS.first_slice_share_of_time * left)
-    )
-    turn = 0
+    seconds, left, turn = parameters.first_slice_seconds, search.seconds_left, 0
+    if left is not None and not search.settle:
+        seconds = max(seconds, parameters.first_slice_share_of_time * left)
     while not search.is_over:
         own = search.fork("sequence", seconds=seconds, seeded=True)
         own.seed = search.seed + 1_000 * member + turn
@@ -152,7 +144,7 @@ def _orders(search: ScheduleSearch, member: int) -> None:
         else:
             improve(own, starts[-1] if turn < member else starts[0], seconds)
         _note(search, "sequence", own)
-        seconds, turn = seconds * PARAMETERS.slice_growth_factor, turn + 1
+        seconds, turn = seconds * parameters.slice_growth_factor, turn + 1
 
 
 def _starts(search: ScheduleSearch) -> list[Orders]:
@@ -170,4 +162,9 @@ def _note(search: ScheduleSearch, name: str, own: ScheduleSearch) -> None:
     search.reached[name] = min([*values, *([] if before is None else [before])], default=None)
 
 
-SCHEDULER = Scheduler("auto", "classic schedules, list scheduling, least period and best order, side by side", _solve)
+SCHEDULER = Scheduler(
+    "auto",
+    "classic schedules, list scheduling, least period and best order, side by side",
+    _solve,
+    ScheduleAutoParameters,
+)

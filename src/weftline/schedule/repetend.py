@@ -17,10 +17,9 @@ from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.simulate import Orders
 from weftline.simulate.kernels.jit import kernel
+from weftline.simulate.sentinels import NEVER
 
 __all__ = ["Repetend", "repetend_of_starts", "repetend_peaks", "unroll"]
-
-NEVER = 2**62
 
 
 @dataclass(frozen=True, eq=False)

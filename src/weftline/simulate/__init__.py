@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 from weftline.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from weftline.simulate.batch import INFEASIBLE, Evaluation, evaluate
-    from weftline.simulate.latency import replay, simulate_latency
-    from weftline.simulate.limits import violations
+    from weftline.simulate.latency import INFEASIBLE, Evaluation, evaluate, replay, simulate_latency
     from weftline.simulate.memory import memory_over_time
-    from weftline.simulate.order import default_order, upward_rank
     from weftline.simulate.schedule import Orders, Timetable, schedule_violations, simulate_schedule
+    from weftline.simulate.tables import default_order, upward_rank
     from weftline.simulate.throughput import simulate_throughput
-    from weftline.simulate.timeline import Loads, Timeline
+    from weftline.simulate.timeline import Loads, Timeline, violations
 
 __all__ = [
     "INFEASIBLE",
@@ -42,21 +40,21 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Evaluation": "weftline.simulate.batch",
-        "INFEASIBLE": "weftline.simulate.batch",
+        "Evaluation": "weftline.simulate.latency",
+        "INFEASIBLE": "weftline.simulate.latency",
         "Loads": "weftline.simulate.timeline",
         "Orders": "weftline.simulate.schedule",
         "Timeline": "weftline.simulate.timeline",
         "Timetable": "weftline.simulate.schedule",
-        "default_order": "weftline.simulate.order",
-        "evaluate": "weftline.simulate.batch",
+        "default_order": "weftline.simulate.tables",
+        "evaluate": "weftline.simulate.latency",
         "memory_over_time": "weftline.simulate.memory",
         "replay": "weftline.simulate.latency",
         "schedule_violations": "weftline.simulate.schedule",
         "simulate_latency": "weftline.simulate.latency",
         "simulate_schedule": "weftline.simulate.schedule",
         "simulate_throughput": "weftline.simulate.throughput",
-        "upward_rank": "weftline.simulate.order",
-        "violations": "weftline.simulate.limits",
+        "upward_rank": "weftline.simulate.tables",
+        "violations": "weftline.simulate.timeline",
     },
 )

@@ -1,7 +1,7 @@
-"""The flat arrays that kernels read, made once per problem.
+"""The flat arrays that kernels read, made once per problem; and orders in which ops may be booked.
 
-In: a Problem. Out: `Tables`. What is computed once per problem stands beside its function (`once_per_problem`), not on
-the problem, and goes when the problem goes.
+In: a Problem. Out: `Tables`; upward ranks, whose descending order (HEFT's priority) is the default. What is computed
+once per problem stands beside its function (`once_per_problem`), not on the problem, and goes when the problem goes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,23 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from weftline.errors import UsageError
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
+from weftline.simulate.kernels.jit import kernel
 
-__all__ = ["Tables", "Unsigned", "edge_readers", "once_per_problem", "part_of", "reordered", "tables"]
+__all__ = [
+    "Tables",
+    "Unsigned",
+    "check_placement",
+    "default_order",
+    "edge_readers",
+    "once_per_problem",
+    "part_of",
+    "reordered",
+    "tables",
+    "upward_rank",
+]
 
 _Result = TypeVar("_Result")
 
@@ -153,6 +166,16 @@ def reordered(table: Tables, order: Indices) -> Tables:
     )
 
 
+def check_placement(problem: Problem, placement: Indices) -> Indices:
+    """A placement as kernels want it: one existing device per op."""
+    placement = np.ascontiguousarray(placement, np.int32)
+    if placement.shape != (len(problem.graph.ops),):
+        raise UsageError(f"a placement needs one device for each of the {len(problem.graph.ops)} ops")
+    if placement.min() < 0 or placement.max() >= len(problem.devices):
+        raise UsageError(f"a placement holds device numbers 0..{len(problem.devices) - 1}")
+    return placement
+
+
 def edge_readers(table: Tables) -> Ints:
     """(edges,): the op that reads, in the order of `edge_tensor`."""
     counts: Ints = np.diff(table.edge_ptr).astype(np.int64)
@@ -211,3 +234,33 @@ def _rows(pointer: NDArray[Any], order: NDArray[Any]) -> tuple[Ints, Ints]:
     np.cumsum(sizes, out=fresh[1:])
     within = np.arange(fresh[-1]) - np.repeat(fresh[:-1], sizes)
     return fresh, np.repeat(pointer[:-1][order], sizes) + within
+
+
+@once_per_problem
+def upward_rank(problem: Problem) -> Ints:
+    """(n,): longest path to the end, with mean times over devices and mean transfers over links."""
+    time = problem.cost.time
+    mean_time = np.where(time >= 0, time, 0).sum(axis=1) // np.maximum((time >= 0).sum(axis=1), 1)
+    links = problem.cost.transfer.reshape(len(problem.cost.transfer), len(problem.devices) ** 2)
+    between = ~np.eye(len(problem.devices), dtype=np.bool_).ravel()
+    usable = (links >= 0) & between
+    mean_transfer = np.where(usable, links, 0).sum(axis=1) // np.maximum(usable.sum(axis=1), 1)
+    return _rank(tables(problem), mean_time, mean_transfer)
+
+
+def default_order(problem: Problem) -> Indices:
+    """(n,): ops by descending upward rank; a topological order, since ties keep the order of the graph."""
+    return np.argsort(-upward_rank(problem), kind="stable").astype(np.int32)
+
+
+@kernel
+def _rank(table: Tables, mean_time: Ints, mean_transfer: Ints) -> Ints:
+    rank = mean_time.copy()
+    for op in range(len(rank) - 1, -1, -1):
+        longest = 0
+        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[k]
+            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+                longest = max(longest, mean_transfer[table.transfer_row[tensor]] + rank[table.consumer_of[c]])
+        rank[op] += longest
+    return rank

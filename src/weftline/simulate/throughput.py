@@ -15,9 +15,8 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.latency import INFEASIBLE
-from weftline.simulate.latency import check_placement
 from weftline.simulate.memory import hold, sweep, weights_held
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, check_placement, tables
 from weftline.simulate.timeline import Loads
 
 __all__ = ["simulate_throughput", "stage_loads", "stage_peaks"]

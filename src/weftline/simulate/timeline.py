@@ -1,4 +1,4 @@
-"""What the simulator returns: a Timeline for latency, Loads for throughput."""
+"""What the simulator returns: a Timeline for latency, Loads for throughput; and which limits it breaks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
+from weftline.problem import Problem
+from weftline.units import format_bytes
 
-__all__ = ["TRANSFER_COLUMNS", "Loads", "Timeline"]
+__all__ = ["TRANSFER_COLUMNS", "Loads", "Timeline", "violations"]
 
 TRANSFER_COLUMNS = ("tensor", "source", "target", "consumer", "start", "end")
 """Columns of `Timeline.transfers`; consumer is -1 where a tensor is sent once for all consumers of a device."""
@@ -76,3 +78,17 @@ class Loads:
     def value(self) -> int:
         """The period: the largest load."""
         return int(self.load.max())
+
+
+def violations(problem: Problem, result: Timeline | Loads) -> tuple[str, ...]:
+    """Memory above the capacity, `together` sets torn apart. (What cannot run at all, the simulator refuses itself.)"""
+    found = []
+    for device, peak, capacity in zip(problem.devices, result.peak.tolist(), problem.capacity.tolist(), strict=True):
+        if peak > capacity:
+            found.append(f"device {device.id} needs {format_bytes(peak)} but holds {format_bytes(capacity)}")
+    for members in problem.together:
+        used = np.unique(result.placement[list(members)])
+        if len(used) > 1:
+            names = [problem.graph.ops[op].name for op in members[:4]]
+            found.append(f"ops {names} must share a device but stand on {[problem.devices[d].id for d in used]}")
+    return tuple(found)

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from itertools import groupby
 
 from weftline.errors import UsageError
-from weftline.schedule.lower.lower import COMPUTE, SEND, Action, ActionLists, data_edges, routes
+from weftline.schedule.lower.lower import COMPUTE, SEND, ActionLists, DeviceAction, data_edges, routes
 
 __all__ = ["SEMANTICS", "check_actions", "safe_under", "what_is_wrong"]
 
@@ -31,15 +31,15 @@ def safe_under(lists: ActionLists) -> tuple[str, ...]:
 def what_is_wrong(lists: ActionLists) -> str:
     """Why the lists are not those of a schedule: something is missing, twice, or on the wrong device."""
     blocks = lists.blocks
-    wanted: dict[int, set[Action]] = defaultdict(set)
+    wanted: dict[int, set[DeviceAction]] = defaultdict(set)
     for micro in range(lists.micro_batches):
         for number, block in enumerate(blocks.blocks):
             for device in block.devices:
                 if not blocks.devices[device].link:
-                    wanted[device].add(Action(COMPUTE, micro, number))
+                    wanted[device].add(DeviceAction(COMPUTE, micro, number))
         for source, target, sender, receiver in routes(blocks):
-            wanted[sender].add(Action(SEND, micro, source, target, receiver))
-            wanted[receiver].add(Action("receive", micro, source, target, sender))
+            wanted[sender].add(DeviceAction(SEND, micro, source, target, receiver))
+            wanted[receiver].add(DeviceAction("receive", micro, source, target, sender))
     for device, row in enumerate(lists.actions):
         name = blocks.devices[device].id
         if len(set(row)) < len(row):
@@ -93,7 +93,7 @@ class _Play:
         stuck = [d for d, steps in enumerate(self.steps) if self.at[d] < len(steps)]
         return "; ".join(self._waiting(device) for device in stuck[:4])
 
-    def _compute(self, device: int, action: Action) -> bool:
+    def _compute(self, device: int, action: DeviceAction) -> bool:
         """Compute, or wait for the other devices of the block."""
         held = [d for d in self.lists.blocks.blocks[action.block].devices if not self.lists.blocks.devices[d].link]
         for source in self.sources[action.block]:
@@ -115,7 +115,7 @@ class _Play:
                 self.awake.append(other)
         return True
 
-    def _head(self, device: int) -> Action | None:
+    def _head(self, device: int) -> DeviceAction | None:
         return self.steps[device][self.at[device]][0] if self.at[device] < len(self.steps[device]) else None
 
     def _advance(self, device: int) -> None:
@@ -159,14 +159,14 @@ class _Play:
     def _title(self, block: int) -> str:
         return self.lists.blocks.blocks[block].name or f"block {block}"
 
-    def _block(self, action: Action) -> str:
+    def _block(self, action: DeviceAction) -> str:
         return f"{self._title(action.block)} of micro-batch {action.micro_batch}"
 
 
-def _steps(row: tuple[Action, ...], batched: bool) -> list[tuple[Action, ...]]:
+def _steps(row: tuple[DeviceAction, ...], batched: bool) -> list[tuple[DeviceAction, ...]]:
     if not batched:
         return [(action,) for action in row]
-    steps: list[tuple[Action, ...]] = []
+    steps: list[tuple[DeviceAction, ...]] = []
     for computes, group in groupby(row, key=lambda action: action.do == COMPUTE):
         together = tuple(group)
         steps += [(action,) for action in together] if computes else [together]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weftline.errors import MissingExtra
-from weftline.ui.limits import Limits
+from weftline.ui.models import Limits
 
 __all__ = ["Limits", "serve"]
 

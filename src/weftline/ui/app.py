@@ -1,17 +1,17 @@
-"""The files that the page consists of: our own, and the components it shares with the report.
+"""The application: addresses -> what they do.
 
-They are read as files: importing the room of the report would load the solvers into the server.
-
-The application: addresses -> what they do.
-
-In: requests that the guard let pass. Out: the page and its assets, JSON, events and files. Errors are JSON with one
-sentence. Simplified: there is one state per server, made here.
+In: requests that the guard let pass. Out: the page and its assets, JSON, files, and server-sent events: `plan` (one job
+with the rows that the page does not have yet), `gone` (a number), `models`. A page that reads slowly gets fewer and
+larger events: nothing is queued for it, and nobody waits for it. Errors are JSON with one sentence. The assets are our
+own and the components that the page shares with the report; they are read as files, since importing the room of the
+report would load the solvers. Simplified: there is one state per server, made here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
@@ -22,20 +22,100 @@ from urllib.parse import unquote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from weftline.errors import InputError, LimitReached, WeftlineError
+from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
 from weftline.ui.files import Desk, file_names
 from weftline.ui.jobs import Job, Jobs
-from weftline.ui.limits import Limits, NotThere
-from weftline.ui.models import Models, stored_bytes
-from weftline.ui.question import plan_task
-from weftline.ui.requests import ClusterText, CompareRequest, FileRequest, PlanRequest, read_json
-from weftline.ui.stream import EventStream
+from weftline.ui.models import Limits, Models, NotThere, stored_bytes
+from weftline.ui.requests import ClusterForm, CompareRequest, FileRequest, PlanForm, plan_task, read_json
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 
-__all__ = ["ASSETS", "asset", "make_app"]
+__all__ = ["ASSETS", "EventStream", "asset", "make_app"]
+
+BEAT = 10.0
+"""Seconds between two signs of life; without them a dead connection is noticed late."""
+PAUSE = 0.08
+"""Seconds in which changes are gathered."""
+
+
+class EventStream:
+    """One page's view, as an ASGI response. It is counted as watching from its beginning to its end."""
+
+    def __init__(self, jobs: Jobs, extra: Callable[[], dict[str, Any]]) -> None:
+        self._jobs, self._extra = jobs, extra
+        self._told: dict[int, tuple[int, int, int]] = {}
+        """Job -> (version, times thinned, rows) that the page has."""
+        self._extra_told = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the page or the server leaves."""
+        changed = asyncio.Event()
+        try:
+            self._jobs.watch(changed.set)
+        except UsageError as error:
+            await PlainTextResponse(f"{error}\n", 503)(scope, receive, send)
+            return
+        leaving = asyncio.create_task(self._wait_for_end(receive, changed))
+        try:
+            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._send(send, "retry: 1000\n\n")
+            while not leaving.done() and not self._jobs.closed:
+                changed.clear()
+                text = self.news()
+                await self._send(send, text or ": here\n\n")
+                await asyncio.sleep(PAUSE)
+                try:
+                    await asyncio.wait_for(changed.wait(), BEAT)
+                except TimeoutError:
+                    continue
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except OSError:
+            pass  # the page has left
+        finally:
+            self._jobs.leave(changed.set)
+            leaving.cancel()
+
+    def news(self) -> str:
+        """The events that bring the page up to date."""
+        lines = []
+        jobs = {job.id: job for job in self._jobs.all()}
+        for number in [number for number in self._told if number not in jobs]:
+            del self._told[number]
+            lines.append(_event("gone", number))
+        lines += [_event("plan", self._change(job)) for job in jobs.values() if self._is_new(job)]
+        extra = json.dumps(self._extra())
+        if extra != self._extra_told:
+            self._extra_told = extra
+            lines.append(f"event: state\ndata: {extra}\n\n")
+        return "".join(lines)
+
+    def _is_new(self, job: Job) -> bool:
+        return self._told.get(job.id, (-1, 0, 0))[0] != job.version
+
+    def _change(self, job: Job) -> dict[str, Any]:
+        _, thinned, count = self._told.get(job.id, (0, -1, 0))
+        since = count if thinned == job.thinned else 0
+        self._told[job.id] = (job.version, job.thinned, len(job.rows))
+        return {**job.about(), "since": since, "rows": job.rows[since:]}
+
+    @staticmethod
+    async def _wait_for_end(receive: Receive, changed: asyncio.Event) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        changed.set()
+
+    @staticmethod
+    async def _send(send: Send, text: str) -> None:
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+def _event(kind: str, data: object) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
+
 
 _KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 SHARED = ("style.css", "weft.js", "curve.js")
@@ -182,13 +262,13 @@ class Views:
 
     async def check_cluster(self, request: Request) -> Response:
         """Is this text a cluster?"""
-        asked = await read_json(request, ClusterText, self._state.limits.body_bytes)
+        asked = await read_json(request, ClusterForm, self._state.limits.body_bytes)
         return JSONResponse(await self._state.desk.do(CheckTask(asked.text)))
 
     async def start(self, request: Request) -> Response:
         """Queue a search."""
         state = self._state
-        asked = await read_json(request, PlanRequest, state.limits.body_bytes)
+        asked = await read_json(request, PlanForm, state.limits.body_bytes)
         state.jobs.check_room()
         if await asyncio.to_thread(stored_bytes, state.folder) > state.limits.stored_bytes:
             raise LimitReached("no room is left; remove models or plans")

@@ -13,7 +13,7 @@ from typing import Any
 
 from weftline.errors import InputError, LimitReached, UsageError
 from weftline.ui.jobs import Job
-from weftline.ui.limits import Limits, NotThere
+from weftline.ui.models import Limits, NotThere
 from weftline.ui.process import Process
 from weftline.ui.requests import FileRequest
 from weftline.ui.task import FileTask, Said, Task

@@ -17,7 +17,7 @@ from time import monotonic, time
 from typing import Any
 
 from weftline.errors import UsageError
-from weftline.ui.limits import Limits, NotThere
+from weftline.ui.models import Limits, NotThere
 from weftline.ui.process import Process
 from weftline.ui.task import PlanTask, Row, Said
 

@@ -2,6 +2,8 @@
 
 In: chunks of bytes and the name that the browser gives, which is a label and nothing else. Out: `ModelFile`s. The name
 on disk is ours; its ending is one of a few that importers look at.
+
+`Limits` says how much the page may ask of this machine.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from weftline.errors import InputError, UsageError
-from weftline.ui.limits import Limits, NotThere
 from weftline.ui.task import ModelFile
 from weftline.units import format_name
 
-__all__ = ["Models", "stored_bytes"]
+__all__ = ["Limits", "Models", "NotThere", "stored_bytes"]
 
 MOST_LABEL = 100
 ENDINGS = (".onnx", ".xml", ".json", ".xls", ".txt", ".pbtxt", ".toml")
@@ -25,6 +27,44 @@ CHUNK = 2**20
 LOOK = 24
 """Every so many bytes, as a power of two, an upload looks whether there is room for more."""
 SMALLER = "keep weights as external data: planning does not need them"
+
+
+class NotThere(LookupError):
+    """A request names something that is not there, or not any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """All of them; a request beyond one is refused with a sentence."""
+
+    upload_bytes: int = 512 * 2**20
+    """Of one model file."""
+    stored_bytes: int = 4 * 2**30
+    """Of all files together: models, plans, exports."""
+    models: int = 20
+    """Uploaded models that are kept."""
+    plans: int = 50
+    """Plans that are kept, queued or running."""
+    running: int = 2
+    """Searches at the same time; the others wait."""
+    tasks: int = 2
+    """Short works (a report, an export, a comparison) at the same time."""
+    waiting: int = 64
+    """Short works that may wait for their turn."""
+    streams: int = 32
+    """Pages that watch."""
+    body_bytes: int = 2 * 2**20
+    """Of a request that is no upload: a cluster file of 1 MiB fits in."""
+    longest: float = 3600.0
+    """Seconds that a search may be given."""
+    grace: float = 300.0
+    """Seconds beyond them for reading a model, compiling kernels once, and the certificate."""
+    task_seconds: float = 300.0
+    """For a short work."""
+    memory_share: float = 0.8
+    """Of this machine's memory, for one process."""
+    away: float = 30.0
+    """Seconds without any page that watches, after which searches are stopped; the best plans so far are kept."""
 
 
 class Models:

@@ -7,7 +7,6 @@ replaced by the labels that the user knows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock, Thread
@@ -15,7 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
-from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.errors import InputError, WeftlineError
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, FileTask, ModelFile, PlanTask, Row, Said, Task
 
@@ -96,37 +95,25 @@ def _labelled(text: str, task: Task) -> str:
 
 
 def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
-    from hashlib import sha256
-
-    from weftline.ask import make_plan
-    from weftline.cluster.toml_form import parse_cluster
-    from weftline.importers import ImportOptions
+    from weftline.ask.answer import answer
+    from weftline.ask.request import ClusterText, PlanRequest, read_shapes
     from weftline.plans.plan import save_plan
-    from weftline.problem import load_problem
     from weftline.ui.answers import plan_answer
 
-    path = _model(task.model)
-    cluster = None if task.cluster is None else parse_cluster(task.cluster, "cluster", name=task.cluster_name)
-    rules = {"objective": task.objective, "stages": task.stages}
-    problem, digest = load_problem(
-        path, cluster=cluster, rules=rules, options=ImportOptions(shapes=_shapes(task.shapes))
-    )
-    if problem.graph.name == path.stem:  # formats without a name of their own take the file's
-        name = Path(task.model.label).stem or "model"
-        problem = replace(problem, graph=msgspec.structs.replace(problem.graph, name=name))
-    inputs = {"model": digest}
-    if task.cluster is not None:
-        inputs["cluster"] = sha256(task.cluster.encode()).hexdigest()
-    plan = make_plan(
-        problem,
+    request = PlanRequest(
+        model=_model(task.model),
+        model_name=Path(task.model.label).stem or "model",
+        cluster=None if task.cluster is None else ClusterText(task.cluster, "cluster", task.cluster_name),
+        objective=task.objective,
+        stages=task.stages,
+        shapes=read_shapes(task.shapes),
         solver=task.solver,
         gap=task.gap,
         time_limit=task.seconds,
         seed=task.seed,
-        inputs=inputs,
         argv=task.argv,
-        on_event=teller.hear,
     )
+    plan = answer(request, on_event=teller.hear)
     with uninterrupted():  # what comes now is too late to stop anything, and must not lose it
         save_plan(plan, task.output)
         return plan_answer(plan)
@@ -140,20 +127,6 @@ def _model(model: ModelFile) -> Path:
 
         save(build(model.zoo, size=model.size, weights=model.weights), path)
     return path
-
-
-def _shapes(words: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """`input=1x3x224x224` -> {"input": (1, 3, 224, 224)}."""
-    found: dict[str, tuple[int, ...]] = {}
-    for word in words:
-        name, _, sizes = word.rpartition("=")
-        parts = sizes.split("x")
-        if not name or not all(part.isascii() and part.isdigit() and 0 < len(part) <= 12 for part in parts):
-            raise UsageError(f"{word!r:.80} is not a shape; write it like input=1x3x224x224")
-        found[name] = tuple(map(int, parts))
-        if 0 in found[name]:
-            raise UsageError(f"{word!r:.80}: a dimension of 0 leaves nothing to plan")
-    return found
 
 
 def _file(task: FileTask, teller: Teller) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
 
+from weftline.worker.child import die_with, private_output
+
 __all__ = ["main"]
 
 STOPPING = 30.0
@@ -68,9 +70,8 @@ def _watch(child: int, alive: int, deadline: float) -> int:
 
 
 def _work(task: bytes, parent: int) -> NoReturn:
-    _die_with(parent)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    die_with(parent)
+    answers = private_output()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     from weftline.interrupts import keep_interrupts
 
@@ -79,16 +80,6 @@ def _work(task: bytes, parent: int) -> NoReturn:
 
     do_task(task, answers)
     os._exit(0)
-
-
-def _die_with(parent: int) -> None:
-    """On Linux the kernel ends this process with its watcher."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 if __name__ == "__main__":

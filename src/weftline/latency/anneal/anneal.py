@@ -13,21 +13,15 @@ from contextlib import suppress
 import numpy as np
 
 from weftline.errors import InfeasibleError
-from weftline.latency.anneal.annealer import FIRST_TEMPERATURE, Annealer, Start, new_find
+from weftline.latency.anneal.annealer import LatencyAnnealParameters, PlacementAnnealer, Start, new_find
 from weftline.latency.list.schedulers import heft
 from weftline.search import Search, Solver, alarm
 from weftline.simulate import Timeline
+from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import tables
 
 __all__ = ["SOLVER", "anneal_from", "anneal_starts", "ask_helpers"]
 
-PER_PAIR, PER_OP, MOST = 40, 200, 1_000_000
-"""Steps without a time limit: per pair of ops and per op, up to MOST; fewer in large graphs, where they cost more."""
-PORTIONS = 20
-PATIENCE = 4
-"""Portions without any answer before others are asked."""
-MANY = 80_000
-"""Steps that begin at the usual temperature; fewer begin at less, by the root of their number."""
 HELPERS = ("greedy", "even-split", "m-topo", "round-robin", "pack")
 
 
@@ -39,29 +33,32 @@ def anneal_from(
     With neither `seconds` nor a time limit it makes a number of steps that depends on the size of the graph alone.
     `steps` are one cycle, which begins the colder the fewer they are: they mend the start.
     """
-    problem, n = search.problem, len(search.problem.group)
+    problem, n, numbers = search.problem, len(search.problem.group), search.parameters(LatencyAnnealParameters)
+    most = min(numbers.most_steps, numbers.steps_per_pair_of_ops * n * n + numbers.steps_per_op * n)
     until = None if seconds is None or search.work_limit is not None else search.seconds + seconds
     timed = steps is None and (until is not None or search.time_limit is not None)
-    left = min(MOST, PER_PAIR * n * n + PER_OP * n, MOST * 500 // n) if steps is None else steps
-    portion = max(1, min(20_000, 4_000_000 // n) if timed else left // (PORTIONS if steps is None else 1))
+    left = min(most, numbers.most_steps * 500 // n) if steps is None else steps
+    portion = max(1, min(20_000, 4_000_000 // n) if timed else left // (numbers.portions if steps is None else 1))
+    warmth = min(1.0, (steps or numbers.full_heat_steps) / numbers.full_heat_steps)
     with alarm(search) as stop:
-        annealer = Annealer(
+        annealer = PlacementAnnealer(
             tables(problem),
             capacity=problem.capacity,
             group=problem.group,
             seed=search.seed,
             start=starts,
-            first_temperature=FIRST_TEMPERATURE * min(1.0, (steps or MANY) / MANY) ** 0.5,
+            first_temperature=numbers.first_temperature * warmth**0.5,
             cycle=steps,
+            parameters=numbers,
         )
-        shown, portions = _show(search, annealer, 2**62), 0
+        shown, portions = _show(search, annealer, NEVER), 0
         while not search.is_over and not stop[0] and (timed or left > 0):
             if until is not None and search.seconds >= until:
                 break
             annealer.run(portion, stop)
             left, portions = left - portion, portions + 1
             shown = _show(search, annealer, shown)
-            if portions == PATIENCE and search.best is None:
+            if portions == numbers.patience_portions and search.best is None:
                 ask_helpers(search)
                 if isinstance(search.best, Timeline):
                     annealer.give(search.best.placement, search.best.order)
@@ -101,7 +98,7 @@ def anneal_starts(search: Search, *, best: bool = True) -> list[Start]:
     return starts
 
 
-def _show(search: Search, annealer: Annealer, shown: int) -> int:
+def _show(search: Search, annealer: PlacementAnnealer, shown: int) -> int:
     """Offer the annealer's best if it is new -> its value."""
     find = None if search.is_over else new_find(annealer, tables(search.problem), shown)
     if find is None:
@@ -116,4 +113,9 @@ def _solve(search: Search) -> None:
         raise InfeasibleError("annealing found no plan within the limits", conflicts=search.refused)
 
 
-SOLVER = Solver("anneal", "annealing of devices and order, from single devices and HEFT", _solve)
+SOLVER = Solver(
+    "anneal",
+    "annealing of devices and order, from single devices and HEFT",
+    _solve,
+    parameters=LatencyAnnealParameters,
+)

@@ -17,10 +17,12 @@ from weftline.simulate.tables import Tables
 
 __all__ = ["backfill", "gap", "spaces", "take"]
 
-MADE_AT, TENSOR, CAME_FROM = 0, 1, 2
+MADE_AT, OF_TENSOR, CAME_FROM = 0, 1, 2
 """`pending[i]`, a transfer to book: when its tensor is made (ns), the tensor, the device it is on."""
-BEGIN, END = 0, 1
+BUSY_FROM, BUSY_UNTIL = 0, 1
 """`busy[i]`: an interval, ns."""
+SENT_TENSOR, SENT_FROM, SENT_TO, SENT_FOR, SENT_AT, SENT_UNTIL = 0, 1, 2, 3, 4, 5
+"""`sent[i]`: a row of `Timeline.transfers`."""
 
 
 def backfill(table: Tables, placement: Indices, order: Indices) -> Timeline | None:
@@ -42,12 +44,12 @@ def gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
     low, high = begin, begin + count
     while low < high:  # first interval that ends after `ready`
         middle = (low + high) // 2
-        if busy[middle, END] <= ready:
+        if busy[middle, BUSY_UNTIL] <= ready:
             low = middle + 1
         else:
             high = middle
-    while low < begin + count and busy[low, BEGIN] < ready + length:
-        ready = max(ready, busy[low, END])
+    while low < begin + count and busy[low, BUSY_FROM] < ready + length:
+        ready = max(ready, busy[low, BUSY_UNTIL])
         low += 1
     return ready
 
@@ -56,10 +58,28 @@ def gap(busy: Ints, begin: int, count: int, ready: int, length: int) -> int:
 def take(busy: Ints, begin: int, count: int, start: int, length: int) -> None:
     """Insert an interval that is free."""
     i = begin + count
-    while i > begin and busy[i - 1, BEGIN] > start:
-        busy[i, BEGIN], busy[i, END] = busy[i - 1, BEGIN], busy[i - 1, END]
+    while i > begin and busy[i - 1, BUSY_FROM] > start:
+        busy[i, BUSY_FROM], busy[i, BUSY_UNTIL] = busy[i - 1, BUSY_FROM], busy[i - 1, BUSY_UNTIL]
         i -= 1
-    busy[i, BEGIN], busy[i, END] = start, start + length
+    busy[i, BUSY_FROM], busy[i, BUSY_UNTIL] = start, start + length
+
+
+@part
+def _take_common(
+    busy: Ints, begin: Ints, number: Ints, resources: tuple[int, int, int], ready: int, length: int
+) -> int:
+    """Earliest start >= ready that all of some resources have (-1 is none), taken on all of them."""
+    start = -1
+    while start < ready:
+        start = ready
+        for r in resources:
+            if r >= 0:
+                ready = gap(busy, begin[r], number[r], ready, length)
+    for r in resources:
+        if r >= 0:
+            take(busy, begin[r], number[r], start, length)
+            number[r] += 1
+    return start
 
 
 @part
@@ -111,7 +131,7 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
             if origin != here:
                 came = -1 if table.per_edge else arrival[tensor * devices + here]
                 if came < 0:
-                    pending[count, MADE_AT], pending[count, TENSOR], pending[count, CAME_FROM] = done, tensor, origin
+                    pending[count, MADE_AT], pending[count, OF_TENSOR], pending[count, CAME_FROM] = done, tensor, origin
                     count += 1
                     continue
                 done = came
@@ -120,30 +140,17 @@ def _fill(table: Tables, placement: Indices, order: Indices, start: Ints, end: I
             sort_rows(pending, count)
         # 2. Transfers: the first gap that both ports (and the bus) have.
         for i in range(count):
-            at, tensor, origin = pending[i, MADE_AT], pending[i, TENSOR], pending[i, CAME_FROM]
+            at, tensor, origin = pending[i, MADE_AT], pending[i, OF_TENSOR], pending[i, CAME_FROM]
             length = int(table.transfer[table.transfer_row[tensor], origin, here])
             if length < 0:
                 return -1
             if length > 0:
-                out, into, lane = devices + origin, 2 * devices + here, 3 * devices + table.bus[origin, here]
-                while True:
-                    fits = gap(busy, begin[out], number[out], at, length)
-                    fits = gap(busy, begin[into], number[into], fits, length)
-                    if table.bus[origin, here] >= 0:
-                        fits = gap(busy, begin[lane], number[lane], fits, length)
-                    if fits == at:
-                        break
-                    at = fits
-                take(busy, begin[out], number[out], at, length)
-                take(busy, begin[into], number[into], at, length)
-                number[out] += 1
-                number[into] += 1
-                if table.bus[origin, here] >= 0:
-                    take(busy, begin[lane], number[lane], at, length)
-                    number[lane] += 1
-                sent[total, 0], sent[total, 1], sent[total, 2] = tensor, origin, here
-                sent[total, 3] = op if table.per_edge else -1
-                sent[total, 4], sent[total, 5] = at, at + length
+                lane = 3 * devices + table.bus[origin, here] if table.bus[origin, here] >= 0 else -1
+                resources = (devices + origin, 2 * devices + here, lane)
+                at = _take_common(busy, begin, number, resources, at, length)
+                sent[total, SENT_TENSOR], sent[total, SENT_FROM], sent[total, SENT_TO] = tensor, origin, here
+                sent[total, SENT_FOR] = op if table.per_edge else -1
+                sent[total, SENT_AT], sent[total, SENT_UNTIL] = at, at + length
                 total += 1
             if not table.per_edge:
                 arrival[tensor * devices + here] = at + length

@@ -1,19 +1,14 @@
-"""Dominator trees of a graph of ops, as ranges: what only reaches the sources (or the sinks) through one op.
+"""What the latency annealer knows about a problem and never changes, and where it stands.
 
-In: for every op the ops before it (compressed rows), numbered so that every op stands after those it reads from. Out:
-the ops in depth-first order of the tree, in which every subtree is one contiguous range. All sources hang on a root
-that is no op. For post-dominators see `post_dominator_ranges`.
+AnnealProblem: flat arrays made once. In: Tables (op numbers are topological), the `together` set of every op. A
+transfer that has no link takes `penalty` ns, more than any real schedule: so a start that uses one can be mended by
+moves, and what still uses one at the end is recognised by its value. Moves take whole subtrees of the dominator tree:
+what reaches the sources (or the sinks) only through one op. Depth first, every subtree is one contiguous range; all
+sources hang on a root that is no op.
 
-What the latency annealer knows about a problem and never changes, as flat arrays made once.
-
-In: Tables (op numbers are topological), a memory limit per device, the `together` set of every op. A transfer that has
-no link takes `penalty` ns, more than any real schedule: so a start that uses one can be mended by moves, and what still
-uses one at the end is recognised by its value.
-
-Where the latency annealer stands: a device per op, a topological order, and the schedule that follows from both.
-
-The schedule is kept so that any of its prefixes can be taken up again: what every device, port and bus is free at is
-stored before every position of the order (or every `stride`-th), and a transfer remembers the op it was booked for.
+PlacementState: a device per op, a topological order, and the schedule that follows from both. It is kept so that any of
+its prefixes can be taken up again: what every device, port and bus is free at is stored before every position of the
+order (or every `stride`-th), and a transfer remembers the op it was booked for.
 """
 
 from __future__ import annotations
@@ -26,6 +21,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice, make_dice
+from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables, Unsigned
 
 __all__ = [
@@ -33,49 +29,53 @@ __all__ = [
     "BEST_DEVICE",
     "BEST_ORDER",
     "BOOKED_FOR",
-    "DOMINATORS",
-    "EXCESS",
-    "FOLLOWS",
-    "GROUPS",
-    "MAKER",
-    "MEMBER",
-    "OPS",
-    "PLACE",
-    "POST_DOMINATORS",
+    "DOMINATOR_TREE",
+    "EDGE_MAKER",
+    "EDGE_ROW",
+    "EDGE_TENSOR",
+    "MARK_GROUP",
+    "MARK_OP",
+    "NOW_EXCESS",
+    "NOW_STAMP",
+    "NOW_VALUE",
+    "POST_DOMINATOR_TREE",
     "READY_AT",
-    "SIZE",
-    "STAMP",
+    "RUN_TIME",
     "STEPS_DONE",
-    "TENSOR",
-    "TIME",
-    "TRANSFER_ROW",
-    "VALUE",
+    "TIME_AFTER",
+    "TREE_MEMBER",
+    "TREE_PLACE",
+    "TREE_SIZE",
     "AnnealProblem",
-    "State",
+    "PlacementState",
     "dominator_ranges",
     "dominators",
-    "make_board",
+    "make_anneal_problem",
     "make_state",
     "post_dominator_ranges",
 ]
 
-TIME, FOLLOWS = 0, 1
+RUN_TIME, TIME_AFTER = 0, 1
 """`cost[op, device]`: its time (-1: cannot run there), and a lower bound of what follows its end; ns."""
-MAKER, TRANSFER_ROW, TENSOR = 0, 1, 2
+EDGE_MAKER, EDGE_ROW, EDGE_TENSOR = 0, 1, 2
 """`edge[e]`: the op that makes what is read, the row of its transfer times, its tensor."""
-DOMINATORS, POST_DOMINATORS = 0, 1
+DOMINATOR_TREE, POST_DOMINATOR_TREE = 0, 1
 """`tree`: which tree."""
-MEMBER, PLACE, SIZE = 0, 1, 2
+TREE_MEMBER, TREE_PLACE, TREE_SIZE = 0, 1, 2
 """`tree[which]`: the op at a place of the depth-first order, the place of an op, the size of its subtree."""
 READY_AT, BOOKED_FOR = 0, 1
 """`arrival[slot]`: when a tensor is on a device (ns), and the op it was booked for: -1 none, -2 - op in a trial."""
-OPS, GROUPS = 0, 1
+MARK_OP, MARK_GROUP = 0, 1
 """`mark`: stamps of ops and of `together` sets."""
-VALUE, EXCESS, STAMP, STEPS_DONE, ASKED_BELOW = 0, 1, 2, 3, 4
+NOW_VALUE, NOW_EXCESS, NOW_STAMP, STEPS_DONE, ASKED_BELOW = 0, 1, 2, 3, 4
 """`now`: value (ns), bytes above the limits, stamp of the trial, trials so far, and the value (ns) below which a state
 is worth asking about its activations."""
 BEST_DEVICE, BEST_ORDER = 0, 1
 """`best`: a device per op, and the order."""
+MOVE_KINDS = 7
+"""See `moves`."""
+PREFIX_BYTES = 2**28
+"""For stored prefixes (there are two sets); longer graphs with many devices store fewer of them."""
 
 Ranges = tuple[Indices, Indices, Indices]
 """(n,) ops in depth-first order, (n,) place of each op in it, (n,) size of its subtree."""
@@ -158,10 +158,10 @@ class AnnealProblem(NamedTuple):
     """n ops, E edges, m tensors, K devices, G groups, W tied weights."""
 
     cost: Ints
-    """(n, K, 2): TIME, FOLLOWS."""
+    """(n, K, 2): RUN_TIME, TIME_AFTER."""
     edge_ptr: Unsigned
     edge: Unsigned
-    """(E, 3): MAKER, TRANSFER_ROW, TENSOR."""
+    """(E, 3): EDGE_MAKER, EDGE_ROW, EDGE_TENSOR."""
     transfer: Ints
     """(rows, K, K): a missing link takes `penalty`."""
     bus: Indices
@@ -177,7 +177,7 @@ class AnnealProblem(NamedTuple):
     allowed: NDArray[np.bool_]
     """(G, K): every member can run there."""
     tree: Indices
-    """(2, 3, n): DOMINATORS, POST_DOMINATORS as ranges: MEMBER, PLACE, SIZE."""
+    """(2, 3, n): DOMINATOR_TREE, POST_DOMINATOR_TREE as ranges: TREE_MEMBER, TREE_PLACE, TREE_SIZE."""
     static_bytes: Ints
     tied_ptr: Indices
     tied_of: Indices
@@ -190,7 +190,7 @@ class AnnealProblem(NamedTuple):
     sequential: bool
 
 
-def make_board(table: Tables, group: Indices) -> AnnealProblem:
+def make_anneal_problem(table: Tables, group: Indices) -> AnnealProblem:
     """The arrays of some tables."""
     n, k = table.time.shape
     time = table.time.astype(np.int64)
@@ -199,8 +199,8 @@ def make_board(table: Tables, group: Indices) -> AnnealProblem:
     before_ptr = table.edge_ptr.astype(np.int32)
     reader = np.repeat(np.arange(n, dtype=np.int32), before_ptr[1:] - before_ptr[:-1])
     row = table.transfer_row[table.edge_tensor]
-    dearest = transfer.max(axis=(1, 2), initial=0)
-    penalty = min(2**60, 1 + int(time.max(axis=1, initial=0).sum()) + int(dearest[row].sum()))
+    longest = transfer.max(axis=(1, 2), initial=0)
+    penalty = min(2**60, 1 + int(time.max(axis=1, initial=0).sum()) + int(longest[row].sum()))
     transfer = np.where(transfer < 0, penalty, transfer)
     by_maker = np.argsort(maker, kind="stable")
     after_ptr = row_pointer(maker, n)
@@ -211,11 +211,11 @@ def make_board(table: Tables, group: Indices) -> AnnealProblem:
     allowed = np.ones((groups, k), np.bool_)
     np.logical_and.at(allowed, group, time >= 0)
     tree = np.empty((2, 3, n), np.int32)
-    tree[DOMINATORS] = dominator_ranges(before_ptr, maker)
-    tree[POST_DOMINATORS] = post_dominator_ranges(after_ptr, after_of)
+    tree[DOMINATOR_TREE] = dominator_ranges(before_ptr, maker)
+    tree[POST_DOMINATOR_TREE] = post_dominator_ranges(after_ptr, after_of)
     cost = np.zeros((n, k, 2), np.int64)
-    cost[:, :, TIME] = time
-    board = AnnealProblem(
+    cost[:, :, RUN_TIME] = time
+    problem = AnnealProblem(
         cost=cost,
         edge_ptr=table.edge_ptr,
         edge=np.ascontiguousarray(np.stack([maker, row, table.edge_tensor], axis=1).astype(np.uint32)),
@@ -241,33 +241,27 @@ def make_board(table: Tables, group: Indices) -> AnnealProblem:
         per_edge=bool(table.per_edge),
         sequential=bool(table.sequential),
     )
-    _bound_what_follows(board)
-    return board
+    _bound_what_follows(problem)
+    return problem
 
 
 @kernel
-def _bound_what_follows(board: AnnealProblem) -> None:
-    """Fill `cost[:, :, FOLLOWS]`: the longest path after an op on a device, later ops on their best devices at once."""
-    cost, transfer, edge_ptr, edge = board.cost, board.transfer, board.edge_ptr, board.edge
+def _bound_what_follows(problem: AnnealProblem) -> None:
+    """Fill `cost[:, :, TIME_AFTER]`: the longest path after an op on a device, later ops each on their best device."""
+    cost, transfer, edge_ptr, edge = problem.cost, problem.transfer, problem.edge_ptr, problem.edge
     n, devices = cost.shape[0], cost.shape[1]
     for op in range(n - 1, -1, -1):
         for e in range(np.int64(edge_ptr[op]), np.int64(edge_ptr[op + 1])):
-            maker, row = np.int64(edge[e, MAKER]), np.int64(edge[e, TRANSFER_ROW])
+            maker, row = np.int64(edge[e, EDGE_MAKER]), np.int64(edge[e, EDGE_ROW])
             for k in range(devices):
                 least = np.int64(2**61)
                 for to in range(devices):
-                    if cost[op, to, TIME] >= 0:
-                        least = min(least, transfer[row, k, to] + cost[op, to, TIME] + cost[op, to, FOLLOWS])
-                cost[maker, k, FOLLOWS] = max(cost[maker, k, FOLLOWS], min(least, board.penalty))
+                    if cost[op, to, RUN_TIME] >= 0:
+                        least = min(least, transfer[row, k, to] + cost[op, to, RUN_TIME] + cost[op, to, TIME_AFTER])
+                cost[maker, k, TIME_AFTER] = max(cost[maker, k, TIME_AFTER], min(least, problem.penalty))
 
 
-KINDS = 7
-"""Moves: see anneal_moves."""
-MEMORY = 2**28
-"""Bytes for stored prefixes (there are two sets); longer graphs with many devices store fewer of them."""
-
-
-class State(NamedTuple):
+class PlacementState(NamedTuple):
     """n ops, K devices, `width` = 3 K + buses + 2."""
 
     order: Indices
@@ -292,7 +286,7 @@ class State(NamedTuple):
     was: Indices
     """Ops a trial is about, those that change their device, and the device they had."""
     mark: Indices
-    """(2, n): stamps of OPS and GROUPS seen in this trial."""
+    """(2, n): stamps of MARK_OP and MARK_GROUP seen in this trial."""
     backup: Indices
     spare: Indices
     """Orders: before a trial, and in the making."""
@@ -304,15 +298,15 @@ class State(NamedTuple):
     users: Indices
     """(W, K): ops on a device that use a tied weight."""
     now: Ints
-    """(5,): VALUE, EXCESS, STAMP, STEPS_DONE, ASKED_BELOW."""
+    """(5,): NOW_VALUE, NOW_EXCESS, NOW_STAMP, STEPS_DONE, ASKED_BELOW."""
     best: Indices
     """(2, n): BEST_DEVICE, BEST_ORDER."""
     best_value: Ints
     weight: NDArray[np.float64]
     credit: NDArray[np.float64]
     effort: NDArray[np.float64]
-    """(KINDS,): of moves."""
-    dice: Dice
+    """(MOVE_KINDS,): of moves."""
+    random: Dice
     stride: int
     binds: bool
     """True if memory for weights can run out."""
@@ -320,17 +314,17 @@ class State(NamedTuple):
     """True if activations can run out of memory too: then the kernel stops at a state that may be a new best."""
 
 
-def make_state(board: AnnealProblem, capacity: Ints, seed: int, *, asks: bool) -> State:
+def make_state(problem: AnnealProblem, capacity: Ints, seed: int, *, asks: bool) -> PlacementState:
     """An empty state; `load` fills it."""
-    n, k = board.cost.shape[:2]
-    edges = len(board.edge)
-    width = 3 * k + board.buses + 2
-    stride = max(1, -(-n * width * 8 // MEMORY))
+    n, k = problem.cost.shape[:2]
+    edges = len(problem.edge)
+    width = 3 * k + problem.buses + 2
+    stride = max(1, -(-n * width * 8 // PREFIX_BYTES))
     rows = n // stride + 1
-    slots = 1 if board.per_edge else board.tensors * k
-    widest = int(np.diff(board.edge_ptr.astype(np.int64)).max(initial=0))
-    total = int(board.static_bytes.sum()) + int(board.tied_bytes.sum())
-    return State(
+    slots = 1 if problem.per_edge else problem.tensors * k
+    widest = int(np.diff(problem.edge_ptr.astype(np.int64)).max(initial=0))
+    total = int(problem.static_bytes.sum()) + int(problem.tied_bytes.sum())
+    return PlacementState(
         order=np.zeros(n, np.int32),
         position=np.zeros(n, np.int32),
         device=np.zeros(n, np.int32),
@@ -339,7 +333,7 @@ def make_state(board: AnnealProblem, capacity: Ints, seed: int, *, asks: bool) -
         stored=np.zeros((rows, width), np.int64),
         fresh=np.zeros((rows, width), np.int64),
         kept=np.zeros(n, np.int64),
-        log=np.zeros((1 if board.per_edge else edges + 1, 3), np.int64),
+        log=np.zeros((1 if problem.per_edge else edges + 1, 3), np.int64),
         free=np.zeros(width, np.int64),
         pending=np.zeros((widest + 1, 3), np.int64),
         chosen=np.zeros(n + 1, np.int32),
@@ -351,14 +345,14 @@ def make_state(board: AnnealProblem, capacity: Ints, seed: int, *, asks: bool) -
         level=np.zeros(n, np.int64),
         held=np.zeros(k, np.int64),
         room=capacity.astype(np.int64),
-        users=np.zeros((len(board.tied_bytes), k), np.int32),
+        users=np.zeros((len(problem.tied_bytes), k), np.int32),
         now=np.zeros(5, np.int64),
         best=np.zeros((2, n), np.int32),
-        best_value=np.full(1, 2**62, np.int64),
-        weight=np.zeros(KINDS),
-        credit=np.zeros(KINDS),
-        effort=np.ones(KINDS),
-        dice=make_dice(seed),
+        best_value=np.full(1, NEVER, np.int64),
+        weight=np.zeros(MOVE_KINDS),
+        credit=np.zeros(MOVE_KINDS),
+        effort=np.ones(MOVE_KINDS),
+        random=make_dice(seed),
         stride=stride,
         binds=asks or bool((total > capacity).any()),
         asks=asks,

@@ -1,9 +1,12 @@
-"""A chain of ops that cuts the graph into blocks, chosen so that little lies outside of them.
+"""A chain of ops that cuts the graph into blocks, chosen so that little lies outside of them; and its hub.
 
 In: the tables of a problem and the most ops a block may have. Out: the ops of the chain and who comes before whom. All
 ops between two neighbours of the chain run after the first has ended and before the second begins, so the least ends of
 the blocks add up: any chain gives a bound. What no block holds (ops beside the chain, edges that jump over it) is lost
 to the bound, so the chain with the most work and communication inside its blocks is taken, by a longest-path program.
+
+Where much jumps over the chain, a hub is an op whose outputs do, and which feeds the ops beside the chain. Out: the
+chain with it in, and in which spans each of the ops beside the chain can run. `hub_search` makes a bound of them.
 """
 
 from __future__ import annotations
@@ -18,20 +21,35 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.tables import Tables, edge_readers
 
-__all__ = ["Chain", "Chains", "candidates", "chain_of", "reach", "through"]
+__all__ = [
+    "MOST_OPS",
+    "Chain",
+    "Chains",
+    "Hub",
+    "candidates",
+    "chain_of",
+    "make_hub",
+    "pick_hub",
+    "reach",
+    "through",
+]
 
 MOST_OPS = 12_000
 """Above it the table of who comes before whom (a byte per pair) is not made."""
 MOST_CANDIDATES = 1_800
 """Ops that may stand in the chain: products of matrices of this size are made."""
-EFFORT = 4e9
+MOST_PRODUCTS = 4e9
 """Ops x candidates x candidates: so many products are made, twice."""
-STRETCH = 30
+OPS_PER_STRETCH = 30
 """Where not all ops can be candidates: of ops with about as many before them, the best come first."""
 EDGE_SHARE = 0.3
 """How much communication inside a block counts beside work: it makes blocks harder only in part."""
-BONUS = 1e-6
+BLOCK_BONUS = 1e-6
 """For every block, in shares of all work: smaller blocks are easier."""
+
+HUB_CANDIDATES = 8
+KEPT_SHARE = 0.95
+"""Share of what the blocks hold that must remain when the chain goes through the hub."""
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -77,7 +95,7 @@ class Chains:
         work, wire = _least_work(table), _least_transfers(table)
         total = float(work.sum() + EDGE_SHARE * wire.sum()) or 1.0
         work, wire = work / total, wire / total
-        self._able = candidates(before, min(MOST_CANDIDATES, int((EFFORT / max(1, len(work))) ** 0.5)))
+        self._able = candidates(before, min(MOST_CANDIDATES, int((MOST_PRODUCTS / max(1, len(work))) ** 0.5)))
         self._count, self._held = _between(table, before, self._able, work.astype(np.float32), wire.astype(np.float32))
         self._ends = _open_ends(table, before, self._able, work, wire)
         self._own = work[self._able]
@@ -96,7 +114,7 @@ def candidates(before: Bools, most: int) -> Indices:
     that come before or after most others."""
     ahead = before.sum(axis=1, dtype=np.int64)
     comparable = before.sum(axis=0, dtype=np.int64) + ahead
-    stretch = ahead // STRETCH
+    stretch = ahead // OPS_PER_STRETCH
     ranked = np.lexsort((-comparable, stretch))
     rank = np.arange(len(ahead)) - np.searchsorted(stretch[ranked], stretch[ranked])
     return np.sort(ranked[np.lexsort((-comparable[ranked], rank))][:most]).astype(np.int32)
@@ -196,7 +214,7 @@ def _longest(
         best[v] = early[v]
         for u in range(v):
             if before[v, u] and count[v, u] <= most:
-                value = best[u] + held[v, u] + BONUS
+                value = best[u] + held[v, u] + BLOCK_BONUS
                 if value > best[v]:
                     best[v], last[v] = value, u
         best[v] += own[v]
@@ -235,3 +253,61 @@ def _inside(
     near = (right // 2 - left // 2 <= 1) & ~((left % 2 == 0) & (right // 2 > left // 2))
     kept = (left >= 0) & (right >= 0) & near
     return float(work[held].sum() + EDGE_SHARE * wire[kept].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Hub:
+    """An op of the chain whose outputs jump over much of it, and the ops that stand beside the chain."""
+
+    place: int
+    """In the chain."""
+    op: int
+    beside: tuple[int, ...]
+    """Ops beside the chain."""
+    begin: Ints
+    """First span in which an op beside the chain can run."""
+    end: Ints
+    """Last one."""
+
+
+def pick_hub(table: Tables, before: Bools, chain: Chain, most: int) -> tuple[int, Chain] | None:
+    """The op whose outputs jump over most of the chain, weighed by what they cost to send, and the chain with it in.
+
+    None if nothing jumps, or if the chain would lose too much by going through what does.
+    """
+    chain_ops = np.array(chain.ops)
+    after = before[:, chain_ops].sum(axis=1)  # ops of the chain before an op: they come first
+    after[chain_ops] += 1
+    target = edge_readers(table)
+    source = table.edge_maker.astype(np.int64)
+    ends = after[target] - np.isin(target, chain_ops)
+    beside = ~_held(before, chain)[target]  # what waits for nothing else of the chain is needed only where it is read
+    ends[beside] = (len(chain_ops) - before[chain_ops].sum(axis=0))[target[beside]]
+    cost = table.transfer.max(axis=(1, 2)).astype(np.float64)[table.transfer_row[table.edge_tensor]]
+    weight = np.bincount(source, np.maximum(ends - after[source], 0) * cost, len(after))
+    for op in np.argsort(-weight, kind="stable")[:HUB_CANDIDATES].tolist():
+        if weight[op] > 0.0:
+            longer = through(table, before, chain, op, most)
+            if longer.inside >= KEPT_SHARE * chain.inside:
+                return op, longer
+    return None
+
+
+def make_hub(before: Bools, chain: Chain, op: int) -> Hub | None:
+    """A hub that stands in the chain; None if no op stands beside the chain."""
+    chain_ops = np.array(chain.ops)
+    beside = np.flatnonzero(~_held(before, chain))
+    if not len(beside):
+        return None
+    begin = before[beside][:, chain_ops].sum(axis=1).astype(np.int64)
+    end = (len(chain_ops) - before[chain_ops][:, beside].sum(axis=0)).astype(np.int64)
+    return Hub(chain.ops.index(op), op, tuple(beside.tolist()), begin, end)
+
+
+def _held(before: Bools, chain: Chain) -> Bools:
+    """(n,): ops of the chain or of a block."""
+    held = np.zeros(len(before), np.bool_)
+    held[list(chain.ops)] = True
+    for block in chain.blocks:
+        held[block] = True
+    return held

@@ -3,7 +3,9 @@
 Columns: 0 = the end of everything, then x(op, device) of ops that still have a choice, u(pair, k, j) of dependent ops
 that both have one, v(tensor, k, j) of tensors that several ops read. Rows: each op somewhere, u agrees with x, v covers
 u, and for every resource (device, send port, receive port, bus) and every choice of a head a and a tail b: the work of
-items that start no earlier than a and are followed by no less than b fits between them.
+items that start no earlier than a and are followed by no less than b fits between them. `path_rows`: one more column
+per op, its start, and rows that ask for the time of an op and the path of its results between two starts, in shares of
+a unit. Where devices are chosen in part, so are times and transfers. Every plan satisfies the rows.
 """
 
 from __future__ import annotations
@@ -14,13 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import Windows
+from weftline.latency.bounds import Windows
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.tables import Tables, edge_readers
 
-__all__ = ["FIXED", "Columns", "Entries", "Items", "Pairs", "energy_rows", "make_columns", "make_items", "make_pairs"]
+__all__ = [
+    "IS_CERTAIN",
+    "Columns",
+    "Items",
+    "Pairs",
+    "balance_rows",
+    "energy_rows",
+    "make_columns",
+    "make_items",
+    "make_pairs",
+    "path_rows",
+]
 
-NONE, FIXED, SEVERAL = -1, -2, -3
+NOT_POSSIBLE, IS_CERTAIN, HAS_SEVERAL = -1, -2, -3
 """Instead of a column: impossible, certain, several columns (until they get one of their own)."""
 
 
@@ -33,7 +46,7 @@ class Pairs(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Column numbers, or NONE, or FIXED."""
+    """Column numbers, or NOT_POSSIBLE, or IS_CERTAIN."""
 
     x: Indices
     """(n, K)"""
@@ -54,12 +67,46 @@ class Items(NamedTuple):
     column: Indices
 
 
+class Entries(NamedTuple):
+    """Entries of a linear program (row, column, value), and the lower and upper limits of its rows."""
+
+    rows: Ints
+    cols: Ints
+    values: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
 def make_pairs(table: Tables) -> Pairs:
     """The distinct (maker, reader) of a problem."""
     n = len(table.time)
     reader = edge_readers(table)
     key, of_edge = np.unique(table.edge_maker.astype(np.int64) * max(1, n) + reader, return_inverse=True)
     return Pairs((key // max(1, n)).astype(np.int32), (key % max(1, n)).astype(np.int32), of_edge.astype(np.int32))
+
+
+@part
+def _tensor_columns(table: Tables, pairs: Pairs, u: Indices, count: int) -> tuple[Indices, int]:
+    """v: a tensor from a device to another -> columns, and the next free number."""
+    devices = u.shape[1]
+    v = np.full((len(table.producer), devices, devices), NOT_POSSIBLE, np.int32)
+    if not table.per_edge:
+        for e in range(len(table.edge_tensor)):
+            tensor, p = table.edge_tensor[e], pairs.of_edge[e]
+            for k in range(devices):
+                for j in range(devices):
+                    if k != j and u[p, k, j] != NOT_POSSIBLE and v[tensor, k, j] != IS_CERTAIN:
+                        if v[tensor, k, j] == NOT_POSSIBLE or u[p, k, j] == IS_CERTAIN:
+                            v[tensor, k, j] = u[p, k, j]
+                        elif v[tensor, k, j] != u[p, k, j]:
+                            v[tensor, k, j] = HAS_SEVERAL
+        for tensor in range(len(v)):
+            for k in range(devices):
+                for j in range(devices):
+                    if v[tensor, k, j] == HAS_SEVERAL:
+                        v[tensor, k, j] = count
+                        count += 1
+    return v, count
 
 
 @kernel
@@ -72,7 +119,7 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
     # 1. x: an op on a device.
     n, devices = found.able.shape
     count = 1
-    x = np.full((n, devices), NONE, np.int32)
+    x = np.full((n, devices), NOT_POSSIBLE, np.int32)
     for op in range(n):
         if leader[op] != op:
             x[op] = x[leader[op]]
@@ -82,7 +129,7 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
             left += found.able[op, k]
         for k in range(devices):
             if found.able[op, k]:
-                x[op, k] = FIXED if left == 1 else count
+                x[op, k] = IS_CERTAIN if left == 1 else count
                 count += left > 1
     longest = np.zeros((len(pairs.maker), devices, devices), np.int64)
     for op in range(n):
@@ -93,44 +140,25 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
                     old, new = longest[pairs.of_edge[e], k, j], table.transfer[row, k, j]
                     longest[pairs.of_edge[e], k, j] = -1 if old < 0 or new < 0 else max(old, new)
     # 2. u: maker and reader of a pair on two devices.
-    u = np.full((len(pairs.maker), devices, devices), NONE, np.int32)
+    u = np.full((len(pairs.maker), devices, devices), NOT_POSSIBLE, np.int32)
     for p in range(len(pairs.maker)):
         a, b = pairs.maker[p], pairs.reader[p]
         for k in range(devices):
             for j in range(devices):
-                if x[a, k] == NONE or x[b, j] == NONE or longest[p, k, j] < 0:
+                if x[a, k] == NOT_POSSIBLE or x[b, j] == NOT_POSSIBLE or longest[p, k, j] < 0:
                     continue
                 if found.head[a, k] + table.time[a, k] + longest[p, k, j] + found.tail[b, j] > horizon:
                     continue
                 if leader[a] == leader[b]:
-                    u[p, k, j] = x[a, k] if k == j else NONE
-                elif x[a, k] == FIXED:
+                    u[p, k, j] = x[a, k] if k == j else NOT_POSSIBLE
+                elif x[a, k] == IS_CERTAIN:
                     u[p, k, j] = x[b, j]
-                elif x[b, j] == FIXED:
+                elif x[b, j] == IS_CERTAIN:
                     u[p, k, j] = x[a, k]
                 else:
                     u[p, k, j] = count
                     count += 1
-    # 3. v: a tensor from a device to another.
-    v = np.full((len(table.producer), devices, devices), NONE, np.int32)
-    if not table.per_edge:
-        readers = np.zeros(len(v), np.int64)
-        for e in range(len(table.edge_tensor)):
-            tensor, p = table.edge_tensor[e], pairs.of_edge[e]
-            readers[tensor] += 1
-            for k in range(devices):
-                for j in range(devices):
-                    if k != j and u[p, k, j] != NONE and v[tensor, k, j] != FIXED:
-                        if v[tensor, k, j] == NONE or u[p, k, j] == FIXED:
-                            v[tensor, k, j] = u[p, k, j]
-                        elif v[tensor, k, j] != u[p, k, j]:
-                            v[tensor, k, j] = SEVERAL
-        for tensor in range(len(v)):
-            for k in range(devices):
-                for j in range(devices):
-                    if v[tensor, k, j] == SEVERAL:
-                        v[tensor, k, j] = count
-                        count += 1
+    v, count = _tensor_columns(table, pairs, u, count)
     return Columns(x, u, v, count)
 
 
@@ -145,7 +173,7 @@ def make_items(table: Tables, pairs: Pairs, found: Windows, columns: Columns) ->
     count = 0
     for op in range(n):
         for k in range(devices):
-            if columns.x[op, k] != NONE and table.time[op, k] > 0:
+            if columns.x[op, k] != NOT_POSSIBLE and table.time[op, k] > 0:
                 resource[count], column[count], work[count] = k, columns.x[op, k], table.time[op, k]
                 head[count], tail[count] = found.head[op, k], found.tail[op, k] - table.time[op, k]
                 count += 1
@@ -166,7 +194,7 @@ def make_items(table: Tables, pairs: Pairs, found: Windows, columns: Columns) ->
                     else:
                         which, after = columns.v[tensor, k, j], follow[tensor, k, j]
                         follow[tensor, k, j] = -1  # once per tensor
-                    if which == NONE or after < 0:
+                    if which == NOT_POSSIBLE or after < 0:
                         continue
                     for kind in range(3):
                         where = (devices + k, 2 * devices + j, 3 * devices + table.bus[k, j])[kind]
@@ -192,16 +220,12 @@ def _followed_by(table: Tables, pairs: Pairs, found: Windows, columns: Columns, 
             for k in range(devices):
                 for j in range(devices):
                     which, after = columns.u[pairs.of_edge[e], k, j], found.tail[op, j]
-                    if which == FIXED:
+                    if which == IS_CERTAIN:
                         follow[tensor, k, j] = max(after, follow[tensor, k, j]) if certain[tensor, k, j] else after
                         certain[tensor, k, j] = True
-                    elif which != NONE and not certain[tensor, k, j]:
+                    elif which != NOT_POSSIBLE and not certain[tensor, k, j]:
                         old = follow[tensor, k, j]
                         follow[tensor, k, j] = after if old < 0 else min(old, after)
-
-
-Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""Rows and columns and values of entries; lower and upper limits of the rows."""
 
 
 @kernel
@@ -250,7 +274,7 @@ def balance_rows(pairs: Pairs, columns: Columns, table: Tables, leader: Indices)
                         low[row] = -np.inf
                         count += 2
                         row += 1
-    return rows[:count], cols[:count], values[:count], low[:row], high[:row]
+    return Entries(rows[:count], cols[:count], values[:count], low[:row], high[:row])
 
 
 @kernel
@@ -260,18 +284,13 @@ def energy_rows(items: Items, first_row: int, horizon: int, least: int, levels: 
     The last entry of `high` is above 1 if fixed work alone does not fit.
     """
     total = len(items.resource)
-    resources = 0
-    for i in range(total):
-        resources = max(resources, items.resource[i] + 1)
+    resources = items.resource.max() + 1 if total > 0 else 0
     most_rows = resources * levels * levels + 1
     low, high = np.full(most_rows, -np.inf), np.zeros(most_rows)
     order = np.argsort(items.resource)
     need = 0
-    for pass_ in range(2):
-        if pass_ == 1:
-            rows, cols, values = np.empty(need, np.int64), np.empty(need, np.int64), np.empty(need, np.float64)
-        else:
-            rows, cols, values = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
+    for pass_ in range(2):  # the first counts entries
+        rows, cols, values = np.empty(need, np.int64), np.empty(need, np.int64), np.empty(need, np.float64)
         row, count, begin, worst = 0, 0, 0, 0
         while begin < total:
             stop = begin
@@ -286,7 +305,7 @@ def energy_rows(items: Items, first_row: int, horizon: int, least: int, levels: 
                     for i in mine:
                         if items.head[i] >= heads[h] and items.tail[i] >= tails[t]:
                             a, b = min(a, items.head[i]), min(b, items.tail[i])
-                            if items.column[i] == FIXED:
+                            if items.column[i] == IS_CERTAIN:
                                 certain += items.work[i]
                             else:
                                 possible += items.work[i]
@@ -302,14 +321,14 @@ def energy_rows(items: Items, first_row: int, horizon: int, least: int, levels: 
                     rows[count], cols[count], values[count] = first_row + row, 0, -1.0
                     count += 1
                     for i in mine:
-                        if items.head[i] >= heads[h] and items.tail[i] >= tails[t] and items.column[i] != FIXED:
+                        if items.head[i] >= heads[h] and items.tail[i] >= tails[t] and items.column[i] != IS_CERTAIN:
                             rows[count], cols[count] = first_row + row, items.column[i]
                             values[count] = items.work[i] / horizon
                             count += 1
                     high[row] = -(a + b + certain) / horizon
                     row += 1
     high[row] = worst / horizon
-    return rows, cols, values, low[:row], high[: row + 1]
+    return Entries(rows, cols, values, low[:row], high[: row + 1])
 
 
 @part
@@ -322,3 +341,54 @@ def _levels(values: Ints, mine: Ints, levels: int) -> Ints:
     for i in range(levels):
         picked[i] = found[i * (len(found) - 1) // (levels - 1)]
     return picked
+
+
+@kernel
+def path_rows(table: Tables, pairs: Pairs, columns: Columns, first_row: int, unit: int) -> Entries:
+    """Rows of all edges, then of the ends of ops that nothing in the block reads. Starts are the last n columns."""
+    n, devices = columns.x.shape
+    edges = len(table.edge_tensor)
+    most = edges * (2 + devices + devices * devices) + n * (2 + devices)
+    rows, cols, values = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float64)
+    low, high = np.zeros(edges + n), np.full(edges + n, np.inf)
+    read = np.zeros(n, np.bool_)
+    row, count = 0, 0
+    for op in range(n):
+        for e in range(np.int64(table.edge_ptr[op]), np.int64(table.edge_ptr[op + 1])):
+            maker, sent = np.int64(table.edge_maker[e]), table.transfer_row[np.int64(table.edge_tensor[e])]
+            read[maker] = True
+            rows[count], cols[count], values[count] = first_row + row, columns.total + op, 1.0
+            rows[count + 1], cols[count + 1], values[count + 1] = first_row + row, columns.total + maker, -1.0
+            count += 2
+            for k in range(devices):
+                if columns.x[maker, k] == IS_CERTAIN:
+                    low[row] += table.time[maker, k] / unit
+                elif columns.x[maker, k] > 0 and table.time[maker, k] > 0:
+                    rows[count], cols[count] = first_row + row, columns.x[maker, k]
+                    values[count] = -table.time[maker, k] / unit
+                    count += 1
+                for j in range(devices):
+                    which, length = columns.u[pairs.of_edge[e], k, j], table.transfer[sent, k, j]
+                    if k == j or length <= 0:
+                        continue
+                    if which == IS_CERTAIN:
+                        low[row] += length / unit
+                    elif which > 0:
+                        rows[count], cols[count], values[count] = first_row + row, which, -length / unit
+                        count += 1
+            row += 1
+    for op in range(n):
+        if read[op]:
+            continue
+        rows[count], cols[count], values[count] = first_row + row, 0, 1.0
+        rows[count + 1], cols[count + 1], values[count + 1] = first_row + row, columns.total + op, -1.0
+        count += 2
+        for k in range(devices):
+            if columns.x[op, k] == IS_CERTAIN:
+                low[row] += table.time[op, k] / unit
+            elif columns.x[op, k] > 0 and table.time[op, k] > 0:
+                rows[count], cols[count] = first_row + row, columns.x[op, k]
+                values[count] = -table.time[op, k] / unit
+                count += 1
+        row += 1
+    return Entries(rows[:count], cols[:count], values[:count], low[:row], high[:row])

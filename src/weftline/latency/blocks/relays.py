@@ -1,4 +1,4 @@
-"""Relays: transfers with a place of their own in an order.
+"""Relays: transfers with a place of their own in an order. And with them: plans of blocks -> a plan of the whole graph.
 
 The simulator books a transfer when its reader is booked: of an op with several inputs, one that was made early is sent
 late, and may keep a port busy that others need. A relay is an instant op beside such a reader: it reads one input, and
@@ -6,20 +6,34 @@ the reader reads the relay. Whoever searches for an order of ops and relays then
 In: tables of a problem or of a part of it. Out: tables with relays, and timelines without them. Relays stand where
 their readers do (they are in one set). Parallel runtime only, and for those who do not count activations: a relay has
 none.
+
+`join` puts one block after another, and what stands beside them in the gaps. In: the blocks of a chain, the devices of
+its ops, and devices for ops that no block holds. Out: a placement with the actions of a plan. Where the blocks hold
+everything it is as long as they are. Elsewhere ops beside the chain are booked just before they are needed, into the
+first gap that is long enough: what blocks leave idle they may use.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints, row_pointer
+from weftline.latency.anneal.backfill import backfill
+from weftline.latency.blocks.spans import Span
 from weftline.simulate.kernels.latency import INFEASIBLE, run_order, workspace
 from weftline.simulate.tables import Tables, edge_readers
 from weftline.simulate.timeline import Timeline
 
-__all__ = ["Relayed", "with_relays"]
+if TYPE_CHECKING:
+    from weftline.latency.blocks.decomposition import Decomposition
+
+__all__ = ["ChainPath", "Relayed", "join", "with_relays"]
+
+ChainPath = list[tuple[int, int]]
+"""Devices before and after each span."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +94,8 @@ def with_relays(table: Tables, group: Indices, *, every: bool = False) -> Relaye
     """A relay for every input that takes time to send, of ops with several (or of every op)."""
     n, m = len(table.time), len(table.producer)
     reader, maker, tensor = edge_readers(table), table.edge_maker.astype(np.int64), table.edge_tensor.astype(np.int64)
-    dear = table.transfer.max(axis=(1, 2), initial=0)[table.transfer_row[tensor]] > 0
-    picked = np.flatnonzero(dear & (every | (np.diff(table.edge_ptr)[reader] > 1)))
+    costly = table.transfer.max(axis=(1, 2), initial=0)[table.transfer_row[tensor]] > 0
+    picked = np.flatnonzero(costly & (every | (np.diff(table.edge_ptr)[reader] > 1)))
     number = np.arange(len(picked))
     place = np.arange(n) + np.searchsorted(reader[picked], np.arange(n), side="right")  # just after its relays
     relay = reader[picked] + number
@@ -120,3 +134,55 @@ def with_relays(table: Tables, group: Indices, *, every: bool = False) -> Relaye
         tied_of=place[table.tied_of].astype(np.int32),
     )
     return Relayed(made, group[op], op.astype(np.int32), place.astype(np.int32), relay.astype(np.int32))
+
+
+def join(work: Decomposition, path: ChainPath, rest: Indices) -> tuple[Indices, Ints] | None:
+    """Placement and actions along a path; `rest` places ops outside of all blocks. None if a block has no plan yet."""
+    placement, rows, complete = rest.astype(np.int32).copy(), [], work.complete
+    for span, (k, j) in zip(work.spans, path, strict=True):
+        plan = work.arc(span, k, j).plan
+        if plan is None and span.whole:
+            return None
+        if plan is None:
+            complete = False
+            for op, device in ((span.first, k), (span.last, j)):
+                if op >= 0:
+                    placement[span.ops[op]] = device
+            continue
+        placement[span.ops] = plan.placement
+        rows.append(_actions(span, plan))
+    actions = np.concatenate(rows).astype(np.int64) if rows else np.zeros((0, 3), np.int64)
+    if complete:
+        return placement, actions
+    relayed = work.relayed
+    filled = backfill(relayed.table, placement[relayed.op], _late_order(relayed, placement, actions))
+    return None if filled is None else (placement, relayed.without(filled).actions(work.table.producer))
+
+
+def _actions(span: Span, plan: Timeline) -> Ints:
+    """Of a block's plan, with the names of the whole graph; its first op belongs to the block before."""
+    actions = plan.actions(span.part.table.producer)
+    actions = actions[(actions[:, 1] >= 0) | (actions[:, 0] != span.first)]
+    moved = actions[:, 1] >= 0
+    named = np.zeros(len(actions), np.int64)
+    named[moved] = span.tensors[actions[moved, 0]]
+    ops = span.ops[np.where(moved, 0, actions[:, 0])]
+    reader = np.where(actions[:, 2] >= 0, span.ops[np.maximum(actions[:, 2], 0)], -1)
+    return np.stack([np.where(moved, named, ops), actions[:, 1], reader], axis=1)
+
+
+def _late_order(relayed: Relayed, placement: Indices, actions: Ints) -> Indices:
+    """A topological order in which those of the blocks keep theirs, and the rest comes as late as it can."""
+    table, n = relayed.table, len(relayed.op)
+    key, ops = np.full(n, -1.0), np.flatnonzero(actions[:, 1] < 0)
+    key[relayed.place[actions[ops, 0]]] = ops
+    sent = {(int(tensor), int(to), int(reader)): i for i, (tensor, to, reader) in enumerate(actions) if to >= 0}
+    key[relayed.relay] = relayed.booked(placement, sent, np.full(len(relayed.relay), -1))
+    for op in range(n - 1, -1, -1):
+        if key[op] < 0:
+            outputs = table.output_of[table.output_ptr[op] : table.output_ptr[op + 1]]
+            readers = [table.consumer_of[table.consumer_ptr[t] : table.consumer_ptr[t + 1]] for t in outputs]
+            key[op] = min((key[each].min() for each in readers if len(each)), default=float(len(actions) + n)) - 1e-6
+    made = np.zeros(n)  # of the inputs of one op, what is made first is sent first
+    made[relayed.relay] = key[table.edge_maker[table.edge_ptr[relayed.relay]]]
+    return np.lexsort((np.arange(n), made, key)).astype(np.int32)

@@ -6,7 +6,7 @@ the bound then stays at the least that a model said about such placements, since
 
 One CP-SAT model for placement and order of the whole problem: a better plan, or the claim that there is none.
 
-The best known value limits the model, so a good start matters most; the bound is claimed. See `exact_search` for what
+The best known value limits the model, so a good start matters most; the bound is claimed. See `look_below` for what
 is left where the memory of activations binds.
 """
 
@@ -20,16 +20,16 @@ import numpy as np
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.exact.order_model import Answer, OrderModel
+from weftline.latency.exact.order_model import OrderAnswer, OrderModel
 from weftline.search import Search, Solver, best_of
 from weftline.simulate.tables import Tables, tables
 from weftline.simulate.timeline import Timeline
 
-__all__ = ["SOLVER", "Attempt", "look_below", "start_plan", "worst_latency"]
+__all__ = ["SOLVER", "Attempt", "CpSatParameters", "look_below", "start_plan", "worst_latency"]
 
 STARTS = ("heft", "single-device", "greedy")
-ROUNDS = 500
-"""Models, each without the placements that were refused before."""
+MOST_MODELS = 500
+"""Each without the placements that were refused before."""
 
 
 @dataclass
@@ -70,14 +70,21 @@ class _Known:
     least: int | None = None
 
 
-def look_below(search: Search, by: str, solve: Callable[[Attempt], Answer | None], *, exact: bool = True) -> None:
+def look_below(
+    search: Search,
+    by: str,
+    solve: Callable[[Attempt], OrderAnswer | None],
+    *,
+    exact: bool = True,
+    most_models: int = MOST_MODELS,
+) -> None:
     """Solve models until one has no better plan, or a stop rule fires; `solve` returns None if it cannot go on.
 
     `exact`: the models hold whole numbers, so that "infeasible" is worth more than a claim in floating point.
     """
     known = _Known()
     table = tables(search.problem)
-    for _ in range(ROUNDS):
+    for _ in range(most_models):
         if search.is_over:
             return
         attempt = Attempt(
@@ -125,22 +132,31 @@ def worst_latency(table: Tables) -> int:
     return int(np.maximum(table.time, 0).max(axis=1).sum() + (longest * readers).sum())
 
 
-MOST_INTERVALS = 60_000
-"""Ops and transfers on devices that one model may have."""
-WORK = 5.0
-"""Units of deterministic time under a work limit, per model."""
+@dataclass(frozen=True)
+class CpSatParameters:
+    """Numbers of `cp-sat`."""
+
+    most_models: int = MOST_MODELS
+    """Each without the placements that were refused before."""
+    most_intervals: int = 60_000
+    """Ops and transfers on devices that one model may have."""
+    work_per_model: float = 5.0
+    """Units of CP-SAT's deterministic time, under a work limit."""
 
 
 def _solve(search: Search) -> None:
     from ortools import __version__
 
     reasons = start_plan(search)
-    look_below(search, f"CP-SAT {__version__}", _solve_model)
+    numbers = search.parameters(CpSatParameters)
+    look_below(
+        search, f"CP-SAT {__version__}", lambda each: _solve_model(each, numbers), most_models=numbers.most_models
+    )
     if search.best is None:
         raise InfeasibleError("CP-SAT found no plan within the limits", conflicts=(*reasons, *search.refused))
 
 
-def _solve_model(attempt: Attempt) -> Answer | None:
+def _solve_model(attempt: Attempt, numbers: CpSatParameters) -> OrderAnswer | None:
     search, problem = attempt.search, attempt.search.problem
     model = OrderModel(
         tables(problem),
@@ -149,8 +165,8 @@ def _solve_model(attempt: Attempt) -> Answer | None:
         capacity=problem.capacity,
         group=problem.group,
     )
-    if model.intervals > MOST_INTERVALS:
-        message = f"too large for one CP-SAT model: {model.intervals} intervals, the limit is {MOST_INTERVALS}"
+    if model.intervals > numbers.most_intervals:
+        message = f"too large for one CP-SAT model: {model.intervals} intervals, the limit is {numbers.most_intervals}"
         if search.best is None:
             raise InfeasibleError(message)
         search.tell(message)
@@ -165,7 +181,7 @@ def _solve_model(attempt: Attempt) -> Answer | None:
     return model.solve(
         search.seconds_left,
         lambda: search.is_over,
-        work=None if search.work_limit is None else WORK,
+        work=None if search.work_limit is None else numbers.work_per_model,
         seed=search.seed,
         on_plan=lambda plan: attempt.offer(plan.placement, plan.actions(producer)),
         on_bound=attempt.claim,
@@ -173,5 +189,8 @@ def _solve_model(attempt: Attempt) -> Answer | None:
 
 
 SOLVER = Solver(
-    "cp-sat", "one CP-SAT model of placement and order: the best plan, and a claim that none is better", _solve
+    "cp-sat",
+    "one CP-SAT model of placement and order: the best plan, and a claim that none is better",
+    _solve,
+    parameters=CpSatParameters,
 )

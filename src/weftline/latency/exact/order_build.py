@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import Windows
+from weftline.latency.bounds import Windows
 from weftline.simulate.tables import Tables
 
 __all__ = ["OrderBuild", "Sent", "running_bytes"]

@@ -14,19 +14,19 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import windows
+from weftline.latency.bounds import windows
 from weftline.latency.exact.order_build import OrderBuild
 from weftline.search.cp_sat import run_model
 from weftline.simulate.tables import Tables
 from weftline.simulate.timeline import Timeline
 
-__all__ = ["Answer", "OrderModel", "common_unit", "in_units"]
+__all__ = ["OrderAnswer", "OrderModel", "common_unit", "in_units"]
 
 SETTINGS = {"linearization_level": 0, "cp_model_probing_level": 0, "symmetry_level": 0}
 """Blocks of 30 ops are refuted several times as fast without linear relaxations; presolve is short without probing."""
 
 
-class Answer(NamedTuple):
+class OrderAnswer(NamedTuple):
     """What CP-SAT found out within its limits."""
 
     status: str
@@ -127,13 +127,13 @@ class OrderModel:
         workers: int = 1,
         on_plan: Callable[[Timeline], None] = lambda plan: None,
         on_bound: Callable[[int], None] = lambda bound: None,
-    ) -> Answer:
+    ) -> OrderAnswer:
         """Search for `seconds` (None = until the end) or until `stop` says so; with `work`, only for so many units of
         deterministic time. Plans and bounds (ns) are also handed over as they come."""
         if self.refuted:
-            return Answer("infeasible", self._horizon + 1, None, None, None)
+            return OrderAnswer("infeasible", self._horizon + 1, None, None, None)
         if not self.build(stop) or self._built is None:
-            return Answer("unknown", self._lower, None, None, None)
+            return OrderAnswer("unknown", self._lower, None, None, None)
         last: list[Timeline] = []
 
         def plan(values: Sequence[int]) -> None:
@@ -155,13 +155,13 @@ class OrderModel:
             poll=stop,
         )
         if outcome.infeasible:
-            return Answer("infeasible", self._horizon + 1, None, None, None)
+            return OrderAnswer("infeasible", self._horizon + 1, None, None, None)
         bound = self._in_ns(outcome.bound)
         if not last:
-            return Answer("unknown", bound, None, None, None)
+            return OrderAnswer("unknown", bound, None, None, None)
         timeline = last[0]
         status = "optimal" if outcome.optimal else "feasible"
-        return Answer(status, bound, timeline.placement, timeline.actions(self._producer), timeline)
+        return OrderAnswer(status, bound, timeline.placement, timeline.actions(self._producer), timeline)
 
     def _in_ns(self, bound: float) -> int:
         """A bound in units is a whole number; CP-SAT says it as a float."""

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.list.list_schedule import ListSchedule as Board
 from weftline.latency.list.list_schedule import (
-    Wires,
+    BookingTables,
+    booking_tables,
     clear_board,
     commit,
     earliest_starts,
     make_board,
     timeline_of,
-    wires_of,
 )
+from weftline.latency.list.list_schedule import ListSchedule as Board
 from weftline.latency.list.memory_left import (
     Bools,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -43,10 +43,10 @@ from weftline.latency.list.memory_left import (
 from weftline.problem import Problem
 from weftline.simulate import Timeline
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.order import default_order
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.sentinels import NEVER, NOBODY
+from weftline.simulate.tables import Tables, default_order, tables
 
-__all__ = ["DEAD_END", "FAILED", "Decoder", "Floats", "optimistic_costs"]
+__all__ = ["DEAD_END", "Decoder", "Floats", "optimistic_costs"]
 
 DEAD_END = 2**60
 """Cost where some consumer cannot be reached; no sum of times is larger."""
@@ -84,9 +84,7 @@ def _costs(table: Tables, group: Indices, possible: Bools) -> Ints:
 
 Floats = NDArray[np.float64]
 
-FAILED = 2**62
-"""Planned latency where some op found no device."""
-LARGEST = 2.0**60
+LARGEST_PENALTY = 2.0**60
 """No penalty is larger, so that scores stay within 64 bits."""
 
 
@@ -95,7 +93,7 @@ class Decoder:
 
     def __init__(self, problem: Problem, name: str = "the decoder") -> None:
         self._problem, self._table, self._name = problem, tables(problem), name
-        self._space = wires_of(self._table), make_room(problem), make_board(problem)
+        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
 
     def decode(
         self,
@@ -130,7 +128,10 @@ class Decoder:
         *,
         capacity: Ints | None = None,
     ) -> tuple[Indices, Ints]:
-        """(B, n, K) biases and (B,) weights -> (B, n) placements and (B,) planned latencies or FAILED."""
+        """(B, n, K) biases and (B,) weights -> (B, n) placements and (B,) planned latencies.
+
+        NEVER where some op found no device.
+        """
         placements = np.zeros((len(biases), len(self._table.time)), np.int32)
         values = np.zeros(len(biases), np.int64)
         self._set_capacity(capacity)
@@ -151,7 +152,7 @@ class Decoder:
 @part
 def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, lam: float, kappa: float) -> int:
     """The device of least score, -1 = there is none."""
-    least, best = FAILED, -1
+    least, best = NEVER, NOBODY
     for device in range(len(begin)):
         if begin[device] < 0:
             continue
@@ -163,7 +164,7 @@ def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, l
                 penalty += lam * future[op, device]
             if len(bias) > 0:
                 penalty += bias[op, device]
-            score += np.int64(min(max(np.rint(penalty), -LARGEST), LARGEST))
+            score += np.int64(min(max(np.rint(penalty), -LARGEST_PENALTY), LARGEST_PENALTY))
         if score < least:
             least, best = score, device
     return best
@@ -172,8 +173,8 @@ def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, l
 @kernel
 def _decode(
     table: Tables,
-    wires: Wires,
-    room: Room,
+    wires: BookingTables,
+    room: WeightRoom,
     board: Board,
     order: Indices,
     future: Ints,
@@ -203,8 +204,8 @@ def _decode(
 @kernel
 def _decode_many(
     table: Tables,
-    wires: Wires,
-    room: Room,
+    wires: BookingTables,
+    room: WeightRoom,
     board: Board,
     order: Indices,
     future: Ints,
@@ -217,4 +218,4 @@ def _decode_many(
     for row in range(len(biases)):
         count = _decode(table, wires, room, board, order, future, biases[row], lams[row], kappas[row])
         placements[row] = board.placement
-        values[row] = FAILED if count < 0 else board.end.max()
+        values[row] = NEVER if count < 0 else board.end.max()

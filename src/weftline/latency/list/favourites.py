@@ -1,14 +1,13 @@
-"""A linear program within what is left of a search's time, for heuristics that have something cheap to fall back on.
+"""Which ops should stand together, by what they send each other: favourite children, and clusters.
 
-In: a Search and a Program. Out: the solution, or None where the program is too large or did not finish. With a work
+`favourite_children` (m-SCT, after Hanen and Munier): which consumer should stand beside its producer; at most one child
+per op, and at most one parent per child. A linear program says how far each edge is worth to be without communication
+(mean times over devices, mean transfers over links, the tensors of an edge added up); what it puts near 0 becomes a
+favourite. Among equal optima it prefers costly edges. Where the program is too large or does not finish within what is
+left of the search's time, each edge is taken by descending communication while both its ends are free. With a work
 limit the size alone decides, so that the answer does not depend on the machine.
 
-Favourite children for m-SCT (after Hanen and Munier): which consumer should stand beside its producer.
-
-In: a Problem. Out: at most one favourite child per op, and at most one favourite parent per child. A linear program
-says how far each edge is worth to be without communication (mean times over devices, mean transfers over links, the
-tensors of an edge added up); what it puts near 0 becomes a favourite. Among equal optima it prefers costly edges.
-Where the program does not finish, each edge is taken by descending communication while both its ends are free.
+`clusters`: a few rounds of matching, the costliest transfers (per work of the smaller end) first.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
@@ -25,6 +25,7 @@ from weftline.search.lp import Floats, Program, minimise
 __all__ = [
     "Floats",
     "Program",
+    "clusters",
     "costliest_pairs",
     "edge_costs",
     "favourite_children",
@@ -33,17 +34,17 @@ __all__ = [
     "solve_within",
 ]
 
-SECONDS = 20.0
+MOST_SECONDS = 20.0
 """No program gets more, and none more than half of the time that is left."""
 ROWS_WITHIN_WORK, ROWS_WITHIN_TIME = 12_000, 60_000
-PLENTY = 600.0
+SECONDS_WITHIN_WORK = 600.0
 
 
 def solve_within(search: Search, rows: int, make: Callable[[], Program]) -> Floats | None:
     """(columns,), or None. The program, of that many rows, is only made where it may be solved."""
     if search.work_limit is not None:
-        return _solution(make(), PLENTY) if rows <= ROWS_WITHIN_WORK else None
-    left = SECONDS if search.time_limit is None else min(SECONDS, (search.time_limit - search.seconds) / 2)
+        return _solution(make(), SECONDS_WITHIN_WORK) if rows <= ROWS_WITHIN_WORK else None
+    left = MOST_SECONDS if search.time_limit is None else min(MOST_SECONDS, (search.time_limit - search.seconds) / 2)
     return _solution(make(), left) if rows <= ROWS_WITHIN_TIME and left > 0 else None
 
 
@@ -52,8 +53,8 @@ def _solution(program: Program, seconds: float) -> Floats | None:
     return solution if len(solution) else None
 
 
-THRESHOLD = 0.1
-PREFERENCE = 1e-3
+FAVOURED_BELOW = 0.1
+PREFERENCE_WEIGHT = 1e-3
 """How much all communication counts beside the length of the longest chain."""
 
 
@@ -69,7 +70,7 @@ def favourite_children(search: Search) -> Indices:
     if found is None:
         search.tell("m-SCT: the linear program did not finish; costly edges are paired instead")
         return costliest_pairs(source, target, cost, len(mean))
-    return pair_up(source, target, found[: len(source)] <= THRESHOLD, len(mean))
+    return pair_up(source, target, found[: len(source)] <= FAVOURED_BELOW, len(mean))
 
 
 def mean_times(problem: Problem) -> Floats:
@@ -110,7 +111,7 @@ def sct_program(source: Ints, target: Ints, cost: Floats, mean: Floats) -> Progr
     ]
     out, into = np.bincount(source, minlength=n), np.bincount(target, minlength=n)
     endless = np.full(2 * n, np.inf)
-    preference = PREFERENCE * cost / max(float(cost.sum()), 1e-9) * float(time.mean())
+    preference = PREFERENCE_WEIGHT * cost / max(float(cost.sum()), 1e-9) * float(time.mean())
     return Program(
         cost=np.concatenate([preference, np.zeros(n), [1.0]]),
         low=np.zeros(edges + n + 1),
@@ -143,3 +144,47 @@ def costliest_pairs(source: Ints, target: Ints, cost: Floats, n: int) -> Indices
         if child[a] < 0 and not taken[b] and cost[e] > 0:
             child[a], taken[b] = b, True
     return child
+
+
+MATCHING_ROUNDS = 12
+
+
+def clusters(problem: Problem, shares: int = 16) -> Indices:
+    """(n,): the cluster of every op; what is joined has a device in common, and no `together` set is torn."""
+    group = np.unique(problem.group, return_inverse=True)[1]
+    count = int(group.max()) + 1
+    work: Floats = np.bincount(group, mean_times(problem), minlength=count).astype(np.float64)
+    able = np.ones((count, len(problem.devices)), np.bool_)
+    np.logical_and.at(able, group, problem.cost.time >= 0)
+    most = work.sum() / shares
+    source, target, cost = edge_costs(problem)
+    source, target = group[source], group[target]
+    for _ in range(MATCHING_ROUNDS):
+        joined = _match(source, target, cost, work, able, most)
+        merged = np.unique(joined, return_inverse=True)[1]
+        if merged.max() + 1 == len(work):
+            break
+        work, old = np.bincount(merged, work).astype(np.float64), able
+        able = np.ones((len(work), old.shape[1]), np.bool_)
+        np.logical_and.at(able, merged, old)
+        group, source, target = merged[group], merged[source], merged[target]
+    return group.astype(np.int32)
+
+
+def _match(
+    source: Ints, target: Ints, cost: Floats, work: Floats, able: NDArray[np.bool_], most: float
+) -> NDArray[np.int64]:
+    """Cluster -> the one that it joins: each joins at most one other."""
+    low, high = np.minimum(source, target).astype(np.int64), np.maximum(source, target)
+    apart = low != high
+    pairs, number = np.unique((low * len(work) + high)[apart], return_inverse=True)
+    total = np.bincount(number, cost[apart], minlength=len(pairs))
+    a, b = pairs // len(work), pairs % len(work)
+    fits = (work[a] + work[b] <= most) & (able[a] & able[b]).any(axis=1)
+    rank = total / (np.minimum(work[a], work[b]) + 1.0)
+    joins, free = np.arange(len(work)), np.ones(len(work), np.bool_)
+    for pair in np.flatnonzero(fits)[np.argsort(-rank[fits], kind="stable")].tolist():
+        if free[a[pair]] and free[b[pair]]:
+            free[a[pair]] = free[b[pair]] = False
+            joins[b[pair]] = a[pair]
+    return joins

@@ -17,10 +17,19 @@ from weftline.simulate import Timeline
 from weftline.simulate.kernels.jit import part
 from weftline.simulate.tables import Tables, Unsigned, tables
 
-__all__ = ["ListSchedule", "Wires", "clear_board", "commit", "earliest_starts", "make_board", "timeline_of", "wires_of"]
+__all__ = [
+    "BookingTables",
+    "ListSchedule",
+    "booking_tables",
+    "clear_board",
+    "commit",
+    "earliest_starts",
+    "make_board",
+    "timeline_of",
+]
 
 
-class Wires(NamedTuple):
+class BookingTables(NamedTuple):
     """What of `Tables` is needed to book an op: a small tuple, since kernels count the references of all its arrays."""
 
     time: Ints
@@ -33,13 +42,13 @@ class Wires(NamedTuple):
     per_edge: bool
 
 
-def wires_of(table: Tables) -> Wires:
+def booking_tables(table: Tables) -> BookingTables:
     """A part of the tables."""
-    return Wires(*(getattr(table, name) for name in Wires._fields))
+    return BookingTables(*(getattr(table, name) for name in BookingTables._fields))
 
 
 class ListSchedule(NamedTuple):
-    """The state of a schedule so far; where groups stand is in a Room beside it."""
+    """The state of a schedule so far; where groups stand is in a WeightRoom beside it."""
 
     busy: Ints
     """(K, n + 1, 2): times when each device works, sorted; intervals that touch are one."""
@@ -154,7 +163,7 @@ def _occupy(busy: Ints, number: Ints, device: int, ready: int, duration: int) ->
 
 @part
 def _book(
-    wires: Wires, board: ListSchedule, op: int, device: int, send: Ints, receive: int, bus_free: Ints
+    wires: BookingTables, board: ListSchedule, op: int, device: int, send: Ints, receive: int, bus_free: Ints
 ) -> tuple[int, int, int]:
     """Book the missing inputs of an op -> (when all are there, -1 = no link; number of transfers; receive port free).
 
@@ -194,7 +203,9 @@ def _book(
 
 
 @part
-def earliest_starts(wires: Wires, board: ListSchedule, op: int, insertion: bool, is_open: Bools, begin: Ints) -> None:
+def earliest_starts(
+    wires: BookingTables, board: ListSchedule, op: int, insertion: bool, is_open: Bools, begin: Ints
+) -> None:
     """Fill `begin`: when the op could start on each open device (behind everything there, or in a gap).
 
     -1 = not open, or a link is missing.
@@ -220,7 +231,7 @@ def earliest_starts(wires: Wires, board: ListSchedule, op: int, insertion: bool,
 
 
 @part
-def commit(wires: Wires, board: ListSchedule, op: int, device: int, insertion: bool, total: int) -> int:
+def commit(wires: BookingTables, board: ListSchedule, op: int, device: int, insertion: bool, total: int) -> int:
     """Put the op and its transfers on the board -> number of transfers so far."""
     begin, count, receive = _book(wires, board, op, device, board.send_free, board.receive_free[device], board.bus_free)
     board.receive_free[device] = receive

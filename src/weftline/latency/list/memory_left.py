@@ -5,9 +5,9 @@ neighbour cannot be reached wherever that neighbour stands, and so on until noth
 
 What the simple heuristics share: where an op may still go, given memory and ops that must stay together.
 
-Room: where groups of ops stand, and what memory their weights leave; the form of `RoomLeft` that kernels use.
+WeightRoom: where groups of ops stand, and what memory their weights leave; the form of `RoomLeft` that kernels use.
 
-In: a Problem. Out: a Room to be filled group by group. Counts weights (a tied one once per device), not activations.
+In: a Problem. Out: a WeightRoom to be filled group by group. Counts weights (tied ones once per device) alone.
 
 Offer what a list scheduler planned; where activations overflow a device, leave that much room there and plan again.
 
@@ -34,11 +34,11 @@ from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.tables import Tables, tables
 
 __all__ = [
-    "ATTEMPTS",
+    "MOST_ATTEMPTS",
     "Bools",
     "Candidate",
-    "Room",
     "RoomLeft",
+    "WeightRoom",
     "clear_room",
     "close_unlinked",
     "make_room",
@@ -147,7 +147,7 @@ class RoomLeft:
         return need
 
 
-class Room(NamedTuple):
+class WeightRoom(NamedTuple):
     """Groups (`together` sets, or single ops) on devices.
 
     A call that is not inlined counts the references of every array in its arguments: parts for hot loops look at all
@@ -179,13 +179,13 @@ class Room(NamedTuple):
     """Some links are missing."""
 
 
-def make_room(problem: Problem) -> Room:
+def make_room(problem: Problem) -> WeightRoom:
     """Nothing placed yet."""
     need, arrays = least_memory(problem), problem.graph.arrays
     groups, k = len(need), len(problem.devices)
     weight = np.repeat(np.arange(len(arrays.tied_bytes)), np.diff(arrays.tied_ptr))
     users = np.unique(np.stack([problem.group[arrays.tied_of], weight]), axis=1)
-    return Room(
+    return WeightRoom(
         group=problem.group,
         member_ptr=row_pointer(problem.group, groups),
         member_of=np.argsort(problem.group, kind="stable").astype(np.int32),
@@ -203,7 +203,7 @@ def make_room(problem: Problem) -> Room:
 
 
 @part
-def clear_room(room: Room) -> None:
+def clear_room(room: WeightRoom) -> None:
     """Take everything off the devices."""
     room.left[:] = room.capacity
     room.fixed[:] = -1
@@ -211,7 +211,7 @@ def clear_room(room: Room) -> None:
 
 
 @part
-def new_bytes(room: Room, which: int, device: int) -> int:
+def new_bytes(room: WeightRoom, which: int, device: int) -> int:
     """What a group brings to a device: its weights, and tied ones that are not there yet."""
     needed = room.need[which]
     for k in range(room.tied_ptr[which], room.tied_ptr[which + 1]):
@@ -221,7 +221,7 @@ def new_bytes(room: Room, which: int, device: int) -> int:
 
 
 @part
-def open_devices(room: Room, op: int, is_open: Bools) -> None:
+def open_devices(room: WeightRoom, op: int, is_open: Bools) -> None:
     """Mark where the op can go: where its group stands, or may stand and has memory. (Links: `close_unlinked`.)"""
     which = room.group[op]
     for device in range(len(is_open)):
@@ -236,7 +236,7 @@ def open_devices(room: Room, op: int, is_open: Bools) -> None:
 
 
 @part
-def close_unlinked(table: Tables, room: Room, op: int, is_open: Bools) -> None:
+def close_unlinked(table: Tables, room: WeightRoom, op: int, is_open: Bools) -> None:
     """Unmark devices that no link joins to some neighbour of the op's group that stands somewhere already."""
     which = room.group[op]
     if room.fixed[which] >= 0:
@@ -257,7 +257,7 @@ def close_unlinked(table: Tables, room: Room, op: int, is_open: Bools) -> None:
 
 
 @part
-def settle(room: Room, op: int, device: int) -> None:
+def settle(room: WeightRoom, op: int, device: int) -> None:
     """Put the group of an op on a device, unless it stands there already."""
     which = room.group[op]
     if room.fixed[which] < 0:
@@ -267,7 +267,8 @@ def settle(room: Room, op: int, device: int) -> None:
             room.holds[room.tied_of[k], device] = True
 
 
-ATTEMPTS = 8
+MOST_ATTEMPTS = 8
+"""Plans that leave more and more room for activations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +310,7 @@ def offer_leaving_room(search: Search, make: Callable[[Ints], Candidate | None])
     `make` may return None once a stop rule has fired and the search has an answer.
     """
     capacity = search.problem.capacity.copy()
-    for _ in range(ATTEMPTS):
+    for _ in range(MOST_ATTEMPTS):
         if may_stop(search):
             return
         plan = make(capacity)

@@ -18,13 +18,13 @@ import numpy as np
 from weftline.errors import LimitReached, WeftlineError
 from weftline.graph.arrays import Indices, Ints
 from weftline.search import Search, Termination
-from weftline.simulate.batch import INFEASIBLE
+from weftline.simulate.latency import INFEASIBLE
 
-__all__ = ["BUDGET", "Backend", "Measurements", "Reading", "Taken"]
+__all__ = ["MEASUREMENT_BUDGET", "Backend", "Measurements", "Reading", "Taken"]
 
-BUDGET = 60
+MEASUREMENT_BUDGET = 60
 """Placements that are measured unless another number is asked for."""
-SAMPLES = 8
+MOST_SAMPLES = 8
 """Placements that a network draws between two steps of learning, at most: measurements are few."""
 
 
@@ -71,7 +71,7 @@ class Backend:
     name: str
     reference: str
     """Id of the device that runs everything, for comparison."""
-    budget: int = BUDGET
+    budget: int = MEASUREMENT_BUDGET
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Taken:
 class Measurements:
     """All measurements of one search."""
 
-    samples = SAMPLES
+    samples = MOST_SAMPLES
 
     def __init__(self, search: Search, backend: Backend) -> None:
         self.search, self.backend = search, backend

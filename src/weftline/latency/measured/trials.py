@@ -29,12 +29,23 @@ from weftline.latency.anneal.annealer import Start
 from weftline.latency.list.memory_left import possible_devices
 from weftline.problem import Problem
 from weftline.reduce.contract import chains
+from weftline.reduce.reduction import device_of_each
 from weftline.search import Search
 from weftline.simulate import Timeline
-from weftline.simulate.batch import INFEASIBLE, evaluate
+from weftline.simulate.latency import INFEASIBLE, evaluate
 from weftline.simulate.tables import tables
 
-__all__ = ["KEPT", "Bools", "Meter", "Nodes", "Trials", "components", "make_nodes", "offer_single_devices", "simulated"]
+__all__ = [
+    "KEPT_PLACEMENTS",
+    "Bools",
+    "Nodes",
+    "PlacementMeter",
+    "Trials",
+    "components",
+    "make_nodes",
+    "offer_single_devices",
+    "simulated",
+]
 
 
 def components(count: int, a: Ints, b: Ints) -> Ints:
@@ -62,8 +73,9 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """N nodes of n ops, K devices; nodes are numbered by their first ops."""
+    """N nodes of n ops, K devices; nodes are numbered by their first ops. A reduction that keeps no bound."""
 
+    problem: Problem
     of: Indices
     """(n,): the node of each op."""
     source: Ints
@@ -73,6 +85,11 @@ class Nodes:
     """(N, K): where a node may stand; every row has a device."""
     time: Ints
     """(N, K): ns of all its ops, without meaning where the node may not stand."""
+
+    @property
+    def small(self) -> Nodes:
+        """Nodes are a problem of their own: a device for each."""
+        return self
 
     @property
     def count(self) -> int:
@@ -86,17 +103,30 @@ class Nodes:
         return place
 
     @property
+    def alone(self) -> Ints:
+        """(K,): about what each device takes alone, in ns; nodes that it may not have count a lot."""
+        times: Ints = np.where(self.allowed, self.time, 2**40).sum(axis=0)
+        return times
+
+    @property
     def choices(self) -> float:
         """The number of different placements; infinite where a float cannot hold it."""
         with np.errstate(over="ignore"):
             return float(np.prod(self.allowed.sum(axis=1).astype(np.float64)))
 
     def lift(self, devices: Indices) -> Indices:
-        """(B, N) devices of nodes -> (B, n) of ops. A node that may not stand there goes where it is fastest."""
-        devices = np.atleast_2d(devices)
+        """(..., N) devices of nodes -> (..., n) of ops. A node that may not stand there goes where it is fastest."""
         able = self.allowed[np.arange(self.count), devices]
-        placements: Indices = np.where(able, devices, self.fastest).astype(np.int32)[:, self.of]
+        placements: Indices = np.where(able, devices, self.fastest).astype(np.int32)[..., self.of]
         return placements
+
+    def lower(self, placement: Indices) -> Indices | None:
+        """(n,) devices of ops -> (N,) of nodes; None where ops of a node stand apart, or where it may not stand."""
+        devices = device_of_each(self.of, self.count, placement)
+        return devices if np.array_equal(self.lift(devices), placement) else None
+
+    def lift_bound(self, bound: int) -> None:
+        """None: the best plans may cut a node."""
 
     def undirected(self) -> tuple[Ints, Ints]:
         """Every joined pair of nodes once, smaller number first."""
@@ -124,7 +154,7 @@ def make_nodes(problem: Problem, *, coarse: bool = True, most: int | None = None
     source, target, _ = problem.graph.arrays.edges()
     key = np.unique(of[source].astype(np.int64) * len(allowed) + of[target])
     key = key[key // len(allowed) != key % len(allowed)]
-    return Nodes(of, key // len(allowed), key % len(allowed), allowed, time)
+    return Nodes(problem, of, key // len(allowed), key % len(allowed), allowed, time)
 
 
 def _numbered(group: Indices | Ints) -> Indices:
@@ -163,13 +193,13 @@ def _runs(of: Indices, allowed: Bools, most: int) -> Indices:
     return run[of]
 
 
-KEPT = 6
+KEPT_PLACEMENTS = 6
 """Placements that are kept."""
-SMALL = 4096
+FEW_CHOICES = 4096
 """If there are no more different placements, it is noticed when all have been tried."""
 
 
-class Meter(Protocol):
+class PlacementMeter(Protocol):
     """What gives placements their values."""
 
     def __call__(self, placements: Indices, /) -> Ints:
@@ -190,13 +220,13 @@ class Meter(Protocol):
 class Trials:
     """All trials of one search."""
 
-    def __init__(self, search: Search, nodes: Nodes, meter: Meter | None = None) -> None:
+    def __init__(self, search: Search, nodes: Nodes, meter: PlacementMeter | None = None) -> None:
         self.search, self.nodes = search, nodes
         self._meter = simulated(search.problem) if meter is None else meter
         self.kept: list[tuple[int, Indices]] = []
         """(value, device per node), best first."""
         self.count = 0
-        self._seen: set[bytes] | None = set() if nodes.choices <= SMALL else None
+        self._seen: set[bytes] | None = set() if nodes.choices <= FEW_CHOICES else None
 
     @property
     def exhausted(self) -> bool:
@@ -213,7 +243,7 @@ class Trials:
         for device, value in singles.items():
             self.keep(value, np.full(self.nodes.count, device, np.int32))
         if self.search.best is None:
-            self.search.offer(self.nodes.lift(self.nodes.fastest)[0])
+            self.search.offer(self.nodes.lift(self.nodes.fastest))
 
     def values(self, devices: Indices) -> Ints:
         """(B, N) devices of nodes -> (B,) values; the best is offered if it is new."""
@@ -230,24 +260,24 @@ class Trials:
         """A placement that is better than those kept."""
         self.keep(value, devices)
         if not self.search.is_over:
-            self.search.offer(self.nodes.lift(devices)[0])
+            self.search.offer(self.nodes.lift(devices))
 
     def keep(self, value: int, devices: Indices) -> None:
         """Among the best few, each value once."""
         if value >= INFEASIBLE or any(value == other for other, _ in self.kept):
             return
-        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT]
+        self.kept = sorted([*self.kept, (value, devices.copy())], key=lambda entry: entry[0])[:KEPT_PLACEMENTS]
 
     def starts(self) -> list[Start]:
         """Where annealing op by op begins: chains that were one node may come apart there."""
-        starts: list[Start] = [(self.nodes.lift(devices)[0], None) for _, devices in self.kept]
+        starts: list[Start] = [(self.nodes.lift(devices), None) for _, devices in self.kept]
         best = self.search.best
         if isinstance(best, Timeline):
             starts.append((best.placement, best.order))
         return starts
 
 
-def offer_single_devices(search: Search, meter: Meter | None = None) -> dict[int, int]:
+def offer_single_devices(search: Search, meter: PlacementMeter | None = None) -> dict[int, int]:
     """Offer everything on one device, for each device, even after the limit if there is no answer -> their values.
 
     This needs neither nodes nor a network, so it comes first, and a search without time still has an answer. The values
@@ -287,6 +317,6 @@ class _Simulated:
         return np.where((found.peak <= self._problem.capacity).all(axis=1), found.value, INFEASIBLE)
 
 
-def simulated(problem: Problem) -> Meter:
+def simulated(problem: Problem) -> PlacementMeter:
     """The meter that learned solvers have by default: the one simulator."""
     return _Simulated(problem)

@@ -1,13 +1,11 @@
-"""One decode that also notes when each op would have ended on every device: what the policy's features look at.
+"""A Problem -> what the policy's network sees of every op on every device: numbers without a scale of time.
 
-In: a Problem and the weight of the optimistic cost (0 = HEFT, 1 = cPEFT). Out: its timeline and those ends. The choices
-are those of `place.decoder` without a bias; only the notes are new.
+In: a Problem in which HEFT or cPEFT find a device for every op. Out: Features, with (n, K, FEATURE_COUNT) numbers, the
+edges, the unit of a bias and the plans the numbers come from. Multiplying all times by a factor changes nothing;
+renumbering ops or devices renumbers the rows (up to ties). Simplified: tensors are counted per edge, links by their
+means.
 
-A Problem -> what the policy's network sees of every op on every device: numbers without a scale of time.
-
-In: a Problem in which HEFT or cPEFT find a device for every op. Out: Seen, with (n, K, FEATURES) numbers, the edges,
-the unit of a bias and the plans the numbers come from. Multiplying all times by a factor changes nothing; renumbering
-ops or devices renumbers the rows (up to ties). Simplified: tensors are counted per edge, links by their means.
+`NotingDecoder` makes one decode without a bias that also notes when each op would have ended on every device.
 """
 
 from __future__ import annotations
@@ -19,11 +17,18 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.decoder import DEAD_END, Floats, optimistic_costs
+from weftline.latency.list.list_schedule import (
+    BookingTables,
+    booking_tables,
+    clear_board,
+    commit,
+    earliest_starts,
+    make_board,
+)
 from weftline.latency.list.list_schedule import ListSchedule as Board
-from weftline.latency.list.list_schedule import Wires, clear_board, commit, earliest_starts, make_board, wires_of
 from weftline.latency.list.memory_left import (
     Bools,
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -34,14 +39,13 @@ from weftline.latency.list.memory_left import (
 from weftline.latency.list.schedulers import bias_unit
 from weftline.problem import Problem
 from weftline.simulate import simulate_latency
-from weftline.simulate.batch import INFEASIBLE, evaluate
 from weftline.simulate.kernels.jit import kernel
-from weftline.simulate.order import default_order, upward_rank
-from weftline.simulate.tables import Tables, edge_readers, tables
+from weftline.simulate.latency import INFEASIBLE, evaluate
+from weftline.simulate.tables import Tables, default_order, edge_readers, tables, upward_rank
 
-__all__ = ["CLOSED", "FEATURES", "Edges", "Noted", "NotingDecoder", "Seen", "Singles", "edges_of", "see"]
+__all__ = ["FEATURE_COUNT", "NOT_OPEN", "Edges", "Features", "Noted", "NotingDecoder", "Singles", "edges_of", "see"]
 
-CLOSED = -1
+NOT_OPEN = -1
 """End on a device that was not open to the op."""
 
 
@@ -53,7 +57,7 @@ class Noted:
     start: Ints
     end: Ints
     ends: Ints
-    """(n, K): earliest end on each device when it was the op's turn, CLOSED = not open."""
+    """(n, K): earliest end on each device when it was the op's turn, NOT_OPEN = it was not."""
 
     @property
     def value(self) -> int:
@@ -66,21 +70,23 @@ class NotingDecoder:
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._table = problem, tables(problem)
-        self._space = wires_of(self._table), make_room(problem), make_board(problem)
+        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
 
     def decode(self, lam: int, capacity: Ints | None = None) -> Noted | None:
         """None where some op finds no device."""
         problem, board = self._problem, self._space[2]
         self._space[1].capacity[:] = problem.capacity if capacity is None else capacity
         future = optimistic_costs(problem) if lam else np.zeros(self._table.time.shape, np.int64)
-        ends = np.full(self._table.time.shape, CLOSED, np.int64)
+        ends = np.full(self._table.time.shape, NOT_OPEN, np.int64)
         if not _note(self._table, *self._space, default_order(problem), future, ends):
             return None
         return Noted(board.placement.copy(), board.start.copy(), board.end.copy(), ends)
 
 
 @kernel
-def _note(table: Tables, wires: Wires, room: Room, board: Board, order: Indices, future: Ints, ends: Ints) -> bool:
+def _note(
+    table: Tables, wires: BookingTables, room: WeightRoom, board: Board, order: Indices, future: Ints, ends: Ints
+) -> bool:
     """Fill the board and the ends -> whether every op found a device. The first of equals wins."""
     clear_room(room)
     clear_board(board)
@@ -108,8 +114,8 @@ def _note(table: Tables, wires: Wires, room: Room, board: Board, order: Indices,
 
 Singles = NDArray[np.float32]
 
-FEATURES = 43
-MOST = 8.0
+FEATURE_COUNT = 43
+LARGEST_FEATURE = 8.0
 """No feature is larger."""
 
 
@@ -126,11 +132,11 @@ class Edges:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Features:
     """What the network sees, and what is needed to act on what it says."""
 
     features: Singles
-    """(n, K, FEATURES)"""
+    """(n, K, FEATURE_COUNT)"""
     edges: Edges
     unit: Floats
     """(n,): ns in which a bias of each op is measured."""
@@ -153,7 +159,7 @@ def edges_of(table: Tables) -> Edges:
     return Edges(table.edge_ptr.astype(np.int64), maker, after_ptr, reader[by_maker])
 
 
-def see(problem: Problem, capacity: Ints | None = None) -> Seen | None:
+def see(problem: Problem, capacity: Ints | None = None) -> Features | None:
     """None where neither HEFT nor cPEFT find a device for every op. `capacity` (K,) is the memory for weights."""
     table, decoder = tables(problem), NotingDecoder(problem)
     heft, cpeft = decoder.decode(0, capacity), decoder.decode(1, capacity)
@@ -162,7 +168,7 @@ def see(problem: Problem, capacity: Ints | None = None) -> Seen | None:
         return None
     possible = possible_devices(problem)[problem.group]
     look = _Look(problem, table, possible, first, second)
-    return Seen(look.features(), look.edges, look.unit, possible, second.placement, look.simple, look.values)
+    return Features(look.features(), look.edges, look.unit, possible, second.placement, look.simple, look.values)
 
 
 class _Look:
@@ -215,14 +221,14 @@ class _Look:
         return fits
 
     def features(self) -> Singles:
-        """(n, K, FEATURES)"""
+        """(n, K, FEATURE_COUNT)"""
         n, k = self.cost.shape
-        out = np.zeros((n, k, FEATURES), np.float32)
+        out = np.zeros((n, k, FEATURE_COUNT), np.float32)
         columns = [*self._of_costs(), *self._of_transfers(), *self._of_plans(), *self._of_futures(), *self._of_memory()]
         columns += [np.full((1, 1), np.log(n) / 8.0), np.full((1, 1), k / 5.0)]
         for number, column in enumerate(columns):
-            out[:, :, number] = np.clip(column, -MOST, MOST)
-        assert len(columns) == FEATURES
+            out[:, :, number] = np.clip(column, -LARGEST_FEATURE, LARGEST_FEATURE)
+        assert len(columns) == FEATURE_COUNT
         return out
 
     def _of_costs(self) -> list[Floats]:

@@ -1,19 +1,21 @@
-"""Every op and transfer of a plan as late as it can go, last first: how long before the end must each op start?
-
-In: Tables, a placement and the ends of its ops. Out: (n,) ns from the late start of each op to the end of everything.
-It is `backfill` with the clock turned round: transfers and ops take the last gap of their ports, buses and devices.
-Ops by falling tail are a topological order in which critical ones come first. Parallel runtime only.
-
-Plan again with a plan at hand: by its late starts instead of the optimistic costs, with a price on busy links.
+"""Forward-backward improvement: plan again with a plan at hand, by its late starts instead of the optimistic costs.
 
 In: a Decoder and a Timeline of its problem. Out: another Timeline, which may be worse: whoever asks keeps the best.
-`booked_again` keeps the placement and only books it anew, in the order of its late starts (forward-backward improvement
-of Li and Willis 1992, with transfers). `look_back` also chooses devices anew: what follows an op is what follows it in
-the plan, and a transfer costs, beside its time, its length times the square of how busy its port or bus is there.
-Parallel runtime only; where everything waits for its turn, both give back what they got.
+`late_tails` moves every op and transfer as late as it can go, last first: how long before the end must each op start?
+It is `backfill` with the clock turned round: transfers and ops take the last gap of their ports, buses and devices. Ops
+by falling tail are a topological order in which critical ones come first.
+
+`booked_again` keeps the placement and only books it anew, in the order of its late starts (Li and Willis 1992, with
+transfers). `look_back` also chooses devices anew: what follows an op is what follows it in the plan, and a transfer
+costs, beside its time, its length times the square of how busy its port or bus is there. `Mender` makes chains of such
+looks from the policy's decodes; in half of them every other look keeps the bias of the decode, and after the first
+looks there is a little noise. Simplified: activations are not looked at. Parallel runtime only; where everything waits
+for its turn, both give back what they got.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,13 +23,17 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.anneal.backfill import backfill, gap, spaces, take
 from weftline.latency.list.decoder import DEAD_END, Decoder, Floats
+from weftline.latency.list.schedulers import PER_DEVICE, PER_OP
+from weftline.latency.policy.features import Features
+from weftline.latency.policy.network import DecoderBias
+from weftline.latency.policy.samples import untold
 from weftline.problem import Problem
 from weftline.simulate import Timeline
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.sorting import sort_rows
 from weftline.simulate.tables import Tables, tables
 
-__all__ = ["booked_again", "late_tails", "link_use", "look_back"]
+__all__ = ["MOST_CHAINS", "PLAIN_LOOKS", "Mender", "booked_again", "late_tails", "link_use", "look_back"]
 
 
 def late_tails(table: Tables, placement: Indices, end: Ints) -> Ints:
@@ -212,3 +218,80 @@ def _price(table: Tables, placement: Indices, rate: Floats) -> Floats:
                 for d in range(devices):
                     price[op, d] += rate[d, other] * max(0, table.transfer[row, d, other])
     return price
+
+
+ONE_LOOK, PLAIN_LOOKS = 1, 2
+"""Looks back after a single decode, which has milliseconds; of any other chain, how many have no noise."""
+MOST_CHAINS = 4
+"""Decodes that are mended, where there are many."""
+LARGEST_NOISE = 0.4
+"""The largest scale of the noise, see `policy_samples`."""
+CHAIN_RATES, CHAIN_KEEPS_BIAS = (1.0, 0.5, 2.0, 4.0), (True, False, True, False)
+"""Prices of busy links, and whether the lean of the decode is kept, chain by chain: for variety."""
+
+
+class Mender:
+    """Makes chains of plans."""
+
+    def __init__(self, problem: Problem, seen: Features, decoder: Decoder, capacity: Ints | None = None) -> None:
+        self._problem, self._seen, self._decoder, self._capacity = problem, seen, decoder, capacity
+        self.ends: list[Timeline] = []
+        """The best of every chain."""
+
+    @property
+    def best(self) -> Timeline | None:
+        """Of all chains."""
+        return min(self.ends, key=lambda timeline: timeline.value, default=None)
+
+    def mend_one(self, start: Timeline, lean: DecoderBias) -> None:
+        """What follows a single decode."""
+        self._chain(booked_again(self._problem, start), lean, ONE_LOOK, CHAIN_RATES[0], None, lambda: False)
+
+    def mend(
+        self,
+        starts: list[tuple[Timeline, DecoderBias]],
+        looks: int,
+        random: np.random.Generator,
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """The first start and the best others, with so many looks together."""
+        booked = [(booked_again(self._problem, start), lean) for start, lean in starts]
+        others = sorted(booked[1:], key=lambda entry: entry[0].value)[: MOST_CHAINS - 1]
+        for number, (start, lean) in enumerate([*booked[:1], *others]):
+            share = max(PLAIN_LOOKS, (looks + number) // MOST_CHAINS)
+            self._chain(
+                start,
+                lean if CHAIN_KEEPS_BIAS[number] else untold(self._seen),
+                share,
+                CHAIN_RATES[number],
+                random,
+                over,
+            )
+
+    def _chain(
+        self,
+        now: Timeline,
+        lean: DecoderBias,
+        looks: int,
+        rate: float,
+        random: np.random.Generator | None,
+        over: Callable[[], bool],
+    ) -> None:
+        self.ends.append(now)
+        for number in range(looks):
+            bias = self._bias(lean, number, random)
+            found = look_back(self._problem, self._decoder, now, bias, capacity=self._capacity, rate=rate)
+            if found is None or over():
+                return
+            now = found
+            if now.value < self.ends[-1].value:
+                self.ends[-1] = now
+
+    def _bias(self, lean: DecoderBias, number: int, random: np.random.Generator | None) -> Floats:
+        n, k = self._seen.possible.shape
+        bias = lean.bias if number % 2 == 0 else np.zeros((n, k))
+        if random is not None and number >= PLAIN_LOOKS:
+            noise = PER_OP * random.standard_normal((n, k)) + PER_DEVICE * random.standard_normal((1, k))
+            bias = bias + LARGEST_NOISE * random.random() * noise
+        found: Floats = bias * self._seen.unit[:, None]
+        return found

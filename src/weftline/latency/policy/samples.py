@@ -1,14 +1,12 @@
 """Biases around what the network says, and the best of the decodes that follow from them.
 
-In: a Problem and its Seen, how to Lean, scales of noise. Out: Drawn (biases in ns), and the best decode. Noise comes
-in pairs of opposite sign. At scale 1 it has the standard deviations of `place.cpeft_random`. Samples are drawn around
-what was said, or four at a time with less noise around the best sample so far. A sample has its own order of ops, too.
+In: a Problem and its Features, a DecoderBias, scales of noise. Out: Drawn (biases in ns), and the best decode. Noise
+comes in pairs of opposite sign. At scale 1 it has the standard deviations of `cpeft-64`. Samples are drawn around what
+was said, or four at a time with less noise around the best sample so far.
 
-Plans of the policy, each planned again a few times with the last plan at hand (see `place.look_back`).
-
-In: Timelines of decodes, and how the decoder leaned. Out: the best Timeline of all. In half of the chains every other
-look keeps the lean of the decode; after the first looks there is a little noise. Simplified: activations are not looked
-at.
+A sample has its own order of ops, too: by upward rank, with a mean over devices that can lean towards the fast ones.
+Power 1 is the plain mean of HEFT and cPEFT; -1 is the harmonic mean, under which a very slow device hardly counts.
+Powers are rounded to quarters, and orders are kept.
 """
 
 from __future__ import annotations
@@ -19,24 +17,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.list.decoder import FAILED, Decoder, Floats
+from weftline.latency.list.decoder import Decoder, Floats
+from weftline.latency.list.memory_left import possible_devices
 from weftline.latency.list.schedulers import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
-from weftline.latency.policy.features import Seen
-from weftline.latency.policy.forward_backward import booked_again, look_back
-from weftline.latency.policy.network import Lean
-from weftline.latency.policy.order import Orders, rounded
+from weftline.latency.policy.features import Features
+from weftline.latency.policy.network import DecoderBias
 from weftline.problem import Problem
-from weftline.simulate import Timeline
-from weftline.simulate.batch import evaluate
+from weftline.simulate.kernels.jit import kernel
+from weftline.simulate.latency import evaluate
+from weftline.simulate.sentinels import NEVER
+from weftline.simulate.tables import Tables, default_order, tables
 
 __all__ = [
-    "CHAINS",
-    "LOOKS",
     "PER_POWER",
+    "POWERS",
     "SCALES",
+    "BiasNoise",
     "Drawn",
-    "Mender",
-    "Noise",
+    "Orders",
     "Samples",
     "best_row",
     "biases",
@@ -44,25 +42,83 @@ __all__ = [
     "draw_noise",
     "lean_row",
     "moved",
+    "rounded",
     "scales_of",
     "untold",
 ]
 
+POWERS = (-4.0, 3.0)
+"""The least and the largest power."""
+STEPS_PER_POWER = 4
+"""Per whole number."""
+
+
+def rounded(power: float) -> float:
+    """The nearest power for which there is an order."""
+    return round(min(max(power, POWERS[0]), POWERS[1]) * STEPS_PER_POWER) / STEPS_PER_POWER
+
+
+class Orders:
+    """The orders of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        table = tables(problem)
+        self._problem, self._table = problem, table
+        possible = possible_devices(problem)[problem.group]
+        time = np.where(possible, np.maximum(table.time, 1), 1).astype(np.float64)
+        self._largest = time.max(axis=1)
+        self._relative = time / self._largest[:, None]
+        self._share = possible / np.maximum(possible.sum(axis=1, keepdims=True), 1)
+        between = (table.transfer >= 0) & ~np.eye(table.time.shape[1], dtype=np.bool_)
+        count = np.maximum(between.sum(axis=(1, 2)), 1)
+        self._transfer: Floats = np.where(between, table.transfer, 0).sum(axis=(1, 2)) / count
+        self._found: dict[float, Indices] = {}
+
+    def order(self, power: float) -> Indices:
+        """(n,): by descending rank."""
+        power = rounded(power)
+        if power not in self._found:
+            self._found[power] = default_order(self._problem) if power == 1.0 else self._by(power)
+        return self._found[power]
+
+    def _by(self, power: float) -> Indices:
+        if power == 0.0:
+            mean = np.exp((np.log(self._relative) * self._share).sum(axis=1))
+        else:
+            mean = ((self._relative**power) * self._share).sum(axis=1) ** (1.0 / power)
+        rank = _rank(self._table, np.maximum(mean, 1e-12) * self._largest, self._transfer)
+        return np.argsort(-rank, kind="stable").astype(np.int32)
+
+
+@kernel
+def _rank(table: Tables, time: Floats, transfer: Floats) -> Floats:
+    """Longest path to the end."""
+    rank = time.copy()
+    for op in range(len(rank) - 1, -1, -1):
+        longest = 0.0
+        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[k]
+            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+                longest = max(longest, transfer[table.transfer_row[tensor]] + rank[table.consumer_of[c]])
+        rank[op] += longest
+    return rank
+
+
 SCALES = (0.4, 3.0)
 PER_POWER = 0.7
 """Standard deviation of the power of the order, at scale 1."""
-CLOSE, CLOSE_PAIRS = (0.2, 0.8), 2
+CLOSE_SCALES, CLOSE_PAIRS = (0.2, 0.8), 2
 """Scales of noise around the best sample so far, and how many pairs are drawn before it may move."""
 LOOKED_AT = 16
 """Plans of a batch that are booked anew by the simulator."""
-POOL = 8
+POOL_SIZE = 8
 """Decodes of different latencies that are kept."""
 ENTRIES = 2**20
 """Entries of the table of biases that are made at a time."""
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class BiasNoise:
     """B standard normal draws, each with a scale; row 2i + 1 is row 2i with the sign turned."""
 
     scale: Floats
@@ -87,22 +143,22 @@ def scales_of(pairs: int, least: float = SCALES[0], most: float = SCALES[1]) -> 
     return found
 
 
-def draw_noise(random: np.random.Generator, scale: Floats, n: int, k: int) -> Noise:
+def draw_noise(random: np.random.Generator, scale: Floats, n: int, k: int) -> BiasNoise:
     """`scale` is (B,) with B even."""
 
     def pairs(*shape: int) -> Floats:
         half = random.standard_normal((len(scale) // 2, *shape))
         return np.stack([half, -half], axis=1).reshape(len(scale), *shape)
 
-    return Noise(scale, pairs(n, k), pairs(1, k), pairs(), pairs(), pairs())
+    return BiasNoise(scale, pairs(n, k), pairs(1, k), pairs(), pairs(), pairs())
 
 
-def untold(seen: Seen) -> Lean:
+def untold(seen: Features) -> DecoderBias:
     """What a network says that has learnt nothing: cPEFT."""
-    return Lean(np.zeros(seen.possible.shape), 1.0, 0.0, 1.0)
+    return DecoderBias(np.zeros(seen.possible.shape), 1.0, 0.0, 1.0)
 
 
-def biases(seen: Seen, said: Lean, noise: Noise) -> Drawn:
+def biases(seen: Features, said: DecoderBias, noise: BiasNoise) -> Drawn:
     """Noise around what was said."""
     scale = noise.scale[:, None, None]
     bias = said.bias + scale * (PER_OP * noise.op + PER_DEVICE * noise.device)
@@ -111,23 +167,23 @@ def biases(seen: Seen, said: Lean, noise: Noise) -> Drawn:
     return bias * seen.unit[:, None], lams, kappas, said.power + PER_POWER * noise.scale * noise.power
 
 
-def moved(lean: Lean, noise: Noise, row: int) -> Lean:
+def moved(lean: DecoderBias, noise: BiasNoise, row: int) -> DecoderBias:
     """What was said, moved by one row of noise."""
     scale = float(noise.scale[row])
     bias = lean.bias + scale * (PER_OP * noise.op[row] + PER_DEVICE * noise.device[row])
     lam = max(0.0, lean.lam + PER_LAMBDA * scale * float(noise.lam[row]))
     kappa = max(-1.0, lean.kappa + PER_KAPPA * scale * float(noise.kappa[row]))
-    return Lean(bias, lam, kappa, lean.power + PER_POWER * scale * float(noise.power[row]))
+    return DecoderBias(bias, lam, kappa, lean.power + PER_POWER * scale * float(noise.power[row]))
 
 
-def lean_row(seen: Seen, lean: Lean) -> Drawn:
+def lean_row(seen: Features, lean: DecoderBias) -> Drawn:
     """One decode, without noise."""
     bias = (lean.bias * seen.unit[:, None])[None]
     return bias, np.array([max(0.0, lean.lam)]), np.array([max(-1.0, lean.kappa)]), np.array([lean.power])
 
 
 def decode_rows(decoder: Decoder, orders: Orders, drawn: Drawn, capacity: Ints | None = None) -> tuple[Indices, Ints]:
-    """(B, n) placements and (B,) planned latencies or FAILED; rows with the same order are decoded together."""
+    """(B, n) placements and (B,) planned latencies or NEVER; rows with the same order are decoded together."""
     bias, lams, kappas, powers = drawn
     power = np.array([rounded(each) for each in powers.tolist()])
     placements, planned = np.zeros(bias.shape[:2], np.int32), np.zeros(len(bias), np.int64)
@@ -142,7 +198,7 @@ class Samples:
     """Decodes of one problem. `best` is None until a decode has found devices within memory."""
 
     def __init__(
-        self, problem: Problem, seen: Seen, decoder: Decoder, orders: Orders, capacity: Ints | None = None
+        self, problem: Problem, seen: Features, decoder: Decoder, orders: Orders, capacity: Ints | None = None
     ) -> None:
         self._problem, self._seen, self._decoder, self._orders, self._capacity = (
             problem,
@@ -151,18 +207,18 @@ class Samples:
             orders,
             capacity,
         )
-        self.value = FAILED
-        self.best: Lean | None = None
-        self.pool: list[tuple[int, Lean]] = []
+        self.value = NEVER
+        self.best: DecoderBias | None = None
+        self.pool: list[tuple[int, DecoderBias]] = []
         """The best as they were planned, best first; activations may overflow."""
 
-    def try_one(self, lean: Lean) -> int:
-        """One decode without noise -> its value or FAILED."""
+    def try_one(self, lean: DecoderBias) -> int:
+        """One decode without noise -> its value or NEVER."""
         return self._keep(self._decode(lean_row(self._seen, lean)), lean)
 
     def draw(
         self,
-        lean: Lean,
+        lean: DecoderBias,
         count: int,
         near: int,
         random: np.random.Generator,
@@ -172,9 +228,9 @@ class Samples:
         n, k = self._seen.possible.shape
         most = max(1, ENTRIES // (n * k) // 2)
         scales, pairs = scales_of((count + 1) // 2), (near + 1) // 2
-        here, least = lean, FAILED
+        here, least = lean, NEVER
         rounds = [scales[first : first + 2 * most] for first in range(0, len(scales), 2 * most)]
-        rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE) for first in range(0, pairs, CLOSE_PAIRS)]
+        rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE_SCALES) for first in range(0, pairs, CLOSE_PAIRS)]
         for number, scale in enumerate(rounds):
             if over():
                 return
@@ -189,108 +245,38 @@ class Samples:
     def _decode(self, drawn: Drawn) -> tuple[Indices, Ints]:
         return decode_rows(self._decoder, self._orders, drawn, self._capacity)
 
-    def _keep(self, found: tuple[Indices, Ints], around: Lean, noise: Noise | None = None) -> int:
+    def _keep(self, found: tuple[Indices, Ints], around: DecoderBias, noise: BiasNoise | None = None) -> int:
         row, value = best_row(self._problem, *found)
         if value < self.value:
             self.value, self.best = value, around if noise is None else moved(around, noise, row)
         self._keep_in_pool(found[1], around, noise)
         return value
 
-    def _keep_in_pool(self, planned: Ints, around: Lean, noise: Noise | None) -> None:
-        for each in np.argsort(planned, kind="stable")[:POOL].tolist():
+    def _keep_in_pool(self, planned: Ints, around: DecoderBias, noise: BiasNoise | None) -> None:
+        for each in np.argsort(planned, kind="stable")[:POOL_SIZE].tolist():
             latency = int(planned[each])
-            if latency < FAILED and all(latency != other for other, _ in self.pool):
-                if len(self.pool) == POOL and latency > self.pool[-1][0]:
+            if latency < NEVER and all(latency != other for other, _ in self.pool):
+                if len(self.pool) == POOL_SIZE and latency > self.pool[-1][0]:
                     break
                 self.pool.append((latency, around if noise is None else moved(around, noise, each)))
-                self.pool = sorted(self.pool, key=lambda entry: entry[0])[:POOL]
+                self.pool = sorted(self.pool, key=lambda entry: entry[0])[:POOL_SIZE]
 
 
 def best_row(problem: Problem, placements: Indices, planned: Ints) -> tuple[int, int]:
-    """The row that is best as planned or booked anew, among those whose activations fit; its value or FAILED.
+    """The row that is best as planned or booked anew, among those whose activations fit; its value or NEVER.
 
     In the parallel runtime only the LOOKED_AT best plans are booked anew.
     """
-    rows = np.flatnonzero(planned < FAILED)
+    rows = np.flatnonzero(planned < NEVER)
     sequential = problem.rules.runtime == "sequential"
     if not sequential:
         rows = rows[np.argsort(planned[rows], kind="stable")[:LOOKED_AT]]
     if not len(rows):
-        return 0, FAILED
+        return 0, NEVER
     limited = problem.rules.memory == "dynamic" and any(device.capacity is not None for device in problem.devices)
     again = evaluate(problem, placements[rows], memory=limited)
     value = again.value if sequential else np.minimum(again.value, planned[rows])
     if again.peak is not None:
-        value = np.where((again.peak <= problem.capacity).all(axis=1), value, FAILED)
+        value = np.where((again.peak <= problem.capacity).all(axis=1), value, NEVER)
     best = int(value.argmin())
     return int(rows[best]), int(value[best])
-
-
-ONE_LOOK, LOOKS = 1, 2
-"""Looks back after a single decode, which has milliseconds; of any other chain, how many have no noise."""
-CHAINS = 4
-"""Decodes that are mended, where there are many."""
-NOISE = 0.4
-"""The largest scale of the noise, see `policy_samples`."""
-RATES, LEANS = (1.0, 0.5, 2.0, 4.0), (True, False, True, False)
-"""Prices of busy links, and whether the lean of the decode is kept, chain by chain: for variety."""
-
-
-class Mender:
-    """Makes chains of plans."""
-
-    def __init__(self, problem: Problem, seen: Seen, decoder: Decoder, capacity: Ints | None = None) -> None:
-        self._problem, self._seen, self._decoder, self._capacity = problem, seen, decoder, capacity
-        self.ends: list[Timeline] = []
-        """The best of every chain."""
-
-    @property
-    def best(self) -> Timeline | None:
-        """Of all chains."""
-        return min(self.ends, key=lambda timeline: timeline.value, default=None)
-
-    def mend_one(self, start: Timeline, lean: Lean) -> None:
-        """What follows a single decode."""
-        self._chain(booked_again(self._problem, start), lean, ONE_LOOK, RATES[0], None, lambda: False)
-
-    def mend(
-        self,
-        starts: list[tuple[Timeline, Lean]],
-        looks: int,
-        random: np.random.Generator,
-        over: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """The first start and the best others, with so many looks together."""
-        booked = [(booked_again(self._problem, start), lean) for start, lean in starts]
-        others = sorted(booked[1:], key=lambda entry: entry[0].value)[: CHAINS - 1]
-        for number, (start, lean) in enumerate([*booked[:1], *others]):
-            share = max(LOOKS, (looks + number) // CHAINS)
-            self._chain(start, lean if LEANS[number] else untold(self._seen), share, RATES[number], random, over)
-
-    def _chain(
-        self,
-        now: Timeline,
-        lean: Lean,
-        looks: int,
-        rate: float,
-        random: np.random.Generator | None,
-        over: Callable[[], bool],
-    ) -> None:
-        self.ends.append(now)
-        for number in range(looks):
-            bias = self._bias(lean, number, random)
-            found = look_back(self._problem, self._decoder, now, bias, capacity=self._capacity, rate=rate)
-            if found is None or over():
-                return
-            now = found
-            if now.value < self.ends[-1].value:
-                self.ends[-1] = now
-
-    def _bias(self, lean: Lean, number: int, random: np.random.Generator | None) -> Floats:
-        n, k = self._seen.possible.shape
-        bias = lean.bias if number % 2 == 0 else np.zeros((n, k))
-        if random is not None and number >= LOOKS:
-            noise = PER_OP * random.standard_normal((n, k)) + PER_DEVICE * random.standard_normal((1, k))
-            bias = bias + NOISE * random.random() * noise
-        found: Floats = bias * self._seen.unit[:, None]
-        return found

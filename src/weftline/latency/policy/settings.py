@@ -19,7 +19,7 @@ from weftline.search import Search
 from weftline.units import parse_time
 
 __all__ = [
-    "Schedule",
+    "TrainingPlan",
     "load_torch",
     "one_thread",
     "prepare_torch",
@@ -63,7 +63,7 @@ PER_SAMPLE, PER_EPISODE, LEAST_EPISODES = 4, 250, 2
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingPlan:
     """How long a network is trained, and what happens then."""
 
     episodes: int
@@ -109,14 +109,14 @@ def read_whole(options: Mapping[str, str], name: str, default: int, low: int, hi
     return int(word)
 
 
-def read_schedule(search: Search, *, episodes: int, polish: str) -> Schedule:
+def read_schedule(search: Search, *, episodes: int, polish: str) -> TrainingPlan:
     """`episodes`, `polish` and `checkpoint`."""
     asked = read_whole(search.options, "episodes", episodes, 0, MOST_EPISODES)
     seconds = _seconds(read_word(search.options, "polish", polish))
-    return Schedule(asked, seconds, read_path(search.options, "checkpoint"))
+    return TrainingPlan(asked, seconds, read_path(search.options, "checkpoint"))
 
 
-def shorten(schedule: Schedule, search: Search, samples: int) -> Schedule:
+def shorten(schedule: TrainingPlan, search: Search, samples: int) -> TrainingPlan:
     """A work limit makes fewer episodes of `samples` placements each, unless their number was asked for."""
     if search.work_limit is None or "episodes" in search.options:
         return schedule

@@ -1,68 +1,80 @@
-"""Better labellings for more than two devices: let any set of groups move to one device at once.
+"""`min-cut`: the sequential runtime, where latency is a sum: a minimum cut with two devices, an exact labelling else.
 
-In: LabelCosts and labels. Out: labels that cost no more. Each move is a minimum cut: keep the device, or move to device
-`a`. Transfer times are no metric, and a tensor with several readers is paid once: so the cut works on a simplified
-cost, and a move is made only if the true cost falls.
+In: a Search. Out: the placement with the least total of work and communication, and its proof as a bound. For the
+parallel runtime the same placement is a heuristic, and there is no bound.
 
-What the cheapest labelling becomes where it does not fit memory.
+More than two devices: any set of groups may move to one device at once, each move a minimum cut (keep the device, or
+move to device `a`). Transfer times are no metric, and a tensor with several readers is paid once: so the cut works on a
+simplified cost, and a move is made only if the true cost falls.
 
-In: a Search, its LabelCosts, and the labels that were refused. Out: offers, and bounds that know memory. First prices
-per byte (their labellings may fit, their bounds are valid), each also with groups moved until the weights fit; where
-activations overflow, with less room for weights. Then small problems try labellings in the order of their costs, and
-at last the weights are packed exactly.
-
-The sequential runtime, where latency is a sum: a minimum cut with two devices, an exact labelling with more.
-
-In: a Search. Out: the placement with the least total of work and communication, and its proof as a bound. Where that
-does not fit memory, see `min_cut_memory`. For the parallel runtime the same placement is a heuristic, and there is no
-bound.
+Where that does not fit memory: first prices per byte (their labellings may fit, their bounds are valid), each also with
+groups moved until the weights fit; where activations overflow, with less room for weights. Then small problems try
+labellings in the order of their costs, and at last `pack`: CP-SAT packs the weights, with the least total work. That
+is exact for the memory of weights, and proves where they cannot be packed; activations are left to the simulator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
 
-from weftline.bounds import Bound
+from weftline.bounds import Bound, group_times
 from weftline.errors import InfeasibleError
-from weftline.graph.arrays import Ints
-from weftline.latency.exact.pack import SOLVER as PACK
-from weftline.latency.list.memory_left import RoomLeft
-from weftline.latency.sequential.eliminate import eliminate, minimum_cut
-from weftline.latency.sequential.label_costs import FAR, LabelCosts, label_costs, placement_of
-from weftline.latency.sequential.labelling import Labelled, best_labelling, priced_labellings
+from weftline.graph.arrays import Indices, Ints
+from weftline.latency.list.memory_left import MOST_ATTEMPTS, RoomLeft
+from weftline.latency.sequential.dual import minimum_cut
+from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, LabelCosts, label_costs, placement_of
+from weftline.latency.sequential.labelling import Labelled, best_labelling, eliminate, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
+from weftline.search.cp_sat import PACKING_SECONDS, solve_packing
 from weftline.simulate import simulate_latency
 
-__all__ = ["SOLVER", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
-
-ROUNDS = 8
+__all__ = ["SOLVER_MIN_CUT", "SOLVER_PACK", "expand", "offer_bound", "offer_labels", "offer_within_memory"]
 
 
-def expand(costs: LabelCosts, labels: Ints, *, stop: Callable[[], bool]) -> Ints:
+@dataclass(frozen=True)
+class MinCutParameters:
+    """Numbers of `min-cut`."""
+
+    most_rounds: int = 8
+    """Of moves of any set of groups to each device, from one start."""
+    most_by_cost: int = 300
+    """Labellings that are tried in the order of their costs."""
+    most_groups: int = 60
+    """For that, since each labelling needs as many others."""
+    most_shrinks: int = 5
+    """How often room is left for activations."""
+    labellings_per_price: int = 3
+    """That are offered for each set of prices."""
+
+
+def expand(costs: LabelCosts, labels: Ints, *, stop: Callable[[], bool], rounds: int = 8) -> Ints:
     """From these labels, and from every group on one device where that can be."""
     k = costs.unary.shape[1]
     starts = [labels] + [np.full(len(labels), d, np.int64) for d in range(k)]
     best = min(
-        (_improved(costs, start, stop) for start in starts if costs.cost(start) < FAR), key=costs.cost, default=None
+        (_improved(costs, start, stop, rounds) for start in starts if costs.cost(start) < IMPOSSIBLE_COST),
+        key=costs.cost,
+        default=None,
     )
     return labels if best is None else best
 
 
-def _improved(costs: LabelCosts, labels: Ints, stop: Callable[[], bool]) -> Ints:
+def _improved(costs: LabelCosts, labels: Ints, stop: Callable[[], bool], rounds: int) -> Ints:
     k, value = costs.unary.shape[1], costs.cost(labels)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before = value
         for device in range(k):
             if stop():
                 return labels
             moved = _move(costs, labels, device)
-            cost = FAR if moved is None else costs.cost(moved)
+            cost = IMPOSSIBLE_COST if moved is None else costs.cost(moved)
             if moved is not None and cost < value:
                 labels, value = moved, cost
         if value == before:
@@ -80,15 +92,15 @@ def _move(costs: LabelCosts, labels: Ints, device: int) -> Ints | None:
     stay = table[rows, first, second]
     there, back = table[rows, first, device], table[rows, device, second]
     # stay + 0 <= there + back, or else `stay` is cut down to it; then it is shared out to leave a pair of arcs.
-    stay = np.minimum(stay, np.minimum(there + back, FAR))
+    stay = np.minimum(stay, np.minimum(there + back, IMPOSSIBLE_COST))
     cost = np.zeros((len(pair), 2, 2), np.int64)
     taken = np.minimum(stay, there)
-    open_ones = stay < FAR
+    open_ones = stay < IMPOSSIBLE_COST
     np.add.at(unary[:, 0], pair[open_ones, 0], taken[open_ones])
     np.add.at(unary[:, 0], pair[open_ones, 1], (stay - taken)[open_ones])
-    cost[:, 0, 1] = np.where(there < FAR, there - np.where(open_ones, taken, 0), FAR)
-    cost[:, 1, 0] = np.where(back < FAR, back - np.where(open_ones, stay - taken, 0), FAR)
-    unary = np.minimum(unary, FAR)
+    cost[:, 0, 1] = np.where(there < IMPOSSIBLE_COST, there - np.where(open_ones, taken, 0), IMPOSSIBLE_COST)
+    cost[:, 1, 0] = np.where(back < IMPOSSIBLE_COST, back - np.where(open_ones, stay - taken, 0), IMPOSSIBLE_COST)
+    unary = np.minimum(unary, IMPOSSIBLE_COST)
     empty = np.zeros(0, np.int64)
     cut = minimum_cut(
         replace(
@@ -113,19 +125,9 @@ def _all_pairs(costs: LabelCosts, labels: Ints) -> tuple[Ints, Ints]:
     key = star * costs.unary.shape[1] + labels[costs.star_of]
     sharing = np.bincount(key, minlength=1)[key] if len(key) else key
     cost = costs.star_cost[star]
-    cost = np.where(cost < FAR, cost // np.maximum(sharing, 1)[:, None, None], FAR)
+    cost = np.where(cost < IMPOSSIBLE_COST, cost // np.maximum(sharing, 1)[:, None, None], IMPOSSIBLE_COST)
     pair = np.concatenate([costs.pair, np.stack([costs.star_home[star], costs.star_of], axis=1)])
     return pair, np.concatenate([costs.pair_cost, cost])
-
-
-BY_COST = 300
-"""Labellings that are tried in the order of their costs."""
-MOST_GROUPS = 60
-"""So many groups at most, since each labelling needs as many others."""
-SHRINKS = 5
-"""How often room is left for activations."""
-TRIED = 3
-"""Labellings of each set of prices that are offered."""
 
 
 def offer_bound(search: Search, found: Labelled) -> None:
@@ -146,19 +148,20 @@ def offer_labels(search: Search, labels: Ints) -> bool:
 
 def offer_within_memory(search: Search, costs: LabelCosts, labels: Ints, seconds: float | None) -> None:
     """`seconds` is for each search of prices; see the head of this file."""
+    numbers = search.parameters(MinCutParameters)
     problem, need, room = search.problem, least_memory(search.problem), search.problem.capacity.copy()
-    for attempt in range(SHRINKS):
+    for attempt in range(numbers.most_shrinks):
         found = _priced(search, costs, need, room, labels, seconds if attempt == 0 else 0.0, proof=attempt == 0)
-        for tried in found[:TRIED]:
+        for tried in found[: numbers.labellings_per_price]:
             if offer_labels(search, tried) or search.stopped_by:
                 break
         if search.best is not None or not found or search.stopped_by:
             break
         room = room - _overflow(problem, found[0])
-    if not search.stopped_by and len(costs.unary) <= MOST_GROUPS:
-        _offer_by_cost(search, costs)
+    if not search.stopped_by and len(costs.unary) <= numbers.most_groups:
+        _offer_by_cost(search, costs, numbers.most_by_cost)
     if search.best is None and not search.stopped_by:
-        PACK.solve(search)
+        SOLVER_PACK.solve(search)
 
 
 def _priced(
@@ -226,11 +229,11 @@ def _overflow(problem: Problem, labels: Ints) -> Ints:
     return over
 
 
-def _offer_by_cost(search: Search, costs: LabelCosts) -> None:
+def _offer_by_cost(search: Search, costs: LabelCosts, most: int) -> None:
     """The first that fits is the best there is, if all its orders are as good as the two that are tried."""
     for tried, labels in enumerate(_by_cost(search, costs)):
-        dearer = search.best is not None and costs.cost(labels) >= search.best.value
-        if search.stopped_by or tried == BY_COST or dearer or offer_labels(search, labels):
+        costlier = search.best is not None and costs.cost(labels) >= search.best.value
+        if search.stopped_by or tried == most or costlier or offer_labels(search, labels):
             return
 
 
@@ -240,7 +243,7 @@ def _by_cost(search: Search, costs: LabelCosts) -> Iterator[Ints]:
     if first is None or not first.exact:
         return
     number = 0
-    waiting = [(costs.cost(first.labels), number, first.labels, costs.unary < FAR)]
+    waiting = [(costs.cost(first.labels), number, first.labels, costs.unary < IMPOSSIBLE_COST)]
     while waiting:
         _, _, labels, allowed = heappop(waiting)
         yield labels
@@ -265,9 +268,12 @@ def _solve(search: Search) -> None:
     found = best_labelling(costs, seconds=_part_of_time(search))
     if found is None:
         least = eliminate(costs)
-        never = least is not None and least.value >= FAR
+        never = least is not None and least.value >= IMPOSSIBLE_COST
         raise InfeasibleError("missing links leave no placement" if never else "min-cut found nothing", proved=never)
-    labels = found.labels if found.exact else expand(costs, found.labels, stop=lambda: bool(search.stopped_by))
+    labels = found.labels
+    if not found.exact:
+        rounds = search.parameters(MinCutParameters).most_rounds
+        labels = expand(costs, labels, stop=lambda: bool(search.stopped_by), rounds=rounds)
     offer_bound(search, found)
     if not offer_labels(search, labels) and not search.stopped_by:
         offer_within_memory(search, costs, labels, _part_of_time(search))
@@ -282,4 +288,84 @@ def _part_of_time(search: Search) -> float | None:
     return max(0.0, search.time_limit - search.seconds) / 2
 
 
-SOLVER = Solver("min-cut", "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)", _solve)
+SOLVER_MIN_CUT = Solver(
+    "min-cut",
+    "sequential runtime: exact, by minimum cuts (a heuristic for the parallel one)",
+    _solve,
+    parameters=MinCutParameters,
+)
+
+
+@dataclass(frozen=True)
+class PackParameters:
+    """Numbers of `pack`."""
+
+    most_choices: int = 150_000
+    """Pairs of a group and a device that one model may have."""
+    most_attempts: int = MOST_ATTEMPTS
+    """Packings that leave more and more room for activations."""
+
+
+def _pack_solve(search: Search) -> None:
+    """Pack; where activations then overflow a device, leave that much room there and pack again."""
+    problem, numbers = search.problem, search.parameters(PackParameters)
+    times, allowed = group_times(problem)
+    if allowed.sum() > numbers.most_choices:
+        raise InfeasibleError(f"packing {len(times)} groups of ops exactly is too large")
+    room, begun = problem.capacity.copy(), search.seconds
+    for attempt in range(numbers.most_attempts):
+        placement = _pack(search, times, allowed, room, begun, proof=attempt == 0)
+        if placement is None or search.offer(placement) is not None or search.stopped_by:
+            return
+        try:
+            overflow = simulate_latency(problem, placement).peak - problem.capacity
+        except InfeasibleError:  # a missing link, which more room does not mend
+            return
+        room -= np.maximum(overflow, 0)
+        if search.work_limit is None and search.seconds > begun + PACKING_SECONDS:
+            return
+
+
+def _pack(
+    search: Search, times: Ints, allowed: NDArray[np.bool_], room: Ints, begun: float, *, proof: bool
+) -> Indices | None:
+    """A placement whose weights fit into `room`, with the least total work; None or, for a `proof`, an error."""
+    from ortools.sat.python import cp_model
+
+    problem = search.problem
+    model = cp_model.CpModel()
+    chosen = {(g, d): model.new_bool_var("") for g, d in np.argwhere(allowed).tolist()}
+    for g in range(len(times)):
+        model.add_exactly_one(chosen[g, d] for d in range(len(problem.devices)) if allowed[g, d])
+    need = least_memory(problem).tolist()
+    for d in (d for d, device in enumerate(problem.devices) if device.capacity is not None):
+        load = [need[g] * choice for (g, device), choice in chosen.items() if device == d and need[g]]
+        for tied in problem.graph.tied:
+            held = model.new_bool_var("")
+            for g in {int(problem.group[op]) for op in tied.ops}:
+                if (g, d) in chosen:
+                    model.add_implication(chosen[g, d], held)
+            load.append(tied.bytes * held)
+        model.add(sum(load) <= int(room[d]))
+    model.minimize(sum(int(times[g, d]) * choice for (g, d), choice in chosen.items()))
+    solver, status = solve_packing(search, model, begun)
+    if status == cp_model.INFEASIBLE and proof:
+        raise InfeasibleError("the weights cannot be packed into the devices' memory", proved=True)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    device = np.zeros(len(times), np.int32)
+    for (g, d), choice in chosen.items():
+        if solver.boolean_value(choice):
+            device[g] = d
+    return device[problem.group]
+
+
+SOLVER_PACK = Solver(
+    "pack",
+    "least total work that fits memory (CP-SAT), for when memory is tight",
+    _pack_solve,
+    parameters=PackParameters,
+)
+
+
+SOLVERS = (SOLVER_MIN_CUT, SOLVER_PACK)

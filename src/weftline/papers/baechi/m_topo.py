@@ -2,7 +2,8 @@
 
 The share of device k is total * M_k / sum of M + the largest op, and at most M_k (a device without limit counts as one
 that holds the whole model). An op counts its weights, workspace and outputs; a `together` set the largest of them. An
-op that its device cannot take goes to the next one that can, and the filling goes on where it was.
+op that its device cannot take goes to the next one that can, and the filling goes on where it was. The topological
+order is Kahn's with a queue, as in all of Baechi and in Placeto.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import Candidate as Plan
 from weftline.latency.list.memory_left import (
-    Room,
+    WeightRoom,
     clear_room,
     close_unlinked,
     make_room,
@@ -21,13 +22,41 @@ from weftline.latency.list.memory_left import (
     open_devices,
     settle,
 )
-from weftline.papers.baechi.kahn import kahn_order
 from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.tables import Tables, tables
 
-__all__ = ["SOLVER", "group_memory", "shares"]
+__all__ = ["SOLVER", "group_memory", "kahn_order", "shares"]
+
+
+def kahn_order(problem: Problem) -> Indices:
+    """A topological order as a queue makes it: first come, first served."""
+    return _kahn(tables(problem))
+
+
+@kernel
+def _kahn(table: Tables) -> Indices:
+    n = len(table.time)
+    waiting = np.zeros(n, np.int64)
+    order = np.empty(n, np.int32)
+    count = 0
+    for op in range(n):
+        waiting[op] = np.int64(table.edge_ptr[op + 1]) - np.int64(table.edge_ptr[op])
+        if waiting[op] == 0:
+            order[count] = op
+            count += 1
+    for position in range(n):
+        op = order[position]
+        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
+            tensor = table.output_of[k]
+            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
+                reader = table.consumer_of[c]
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    order[count] = reader
+                    count += 1
+    return order
 
 
 def _solve(search: Search) -> None:
@@ -66,7 +95,7 @@ def shares(size: Ints, capacity: Ints) -> Ints:
 
 
 @kernel
-def _fill(table: Tables, room: Room, order: Indices, size: Ints, share: Ints) -> int:
+def _fill(table: Tables, room: WeightRoom, order: Indices, size: Ints, share: Ints) -> int:
     """Fill the room -> -1, or the op that no device can take."""
     clear_room(room)
     devices = len(share)

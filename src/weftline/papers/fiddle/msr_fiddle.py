@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers.registry import DeviceClass, FileCosts, Importer, ImportOptions
-from weftline.papers.formats.cost_file import checked, checked_total, contains, decode, numbered, unique_names
+from weftline.papers.cost_file import checked, checked_total, contains, decode, numbered, unique_names
 from weftline.units import MAX_QUANTITY
 
 __all__ = ["IMPORTERS"]
 
 MAX_DEVICES = 4096
-NANOSECONDS = 10**6  # in a millisecond
+NS_PER_MILLISECOND = 10**6
 
 _Flag = bool | Literal[0, 1]
 _Identity = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -105,7 +105,7 @@ def _classes(file: _File) -> tuple[DeviceClass, ...]:
 
 
 def _milliseconds(value: float, what: str, where: str) -> int:
-    return round(checked(value, what, where, MAX_QUANTITY / NANOSECONDS) * NANOSECONDS)
+    return round(checked(value, what, where, MAX_QUANTITY / NS_PER_MILLISECOND) * NS_PER_MILLISECOND)
 
 
 def _times(nodes: Sequence[_Node], classes: Sequence[DeviceClass]) -> NDArray[np.int64]:

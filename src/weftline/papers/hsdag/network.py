@@ -27,8 +27,8 @@ from weftline.graph.arrays import Ints
 from weftline.latency.measured.trials import Nodes, components
 from weftline.papers.hsdag.features import Floats
 from weftline.papers.training.placer import (
-    Parameters,
     Tensor,
+    Weights,
     common_devices,
     describe_placer,
     log_probabilities,
@@ -36,9 +36,9 @@ from weftline.papers.training.placer import (
 )
 
 __all__ = [
+    "HsdagNetwork",
     "Level",
     "Links",
-    "Network",
     "View",
     "best_edges",
     "convolved",
@@ -65,9 +65,9 @@ class Links:
     """(N, 1): the weight of each node's own loop."""
 
 
-def make_links(parameters: Parameters, count: int, a: Ints, b: Ints) -> Links:
+def make_links(weights: Weights, count: int, a: Ints, b: Ints) -> Links:
     """The normalised adjacency with self loops."""
-    torch = parameters.torch
+    torch = weights.torch
     a, b = torch.as_tensor(a, dtype=torch.int64), torch.as_tensor(b, dtype=torch.int64)
     degree = torch.ones(count)
     degree += torch.bincount(a, minlength=count) + torch.bincount(b, minlength=count)
@@ -75,31 +75,31 @@ def make_links(parameters: Parameters, count: int, a: Ints, b: Ints) -> Links:
     return Links(count, a, b, (root[a] * root[b])[:, None], (1.0 / degree)[:, None])
 
 
-def describe_perceptron(parameters: Parameters, name: str, widths: tuple[int, ...]) -> None:
+def describe_perceptron(weights: Weights, name: str, widths: tuple[int, ...]) -> None:
     """Layers of Linear, LayerNorm, ReLU, Dropout."""
     for layer, (fan_in, fan_out) in enumerate(pairwise(widths)):
-        parameters.linear(f"{name}.{layer}", fan_in, fan_out)
-        parameters.norm(f"{name}.{layer}.norm", fan_out)
+        weights.linear(f"{name}.{layer}", fan_in, fan_out)
+        weights.norm(f"{name}.{layer}.norm", fan_out)
 
 
-def perceptron(parameters: Parameters, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
+def perceptron(weights: Weights, name: str, x: Tensor, layers: int, dropout: float = 0.0) -> Tensor:
     """What `describe_perceptron` describes."""
     for layer in range(layers):
-        x = parameters.normalised(f"{name}.{layer}.norm", parameters.dense(f"{name}.{layer}", x))
-        x = parameters.dropped(x.relu(), dropout)
+        x = weights.normalised(f"{name}.{layer}.norm", weights.dense(f"{name}.{layer}", x))
+        x = weights.dropped(x.relu(), dropout)
     return x
 
 
-def describe_convolution(parameters: Parameters, name: str, width: int, layers: int) -> None:
+def describe_convolution(weights: Weights, name: str, width: int, layers: int) -> None:
     """Convolutions of equal width."""
     for layer in range(layers):
-        parameters.linear(f"{name}.{layer}", width, width)
+        weights.linear(f"{name}.{layer}", width, width)
 
 
-def convolved(parameters: Parameters, name: str, x: Tensor, links: Links, layers: int) -> Tensor:
+def convolved(weights: Weights, name: str, x: Tensor, links: Links, layers: int) -> Tensor:
     """H' = ReLU(D^-1/2 (A + I) D^-1/2 H W), `layers` times."""
     for layer in range(layers):
-        moved = parameters.dense(f"{name}.{layer}", x)
+        moved = weights.dense(f"{name}.{layer}", x)
         x = moved * links.loop
         x = x.index_add(0, links.b, moved[links.a] * links.weight)
         x = x.index_add(0, links.a, moved[links.b] * links.weight).relu()
@@ -117,39 +117,39 @@ class Level:
     links: Links
 
 
-def describe_parsing(parameters: Parameters, name: str, width: int) -> None:
+def describe_parsing(weights: Weights, name: str, width: int) -> None:
     """The weights of one level."""
-    describe_convolution(parameters, f"{name}.near", width, 2)
-    parameters.norm(f"{name}.norm", width)
-    parameters.linear(f"{name}.score.0", width, width)
-    parameters.linear(f"{name}.score.1", width, 1)
-    describe_convolution(parameters, f"{name}.pool", width, 1)
-    parameters.linear(f"{name}.before", width, width)
-    parameters.linear(f"{name}.after", width, width)
+    describe_convolution(weights, f"{name}.near", width, 2)
+    weights.norm(f"{name}.norm", width)
+    weights.linear(f"{name}.score.0", width, width)
+    weights.linear(f"{name}.score.1", width, 1)
+    describe_convolution(weights, f"{name}.pool", width, 1)
+    weights.linear(f"{name}.before", width, width)
+    weights.linear(f"{name}.after", width, width)
 
 
-def parse(parameters: Parameters, name: str, x: Tensor, links: Links, *, count_links: bool) -> Level:
+def parse(weights: Weights, name: str, x: Tensor, links: Links, *, count_links: bool) -> Level:
     """One level. `count_links`: embeddings are multiplied by the number of inner links, as published."""
-    torch = parameters.torch
-    near = parameters.normalised(f"{name}.norm", x + convolved(parameters, f"{name}.near", x, links, 2))
+    torch = weights.torch
+    near = weights.normalised(f"{name}.norm", x + convolved(weights, f"{name}.near", x, links, 2))
     pair = near[links.a] * near[links.b]
-    hidden = parameters.dense(f"{name}.score.0", pair).relu()
-    score = parameters.dense(f"{name}.score.1", hidden).sigmoid()[:, 0]
+    hidden = weights.dense(f"{name}.score.0", pair).relu()
+    score = weights.dense(f"{name}.score.1", hidden).sigmoid()[:, 0]
     a, b = links.a.numpy(), links.b.numpy()
     kept = best_edges(links.count, a, b, score.detach().numpy())
     group = np.unique(components(links.count, a[kept], b[kept]), return_inverse=True)[1].astype(np.int64)
     count = int(group.max()) + 1
     number = torch.from_numpy(group)
-    pooled = parameters.dense(f"{name}.before", convolved(parameters, f"{name}.pool", x, links, 1))
+    pooled = weights.dense(f"{name}.before", convolved(weights, f"{name}.pool", x, links, 1))
     pooled = torch.zeros(count, pooled.shape[1]).index_add(0, number, pooled)
-    embedding = parameters.dense(f"{name}.after", pooled)
+    embedding = weights.dense(f"{name}.after", pooled)
     inside = np.flatnonzero(group[a] == group[b])
     owner = torch.from_numpy(group[a[inside]])
     number_inside = torch.bincount(owner, minlength=count).clamp(min=1).float()
     total = torch.zeros(count).index_add(0, owner, score[torch.from_numpy(inside)])
     alone = (torch.bincount(owner, minlength=count) == 0).float()
     factor = (total + alone) / (1.0 if count_links else number_inside)  # mean score, times the number of links or not
-    return Level(group, embedding * factor[:, None], _links_between(parameters, group, count, a, b))
+    return Level(group, embedding * factor[:, None], _links_between(weights, group, count, a, b))
 
 
 def best_edges(count: int, a: Ints, b: Ints, score: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Ints:
@@ -162,11 +162,11 @@ def best_edges(count: int, a: Ints, b: Ints, score: np.ndarray[tuple[int], np.dt
     return np.flatnonzero((least[a] == rank) | (least[b] == rank))
 
 
-def _links_between(parameters: Parameters, group: Ints, count: int, a: Ints, b: Ints) -> Links:
+def _links_between(weights: Weights, group: Ints, count: int, a: Ints, b: Ints) -> Links:
     low, high = np.minimum(group[a], group[b]), np.maximum(group[a], group[b])
     key = np.unique(low * count + high)
     key = key[key // count != key % count]
-    return make_links(parameters, count, key // count, key % count)
+    return make_links(weights, count, key // count, key % count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ class View:
     """(G, width)."""
 
 
-class Network:
+class HsdagNetwork:
     """`heads`: the levels at which devices are drawn."""
 
     def __init__(
@@ -196,7 +196,7 @@ class Network:
         dropout: float,
         count_links: bool,
     ) -> None:
-        self.parameters = own = Parameters(seed)
+        self.weights = own = Weights(seed)
         self._nodes, self._levels, self._heads = nodes, levels, heads
         self._dropout, self._count_links, self._width = dropout, count_links, width
         self._features = own.torch.from_numpy(table)
@@ -215,11 +215,11 @@ class Network:
 
     def empty_state(self) -> Tensor:
         """Before the first placement of an episode."""
-        return self.parameters.torch.zeros(self._nodes.count, self._width)
+        return self.weights.torch.zeros(self._nodes.count, self._width)
 
     def views(self, carried: Tensor | None = None) -> list[View]:
         """One per head. `carried` is added to the embeddings of nodes."""
-        own = self.parameters
+        own = self.weights
         x = perceptron(own, "input", self._features, 2, self._dropout)
         if carried is not None:
             x = own.torch.nn.functional.layer_norm(x + carried, (self._width,))
@@ -235,6 +235,6 @@ class Network:
         return found
 
     def _view(self, level: int, group: Ints, embedding: Tensor) -> View:
-        own = self.parameters
+        own = self.weights
         scores = placer_scores(own, f"place.{level}", embedding) + self.prior
         return View(group, log_probabilities(own, scores, common_devices(self._nodes.allowed, group)), embedding)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from weftline.papers.moirai.json_file import MoiraiEdge, MoiraiFile, MoiraiOp
+from weftline.papers.moirai.instance import MoiraiEdge, MoiraiFile, MoiraiOp
 
 __all__ = ["heads_file"]
 
 LINKS = ((0.0, 0.9, 2.3, 0.9), (1.0, 0.0, 1.7, 0.9), (2.2, 1.7, 0.0, 2.3), (1.0, 0.9, 2.2, 0.0))
-MEMORY = 10**12
+DEVICE_MEMORY = 10**12
 KINDS = {
     "project": (0.0225, 1.15, 3.2, 24.0),
     "product": (0.012, 1.0, 2.8, 30.0),
@@ -28,7 +28,7 @@ KINDS = {
     "add": (0.006, 1.0, 2.0, 18.0),
 }
 """Seconds on the last device, and how much slower the other three are."""
-SPREAD, OWN_SPREAD = 0.07, 0.04
+KIND_SPREAD, OWN_SPREAD = 0.07, 0.04
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class _Builder:
 
     def op(self, kind: str, *reads: int, size: float) -> int:
         seconds, *slower = KINDS[kind]
-        seconds *= self.chance.uniform(1 - SPREAD, 1 + SPREAD)
+        seconds *= self.chance.uniform(1 - KIND_SPREAD, 1 + KIND_SPREAD)
         times = [seconds * rate * self.chance.uniform(1 - OWN_SPREAD, 1 + OWN_SPREAD) for rate in slower]
         number = len(self.ops)
         self.ops.append(MoiraiOp(number, tuple(round(time, 3) for time in (*times, seconds)), 0))
@@ -94,4 +94,4 @@ def heads_file(
             decoded = attention(decoded, encoded, encoded, decoded)
         decoded = feed_forward(decoded)
     made.op("softmax", made.op("linear", decoded, size=activation), size=activation)
-    return MoiraiFile(num_devices=4, device_mem=(MEMORY,) * 4, ops=tuple(made.ops), edges=tuple(made.edges))
+    return MoiraiFile(num_devices=4, device_mem=(DEVICE_MEMORY,) * 4, ops=tuple(made.ops), edges=tuple(made.edges))

@@ -1,39 +1,47 @@
 """Moirai's MILP for placement and order, corrected, solved by HiGHS: for small graphs, and for comparison.
 
 The best known value is the horizon, and so the M of every row. Bounds are claimed; they are rounded so that HiGHS's
-tolerances cannot make them too large. See `exact_search` for what is left where the memory of activations binds.
+tolerances cannot make them too large. See `look_below` for what is left where the memory of activations binds.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import windows
+from weftline.latency.bounds import windows
 from weftline.latency.exact.cp_sat import Attempt, look_below, start_plan
-from weftline.latency.exact.order_model import Answer, common_unit, in_units
-from weftline.papers.moirai.milp_model import SPAN, MilpModel, reachable
+from weftline.latency.exact.order_model import OrderAnswer, common_unit, in_units
+from weftline.papers.moirai.milp_model import MODEL_HORIZON, MilpModel, reachable
 from weftline.papers.moirai.milp_worker import MilpAnswer, solve_here, solve_in_process
 from weftline.search import Search, Solver
 from weftline.simulate.tables import Tables, tables
 
 __all__ = ["SOLVER"]
 
-MOST_PAIRS = 20_000
-"""Pairs of ops and of transfers whose order is open."""
 MOST_OPS = 3000
-FEW_PAIRS = 30
-"""Up to here a model is solved at once, without a process of its own."""
-WORK = 3000
-"""Nodes of the search tree under a work limit."""
-CLOSING = 0.5
-OVERTIME = 0.05
-"""Seconds, and share of the time left, kept because HiGHS ends late and its answer has to be read."""
-LEAK = 1e-5
+"""Of larger graphs pairs are not counted one by one."""
+BOUND_LEAK = 1e-5
 """Share by which the tolerances of HiGHS may make a bound too large, generously."""
+
+
+@dataclass(frozen=True)
+class MilpParameters:
+    """How large a model may be, and how long HiGHS works on it."""
+
+    most_pairs: int = 20_000
+    """Pairs of ops and of transfers whose order is open."""
+    few_pairs: int = 30
+    """Up to here a model is solved at once, without a process of its own."""
+    tree_nodes: int = 3000
+    """Of the search under a work limit."""
+    closing_seconds: float = 0.5
+    closing_share: float = 0.05
+    """Kept of the time left, because HiGHS ends late and its answer has to be read."""
 
 
 def _solve(search: Search) -> None:
@@ -43,11 +51,13 @@ def _solve(search: Search) -> None:
         raise InfeasibleError("the MILP found no plan within the limits", conflicts=(*reasons, *search.refused))
 
 
-def _solve_model(attempt: Attempt) -> Answer | None:
+def _solve_model(attempt: Attempt) -> OrderAnswer | None:
     search, problem = attempt.search, attempt.search.problem
+    parameters = search.parameters(MilpParameters)
     pairs = count_pairs(tables(problem))
-    if pairs > MOST_PAIRS:
-        message = f"too large for Moirai's MILP: {pairs} pairs of ops or transfers, the limit is {MOST_PAIRS}"
+    if pairs > parameters.most_pairs:
+        most = parameters.most_pairs
+        message = f"too large for Moirai's MILP: {pairs} pairs of ops or transfers, the limit is {most}"
         if search.best is None:
             raise InfeasibleError(message)
         search.tell(message)
@@ -57,30 +67,30 @@ def _solve_model(attempt: Attempt) -> Answer | None:
     lower = -(-attempt.lower // unit)
     window = windows(table, horizon, problem.group)
     if window.stuck >= 0 or lower > horizon:
-        return Answer("infeasible", attempt.horizon + 1, None, None, None)
+        return OrderAnswer("infeasible", attempt.horizon + 1, None, None, None)
     model = MilpModel(table, window, horizon, lower, problem.group)
     if not model.fill(problem.capacity, attempt.excluded, lambda: search.is_over):
         return None
-    answer = _run(search, model, pairs)
+    answer = _run(search, model, pairs, parameters)
     bound = attempt.lower
     if np.isfinite(answer.bound):
-        units = answer.bound * horizon / SPAN
-        bound = max(bound, int(np.ceil(units * (1 - LEAK) - 1e-6)) * unit)
+        units = answer.bound * horizon / MODEL_HORIZON
+        bound = max(bound, int(np.ceil(units * (1 - BOUND_LEAK) - 1e-6)) * unit)
     if answer.status == "infeasible":
-        return Answer("infeasible", attempt.horizon + 1, None, None, None)
+        return OrderAnswer("infeasible", attempt.horizon + 1, None, None, None)
     if not answer.values:
-        return Answer("unknown", bound, None, None, None)
+        return OrderAnswer("unknown", bound, None, None, None)
     placement, actions = _read(model, table, answer.values)
     attempt.offer(placement, actions)
-    return Answer(answer.status, bound, placement, actions, None)
+    return OrderAnswer(answer.status, bound, placement, actions, None)
 
 
-def _run(search: Search, model: MilpModel, pairs: int) -> MilpAnswer:
+def _run(search: Search, model: MilpModel, pairs: int, parameters: MilpParameters) -> MilpAnswer:
     left = search.seconds_left
     if left is not None:
-        left -= CLOSING + min(OVERTIME * left, 2.0)
-    seconds, nodes = (left, None) if search.work_limit is None else (None, WORK)
-    if pairs <= FEW_PAIRS:
+        left -= parameters.closing_seconds + min(parameters.closing_share * left, 2.0)
+    seconds, nodes = (left, None) if search.work_limit is None else (None, parameters.tree_nodes)
+    if pairs <= parameters.few_pairs:
         return solve_here(model.model, seconds=seconds, nodes=nodes, seed=search.seed)
     return solve_in_process(model.model, seconds=seconds, nodes=nodes, seed=search.seed, stop=lambda: search.is_over)
 
@@ -137,4 +147,9 @@ def _read(model: MilpModel, table: Tables, values: dict[int, float]) -> tuple[In
     return placement, np.array(actions, np.int64)
 
 
-SOLVER = Solver("moirai-milp", "Moirai's MILP of placement and order, corrected, solved by HiGHS; small graphs", _solve)
+SOLVER = Solver(
+    "moirai-milp",
+    "Moirai's MILP of placement and order, corrected, solved by HiGHS; small graphs",
+    _solve,
+    parameters=MilpParameters,
+)

@@ -18,17 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.blocks.windows import Windows
+from weftline.latency.bounds import Windows
 from weftline.latency.exact.order_build import running_bytes
+from weftline.simulate.sentinels import NOBODY
 from weftline.simulate.tables import Tables
 
-__all__ = ["SPAN", "MilpModel", "Node", "Row", "reachable"]
+__all__ = ["MODEL_HORIZON", "MilpModel", "Row", "TransferNode", "reachable"]
 
 Row = dict[Any, float]
 """Variable -> coefficient."""
 
 
-class Node(NamedTuple):
+class TransferNode(NamedTuple):
     """One transfer that may happen."""
 
     tensor: int
@@ -37,7 +38,7 @@ class Node(NamedTuple):
     alike: bool
     """All readers share the device to which it goes."""
     consumer: int
-    """-1 = for all consumers on the target device."""
+    """NOBODY = for all consumers on the target device."""
     start: Any
     """None where latency is a sum."""
     pairs: list[tuple[int, int, float, Any]]
@@ -61,7 +62,7 @@ class Node(NamedTuple):
                 found.setdefault(("bus", int(bus[a, b])), []).append(u)
         return found
 
-    def before(self, other: Node, reach: NDArray[np.bool_]) -> bool:
+    def before(self, other: TransferNode, reach: NDArray[np.bool_]) -> bool:
         """Always over when the other begins: what reads it comes before what makes the other."""
         led = [bool(reach[reader, other.maker]) for reader in self.readers]
         return any(led) if self.alike else all(led)
@@ -78,18 +79,18 @@ def reachable(table: Tables) -> NDArray[np.bool_]:
     return reach
 
 
-SPAN = 1000.0
+MODEL_HORIZON = 1000.0
 """The horizon in the model's own time: large numbers are poison for a solver in floating point."""
 
 
 class MilpModel:
-    """`windows`, `horizon` and `lower` are in the unit of the tables; inside, the horizon is `SPAN`."""
+    """`windows`, `horizon` and `lower` are in the unit of the tables; inside, the horizon is `MODEL_HORIZON`."""
 
     def __init__(self, table: Tables, windows: Windows, horizon: int, lower: int, group: Indices) -> None:
         from ortools.math_opt.python import mathopt
 
-        self._table, self._horizon, self._group = table, SPAN, group
-        self._scale = SPAN / max(1, horizon)
+        self._table, self._horizon, self._group = table, MODEL_HORIZON, group
+        self._scale = MODEL_HORIZON / max(1, horizon)
         self._time: list[list[float]] = (table.time * self._scale).tolist()
         self._est: list[list[float]] = (windows.head * self._scale).tolist()
         self._tail: list[list[float]] = (windows.tail * self._scale).tolist()
@@ -102,9 +103,9 @@ class MilpModel:
                 by_group[g] = {k: self.model.add_binary_variable() for k, yes in enumerate(row) if yes}
                 self._row(dict.fromkeys(by_group[g].values(), 1.0), 1.0, 1.0)
             self.place.append(by_group[g])
-        self.end = self._when(lower * self._scale, SPAN)
+        self.end = self._when(lower * self._scale, MODEL_HORIZON)
         self.start: list[Any] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[TransferNode] = []
 
     def fill(self, capacity: Ints, excluded: list[Indices], stop: Callable[[], bool]) -> bool:
         """Add everything; False if `stop` said so before the end."""
@@ -178,7 +179,8 @@ class MilpModel:
             for a in self.place[maker]
             for b in self.place[readers[0]]
             if length[a][b] >= 0
-            and est[a] + time[a] + length[a][b] + max(self._tail[reader][b] for reader in readers) <= SPAN * (1 + 1e-9)
+            and est[a] + time[a] + length[a][b] + max(self._tail[reader][b] for reader in readers)
+            <= MODEL_HORIZON * (1 + 1e-9)
         ]
 
     def _send_to_one(
@@ -200,7 +202,7 @@ class MilpModel:
         tail = [max(self._tail[reader][b] for reader in readers) for b in range(len(length))]
         if not used:
             return
-        node = self._node(tensor, maker, readers, consumer, pairs, used, tail, length)
+        node = self._node((tensor, maker, readers, consumer), pairs, used, tail, length)
         for reader in readers if not self._table.sequential else ():
             self._row({self.start[reader]: 1.0, **node.minus_end()}, 0.0, np.inf)
         if not self._table.sequential:
@@ -228,7 +230,7 @@ class MilpModel:
                 self._row({x[a]: 1.0, u: -1.0}, 0.0, np.inf)
             used = [(a, b, length[a][b], chosen[a]) for a, _ in pairs if length[a][b] > 0]
             tail = [min(self._tail[reader][b] for reader in here)] * len(length)
-            node = self._node(tensor, maker, here, -1, pairs, used, tail, length)
+            node = self._node((tensor, maker, here, NOBODY), pairs, used, tail, length)
             if self._table.sequential:
                 continue
             late = float(self._horizon)
@@ -239,21 +241,20 @@ class MilpModel:
 
     def _node(
         self,
-        tensor: int,
-        maker: int,
-        readers: list[int],
-        consumer: int,
+        ends: tuple[int, int, list[int], int],
         pairs: list[tuple[int, int]],
         used: list[tuple[int, int, float, Any]],
         tail: list[float],
         length: list[list[float]],
-    ) -> Node:
+    ) -> TransferNode:
+        """`ends`: tensor, maker, readers, and the consumer if there is one alone."""
+        tensor, maker, readers, consumer = ends
         ready = min(self._est[maker][a] + self._time[maker][a] for a, _ in pairs)
         late = max(self._horizon - length[a][b] - tail[b] for a, b in pairs)
         done = max(self._horizon - tail[b] for _, b in pairs)
         start = None if self._table.sequential else self._when(ready, late)
         alike = len({int(self._group[reader]) for reader in readers}) == 1
-        self.nodes.append(Node(tensor, maker, readers, alike, consumer, start, used, ready, done))
+        self.nodes.append(TransferNode(tensor, maker, readers, alike, consumer, start, used, ready, done))
         return self.nodes[-1]
 
     # -- one thing at a time --

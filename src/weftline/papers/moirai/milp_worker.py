@@ -7,17 +7,21 @@ runs as `python -m` of this file: the model comes on stdin, the answer goes to s
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
-from time import sleep, time
+from time import monotonic, time
 from typing import Any, NamedTuple
+
+from weftline.worker.child import die_with, private_output
+from weftline.worker.parent import Child, ChildGone, ChildSilent
 
 __all__ = ["MilpAnswer", "solve_here", "solve_in_process"]
 
-POLL = 0.05
-"""Seconds between looks at a running process."""
+POLL_SECONDS = 0.05
+"""Between looks at a running process."""
 
 
 class MilpAnswer(NamedTuple):
@@ -70,47 +74,28 @@ def solve_in_process(
 ) -> MilpAnswer:
     """The same in a process of its own, which ends when `stop` says so, or with an exception here (Ctrl-C)."""
     until = None if seconds is None else time() + seconds  # the process needs a second before it can begin
-    words = [sys.executable, "-P", "-m", "weftline.papers.moirai.milp_worker", json.dumps([until, nodes, seed])]
-    nothing = MilpAnswer("unknown", float("-inf"), {})
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            out: list[bytes] = []
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(model.export_model().SerializeToString())
-            process.stdin.close()
-            while process.poll() is None and not out:
-                if stop():
-                    return nothing
-                out += _ready(process.stdout)
-                sleep(0.0 if out else POLL)
-            text = b"".join(out) + process.stdout.read()
-        finally:
-            process.kill()
-    if not text:
-        return nothing
-    status, bound, values = json.loads(text)
-    return MilpAnswer(status, float(bound), {int(key): value for key, value in values.items()})
-
-
-def _ready(stream: Any) -> list[bytes]:
-    """What the process has written so far, if anything."""
-    from selectors import EVENT_READ, DefaultSelector
-
-    with DefaultSelector() as selector:
-        selector.register(stream, EVENT_READ)
-        return [stream.read()] if selector.select(POLL) else []
+    asked = json.dumps([until, nodes, seed, os.getpid()])
+    with Child("weftline.papers.moirai.milp_worker", asked) as child, suppress(ChildGone):
+        child.write(model.export_model().SerializeToString(), last=True)
+        while not stop():
+            with suppress(ChildSilent):
+                status, bound, values = child.receive(tuple[str, str, dict[int, float]], monotonic() + POLL_SECONDS)
+                return MilpAnswer(status, float(bound), values)
+    return MilpAnswer("unknown", float("-inf"), {})
 
 
 def _main() -> None:
     from ortools.math_opt import model_pb2
     from ortools.math_opt.python import mathopt
 
-    until, nodes, seed = json.loads(sys.argv[1])
+    until, nodes, seed, parent = json.loads(sys.argv[1])
+    die_with(parent)
+    answers = private_output()
     proto = model_pb2.ModelProto.FromString(sys.stdin.buffer.read())
     model = mathopt.Model.from_model_proto(proto)
     answer = solve_here(model, seconds=None if until is None else until - time(), nodes=nodes, seed=seed)
-    sys.stdout.write(json.dumps([answer.status, str(answer.bound), answer.values]))
+    answers.write(json.dumps([answer.status, str(answer.bound), answer.values]).encode() + b"\n")
+    answers.flush()
 
 
 if __name__ == "__main__":

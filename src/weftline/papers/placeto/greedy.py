@@ -13,19 +13,17 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.decoder import Decoder
-from weftline.latency.list.memory_left import Bools, offer_leaving_room, possible_devices
-from weftline.latency.list.memory_left import Candidate as Plan
-from weftline.papers.baechi.kahn import kahn_order
+from weftline.latency.list.memory_left import Bools, Candidate, offer_leaving_room, possible_devices
+from weftline.papers.baechi.m_topo import kahn_order
 from weftline.search import Search, Solver
 from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.kernels.latency import INFEASIBLE, Workspace, run_order, workspace
 from weftline.simulate.memory import latency_peaks
-from weftline.simulate.order import default_order
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.tables import Tables, default_order, tables
 
 __all__ = ["SOLVER"]
 
-CHUNK = 2_000_000
+BOOKINGS_AT_ONCE = 2_000_000
 """Ops booked by the simulator between two looks at the clock."""
 MAX_BOOKINGS = 4_000_000_000
 
@@ -36,9 +34,9 @@ def _solve(search: Search) -> None:
     order, number = kahn_order(problem), problem.group
     groups = number[order][np.sort(np.unique(number[order], return_index=True)[1])]
     visits = len(groups) * max(1, len(problem.devices) - 1)
-    at_once = max(1, CHUNK * len(groups) // (visits * len(number)))
+    at_once = max(1, BOOKINGS_AT_ONCE * len(groups) // (visits * len(number)))
     space, best = workspace(table), _value(search)
-    for first in range(0, min(len(groups), MAX_BOOKINGS // CHUNK * at_once), at_once):
+    for first in range(0, min(len(groups), MAX_BOOKINGS // BOOKINGS_AT_ONCE * at_once), at_once):
         if search.stopped_by:
             return
         chunk = groups[first : first + at_once]
@@ -68,10 +66,10 @@ def _start(search: Search) -> Indices:
     if found is None:
         decoder = Decoder(problem, "Placeto's start")
 
-        def plan(capacity: Ints) -> Plan:
+        def plan(capacity: Ints) -> Candidate:
             nonlocal found
             found = decoder.decode(lam=0.0, capacity=capacity).placement
-            return Plan(found)
+            return Candidate(found)
 
         offer_leaving_room(search, plan)
     if found is None:

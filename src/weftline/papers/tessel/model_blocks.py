@@ -6,7 +6,7 @@ communication with computation, a message between servers has the whole network 
 
 The models of Tessel's evaluation as layers: GPT, mT5, Flava and Swin at the published sizes for 4 to 32 GPUs.
 
-In: a model and a number of GPUs. Out: a `Network`: layers of its branches, for a micro-batch of one sequence or image.
+In: a model and a number of GPUs. Out: a `TesselModel`: layers of its branches, for a micro-batch of one sample.
 Published are layers, hidden sizes, the range of the vocabulary and GPT's sequence; what is not (heads, other sequences,
 Swin's sizes, Flava's split into branches, which follows the original's 2 : 2 : 1) is our choice. As in the published
 placement M the head that predicts tokens is not part of the model.
@@ -22,19 +22,19 @@ from weftline.cluster import Rate
 from weftline.cost.analytic import efficiency
 from weftline.errors import UsageError
 
-__all__ = ["MODELS", "V100", "Layer", "Machine", "Network", "make_network"]
+__all__ = ["MODELS", "V100", "Machine", "ModelLayer", "TesselModel", "make_network"]
 
-HALF = 2
+HALF_BYTES = 2
 """Bytes of a number in half precision."""
-TRAINED = 8
+TRAINED_BYTES = 8
 """Bytes per parameter in training: weights, gradients and two moments in half precision. With more the published
 models would not fit their GPUs."""
-KERNELS = 12
+LAYER_KERNELS = 12
 """Launches of a layer."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class ModelLayer:
     """A layer for one micro-batch; what tensor parallelism divides is written undivided."""
 
     name: str
@@ -69,11 +69,11 @@ class Machine:
     delay: int
     """Nanoseconds of any message."""
 
-    def forward(self, layers: Sequence[Layer], devices: Sequence[int]) -> int:
+    def forward(self, layers: Sequence[ModelLayer], devices: Sequence[int]) -> int:
         """Time of layers that are split over devices."""
         return sum(self._compute(layer, len(devices)) + self._reductions(layer, devices) for layer in layers)
 
-    def backward(self, layers: Sequence[Layer], devices: Sequence[int]) -> int:
+    def backward(self, layers: Sequence[ModelLayer], devices: Sequence[int]) -> int:
         """The forward pass again, and twice its work; its messages again, and once more for gradients."""
         return sum(
             3 * self._compute(layer, len(devices))
@@ -98,24 +98,26 @@ class Machine:
         seconds = 2 * (count - 1) / count * size / (self.network if apart else self.link)
         return 2 * (count - 1) * self.delay + ceil(seconds * 1e9)
 
-    def room(self, layers: Sequence[tuple[Layer, int]], train: bool) -> int:
+    def room(self, layers: Sequence[tuple[ModelLayer, int]], train: bool) -> int:
         """Bytes left on a device that holds a share 1 / n of each layer."""
-        weights = sum(-(-layer.parameters * (TRAINED if train else HALF) // count) for layer, count in layers)
+        weights = sum(
+            -(-layer.parameters * (TRAINED_BYTES if train else HALF_BYTES) // count) for layer, count in layers
+        )
         work = [layer.work if train or not layer.gradient_traffic else layer.output for layer, _ in layers]
         return (
             self.memory - weights - max((-(-w // count) for w, (_, count) in zip(work, layers, strict=True)), default=0)
         )
 
-    def _compute(self, layer: Layer, count: int) -> int:
+    def _compute(self, layer: ModelLayer, count: int) -> int:
         dense = layer.flops / (self.rate.fp16 * efficiency("MatMul").compute)
         attention = layer.attention_flops / (self.rate.fp16 * efficiency("Attention").compute)
-        launches = KERNELS * self.rate.launch if layer.flops else self.rate.launch
+        launches = LAYER_KERNELS * self.rate.launch if layer.flops else self.rate.launch
         return ceil((dense + attention) * 1e9 / count) + self._move(layer.traffic, count) + launches
 
     def _move(self, size: int, count: int) -> int:
         return ceil(size * 1e9 / (self.rate.bandwidth * efficiency("Add").memory * count))
 
-    def _reductions(self, layer: Layer, devices: Sequence[int]) -> int:
+    def _reductions(self, layer: ModelLayer, devices: Sequence[int]) -> int:
         return layer.reductions * self.all_reduce(layer.output, devices)
 
 
@@ -131,22 +133,22 @@ V100 = Machine(
 """2 GiB of 32 are left for the runtime."""
 
 
-HEAD = 128
+HEAD_WIDTH = 128
 """Features of an attention head."""
 
 
 @dataclass(frozen=True)
-class Network:
+class TesselModel:
     """A model: one chain (`first`), an encoder and a decoder, or two branches that join."""
 
     name: str
     shape: str
     """The placement made for it: mshape, nnshape, kshape or vshape."""
-    embedding: Layer | None
+    embedding: ModelLayer | None
     """Looked up before `first`, and before `second` of an encoder-decoder."""
-    first: tuple[Layer, ...]
-    second: tuple[Layer, ...] = ()
-    joined: tuple[Layer, ...] = ()
+    first: tuple[ModelLayer, ...]
+    second: tuple[ModelLayer, ...] = ()
+    joined: tuple[ModelLayer, ...] = ()
     """What works on both branches."""
 
 
@@ -161,7 +163,7 @@ SWIN_SIDE, SWIN_WINDOW = 1536 // 4, 12
 """Tokens along an image's side in the first stage, and along a window's."""
 
 
-def make_network(model: str, gpus: int) -> Network:
+def make_network(model: str, gpus: int) -> TesselModel:
     """The model at the size for so many GPUs."""
     if model not in MODELS or gpus not in MODELS[model]:
         known = "; ".join(f"{name} for {', '.join(map(str, sizes))} GPUs" for name, sizes in MODELS.items())
@@ -169,24 +171,24 @@ def make_network(model: str, gpus: int) -> Network:
     return {"gpt": _gpt, "mt5": _mt5, "flava": _flava, "swin": _swin}[model](gpus)
 
 
-def _gpt(gpus: int) -> Network:
+def _gpt(gpus: int) -> TesselModel:
     layers, hidden, vocabulary = GPT[gpus]
     layer = _transformer("layer", GPT_TOKENS, hidden, GPT_TOKENS)
-    return Network(f"gpt-{gpus}", "mshape", _embedding(vocabulary, hidden, GPT_TOKENS), (layer,) * layers)
+    return TesselModel(f"gpt-{gpus}", "mshape", _embedding(vocabulary, hidden, GPT_TOKENS), (layer,) * layers)
 
 
-def _mt5(gpus: int) -> Network:
+def _mt5(gpus: int) -> TesselModel:
     layers, hidden, vocabulary = MT5[gpus]
     encoder = _transformer("encoder", MT5_TOKENS, hidden, MT5_TOKENS)
     decoder = _transformer("decoder", MT5_TOKENS, hidden, MT5_TOKENS, cross=True)
     embedding = _embedding(vocabulary, hidden, MT5_TOKENS)
-    return Network(f"mt5-{gpus}", "nnshape", embedding, (encoder,) * (layers // 2), (decoder,) * (layers // 2))
+    return TesselModel(f"mt5-{gpus}", "nnshape", embedding, (encoder,) * (layers // 2), (decoder,) * (layers // 2))
 
 
-def _flava(gpus: int) -> Network:
+def _flava(gpus: int) -> TesselModel:
     layers, hidden = FLAVA[gpus]
     both = TEXT_TOKENS + IMAGE_TOKENS
-    return Network(
+    return TesselModel(
         f"flava-{gpus}",
         "kshape",
         None,
@@ -196,22 +198,22 @@ def _flava(gpus: int) -> Network:
     )
 
 
-def _swin(gpus: int) -> Network:
+def _swin(gpus: int) -> TesselModel:
     blocks, hidden = SWIN[gpus]
-    layers: list[Layer] = []
+    layers: list[ModelLayer] = []
     for stage, depth in enumerate((2, 2, blocks, 2)):
         tokens = (SWIN_SIDE >> stage) ** 2
         layers += [_transformer(f"stage {stage}", tokens, hidden << stage, SWIN_WINDOW**2)] * depth
-    return Network(f"swin-{gpus}", "vshape", None, tuple(layers))
+    return TesselModel(f"swin-{gpus}", "vshape", None, tuple(layers))
 
 
-def _transformer(name: str, tokens: int, hidden: int, seen: int, *, cross: bool = False) -> Layer:
+def _transformer(name: str, tokens: int, hidden: int, seen: int, *, cross: bool = False) -> ModelLayer:
     """Self-attention over `seen` tokens, a feed-forward part of 4 times the hidden size, maybe attention across."""
     attentions = 2 if cross else 1
     parameters = (8 + 4 * attentions) * hidden**2
-    state = tokens * hidden * HALF
-    scores = -(-hidden // HEAD) * tokens * seen * HALF
-    return Layer(
+    state = tokens * hidden * HALF_BYTES
+    scores = -(-hidden // HEAD_WIDTH) * tokens * seen * HALF_BYTES
+    return ModelLayer(
         name,
         flops=2 * tokens * parameters,
         attention_flops=4 * attentions * tokens * seen * hidden,
@@ -223,11 +225,11 @@ def _transformer(name: str, tokens: int, hidden: int, seen: int, *, cross: bool 
     )
 
 
-def _embedding(thousands: int, hidden: int, tokens: int) -> Layer:
+def _embedding(thousands: int, hidden: int, tokens: int) -> ModelLayer:
     """A lookup. Its gradient is dense: written, and added to what other micro-batches left (read, read, write)."""
-    rows, state = thousands * 1024, tokens * hidden * HALF
-    dense = 4 * rows * hidden * HALF
-    return Layer("embedding", 0, 0, 2 * state, rows * hidden, state, rows * hidden * HALF, 1, dense)
+    rows, state = thousands * 1024, tokens * hidden * HALF_BYTES
+    dense = 4 * rows * hidden * HALF_BYTES
+    return ModelLayer("embedding", 0, 0, 2 * state, rows * hidden, state, rows * hidden * HALF_BYTES, 1, dense)
 
 
 MODELS: dict[str, tuple[int, ...]] = {"gpt": tuple(GPT), "mt5": tuple(MT5), "flava": tuple(FLAVA), "swin": tuple(SWIN)}

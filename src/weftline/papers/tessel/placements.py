@@ -19,17 +19,17 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 from weftline.errors import InfeasibleError
-from weftline.papers.tessel.model_blocks import Layer, Machine, Network
+from weftline.papers.tessel.model_blocks import Machine, ModelLayer, TesselModel
 from weftline.problem.blocks import Block, Blocks, Lane
 
-__all__ = ["PLACEMENTS", "Segment", "equal_stages", "place_network", "staged"]
+__all__ = ["PLACEMENTS", "LayerRun", "equal_stages", "place_network", "staged"]
 
 
 @dataclass(frozen=True)
-class Segment:
+class LayerRun:
     """Layers on devices; several devices share each layer."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[ModelLayer, ...]
     devices: tuple[int, ...]
 
     def time(self, machine: Machine, train: bool) -> int:
@@ -43,8 +43,8 @@ class Segment:
 
 
 def equal_stages(
-    machine: Machine, layers: Sequence[Layer], groups: Sequence[tuple[int, ...]], train: bool
-) -> tuple[Segment, ...]:
+    machine: Machine, layers: Sequence[ModelLayer], groups: Sequence[tuple[int, ...]], train: bool
+) -> tuple[LayerRun, ...]:
     """A stage for each group of devices, in order; memory is not looked at."""
 
     @cache
@@ -65,17 +65,17 @@ def equal_stages(
     found, first = [], 0
     for group, devices in enumerate(groups):
         end = best(first, group)[1]
-        found.append(Segment(tuple(layers[first:end]), devices))
+        found.append(LayerRun(tuple(layers[first:end]), devices))
         first = end
     return tuple(found)
 
 
-def _sums(machine: Machine, layers: Sequence[Layer], devices: tuple[int, ...], train: bool) -> list[int]:
+def _sums(machine: Machine, layers: Sequence[ModelLayer], devices: tuple[int, ...], train: bool) -> list[int]:
     """Number of layers -> time of the first so many."""
-    return [0, *accumulate(Segment((layer,), devices).time(machine, train) for layer in layers)]
+    return [0, *accumulate(LayerRun((layer,), devices).time(machine, train) for layer in layers)]
 
 
-def staged(machine: Machine, layers: Sequence[Layer], count: int, train: bool) -> tuple[Segment, ...]:
+def staged(machine: Machine, layers: Sequence[ModelLayer], count: int, train: bool) -> tuple[LayerRun, ...]:
     """Stages on 1, 2, 4 ... devices each, all `count` devices used; `InfeasibleError` if nothing fits."""
     never = 1 << 62
 
@@ -91,7 +91,7 @@ def staged(machine: Machine, layers: Sequence[Layer], count: int, train: bool) -
         found, width = (never, 0, 0, 0), 1
         while device + width <= count:
             for end in range(first + 1, len(layers) + 1):
-                stage = Segment(tuple(layers[first:end]), tuple(range(device, device + width)))
+                stage = LayerRun(tuple(layers[first:end]), tuple(range(device, device + width)))
                 time, room = sums(device, width)[end] - sums(device, width)[first], stage.room(machine, train)
                 if time >= found[0] or room < 0:
                     break
@@ -107,22 +107,22 @@ def staged(machine: Machine, layers: Sequence[Layer], count: int, train: bool) -
     found, first, device = [], 0, 0
     while first < len(layers):
         _, _, end, width = best(first, device)
-        found.append(Segment(tuple(layers[first:end]), tuple(range(device, device + width))))
+        found.append(LayerRun(tuple(layers[first:end]), tuple(range(device, device + width))))
         first, device = end, device + width
     return tuple(found)
 
 
-CHUNKS = 2
+CHUNKS_EACH = 2
 
 
 @dataclass
 class _Plan:
     """Segments and who hands over to whom."""
 
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[LayerRun] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
 
-    def chain(self, segments: Sequence[Segment], after: Sequence[int] = ()) -> list[int]:
+    def chain(self, segments: Sequence[LayerRun], after: Sequence[int] = ()) -> list[int]:
         """Add segments one behind the other, the first behind `after` -> their numbers."""
         first = len(self.segments)
         numbers = list(range(first, first + len(segments)))
@@ -132,7 +132,7 @@ class _Plan:
         return numbers
 
 
-def place_network(network: Network, machine: Machine, count: int, placement: str, *, train: bool) -> Blocks:
+def place_network(network: TesselModel, machine: Machine, count: int, placement: str, *, train: bool) -> Blocks:
     """Blocks of a model on `count` devices; `InfeasibleError` if its weights do not fit."""
     plan = PLACEMENTS[placement](network, machine, count, train)
     return _blocks(f"{network.name}-{placement}", machine, count, plan, train)
@@ -142,7 +142,7 @@ def _groups(count: int, width: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, first + width)) for first in range(0, count, width)]
 
 
-def _aware(network: Network, machine: Machine, count: int, train: bool) -> _Plan:
+def _aware(network: TesselModel, machine: Machine, count: int, train: bool) -> _Plan:
     """Stages on 1, 2, 4 ... devices each, whatever keeps the busiest device least busy."""
     plans, width = [], 1
     while width <= count // 2:
@@ -161,16 +161,16 @@ def _busiest(machine: Machine, plan: _Plan, count: int, train: bool) -> tuple[bo
     return min(_room(machine, count, plan.segments, train)) < 0, max(load)
 
 
-def _aware_stages(network: Network, machine: Machine, count: int, width: int, train: bool) -> _Plan:
+def _aware_stages(network: TesselModel, machine: Machine, count: int, width: int, train: bool) -> _Plan:
     everyone, groups, plan = tuple(range(count)), _groups(count, width), _Plan()
     if network.joined:
         half = len(groups) // 2
         ends = []
         for layers, devices in ((network.first, groups[:half]), (network.second, groups[half:])):
             ends.append(plan.chain(equal_stages(machine, layers, devices, train))[-1])
-        plan.chain([Segment(network.joined, everyone)], ends)
+        plan.chain([LayerRun(network.joined, everyone)], ends)
         return plan
-    embed = [Segment((network.embedding,), everyone)] if network.embedding is not None else []
+    embed = [LayerRun((network.embedding,), everyone)] if network.embedding is not None else []
     stages = equal_stages(machine, network.first + network.second, groups, train)
     if not network.second:
         plan.chain([*embed, *stages])
@@ -183,7 +183,7 @@ def _aware_stages(network: Network, machine: Machine, count: int, width: int, tr
     return plan
 
 
-def _layers(network: Network) -> tuple[Layer, ...]:
+def _layers(network: TesselModel) -> tuple[ModelLayer, ...]:
     """All layers as one chain; the first stage looks up for encoder and decoder."""
     embed = () if network.embedding is None else (network.embedding,)
     if network.embedding is not None and network.second:
@@ -193,19 +193,19 @@ def _layers(network: Network) -> tuple[Layer, ...]:
     return (*embed, *network.first, *network.second, *network.joined)
 
 
-def _staged(network: Network, machine: Machine, count: int, train: bool) -> _Plan:
+def _staged(network: TesselModel, machine: Machine, count: int, train: bool) -> _Plan:
     plan = _Plan()
     plan.chain(staged(machine, _layers(network), count, train))
     return plan
 
 
-def _interleaved(network: Network, machine: Machine, count: int, train: bool) -> _Plan:
+def _interleaved(network: TesselModel, machine: Machine, count: int, train: bool) -> _Plan:
     """The fewest devices per group that give every device enough memory."""
     width = 1
     while width <= count // 2:
         groups, layers = _groups(count, width), _layers(network)
-        if len(layers) >= CHUNKS * len(groups):
-            segments = equal_stages(machine, layers, groups * CHUNKS, train)
+        if len(layers) >= CHUNKS_EACH * len(groups):
+            segments = equal_stages(machine, layers, groups * CHUNKS_EACH, train)
             if min(_room(machine, count, segments, train)) >= _in_flight(segments, len(groups), train):
                 plan = _Plan()
                 plan.chain(segments)
@@ -214,24 +214,24 @@ def _interleaved(network: Network, machine: Machine, count: int, train: bool) ->
     raise InfeasibleError("two rounds over the devices do not fit into memory")
 
 
-def _in_flight(segments: Sequence[Segment], groups: int, train: bool) -> int:
+def _in_flight(segments: Sequence[LayerRun], groups: int, train: bool) -> int:
     """Bytes that interleaved 1F1B holds at most on a device."""
     largest = max(sum(layer.output for layer in segment.layers) for segment in segments)
-    return largest * (groups * CHUNKS + groups - 1) if train else 0
+    return largest * (groups * CHUNKS_EACH + groups - 1) if train else 0
 
 
-def _bidirectional(network: Network, machine: Machine, count: int, train: bool) -> _Plan:
+def _bidirectional(network: TesselModel, machine: Machine, count: int, train: bool) -> _Plan:
     plan = _Plan()
     layers = _layers(network)
     down = equal_stages(machine, layers, _groups(count, 1), train)
     plan.chain(down)
-    plan.chain([Segment(segment.layers, (count - 1 - k,)) for k, segment in enumerate(down)])
+    plan.chain([LayerRun(segment.layers, (count - 1 - k,)) for k, segment in enumerate(down)])
     return plan
 
 
-def _room(machine: Machine, count: int, segments: Sequence[Segment], train: bool) -> list[int]:
+def _room(machine: Machine, count: int, segments: Sequence[LayerRun], train: bool) -> list[int]:
     """Device -> bytes that weights leave; an embedding that stands twice is held once."""
-    held: list[dict[tuple[int, int], tuple[Layer, int]]] = [{} for _ in range(count)]
+    held: list[dict[tuple[int, int], tuple[ModelLayer, int]]] = [{} for _ in range(count)]
     for number, segment in enumerate(segments):
         shared = len(segment.devices) == count
         for device in segment.devices:
@@ -265,14 +265,14 @@ def _blocks(name: str, machine: Machine, count: int, plan: _Plan, train: bool) -
     return Blocks.of(name, lanes, rows, edges)
 
 
-def _handed(machine: Machine, first: Segment, second: Segment) -> int:
+def _handed(machine: Machine, first: LayerRun, second: LayerRun) -> int:
     """Latency from one segment to the next; who is in both has it already, the others get it from the nearest."""
     missing = [device for device in second.devices if device not in first.devices]
     size = first.layers[-1].output
     return max((min(machine.send(size, near, device) for near in first.devices) for device in missing), default=0)
 
 
-PLACEMENTS: dict[str, Callable[[Network, Machine, int, bool], _Plan]] = {
+PLACEMENTS: dict[str, Callable[[TesselModel, Machine, int, bool], _Plan]] = {
     "aware": _aware,
     "staged": _staged,
     "interleaved": _interleaved,

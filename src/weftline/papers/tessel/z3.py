@@ -43,7 +43,7 @@ Operation = tuple[int, int]
 """Block, micro-batch."""
 Starts = dict[Operation, int]
 
-STEPS = 1_000_000
+RESOURCE_LIMIT = 1_000_000
 """Of z3, for one check of a search without time limit: about a second, the same on every machine."""
 MOST_OPERATIONS = 400
 """Of a model in a search without time limit."""
@@ -101,7 +101,7 @@ class Phase:
         if self.is_hopeless:
             return None
         if left is None:
-            self.solver.set("rlimit", STEPS)
+            self.solver.set("rlimit", RESOURCE_LIMIT)
         else:
             self.solver.set("timeout", max(1, int(left * 1000)))
         if self.solver.check(*conditions) != self.z3.sat:

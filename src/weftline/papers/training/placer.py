@@ -1,13 +1,12 @@
-"""Named weights in one flat vector, the few layers that use them, and Adam (Kingma, Ba 2015).
+"""What networks of the learned solvers are made of: weights, layers, Adam, the placer, rewards.
 
-In: a seed. Out: tensors by name, made when a network first describes itself. One vector holds all weights, so that a
-step of Adam is a handful of operations and a checkpoint has nothing to gather. Randomness comes from one generator of
-its own: nothing here touches PyTorch's global one.
-
-The placer: embeddings of groups -> a distribution over devices for each, from which placements are drawn.
-
-In: embeddings and the devices that a group may take. Out: drawn devices, their log-probabilities, the entropy. Drawing
-adds Gumbel noise and takes the largest, so that a device of probability 0 is never drawn.
+Weights are named parts of one flat vector, so that a step of Adam (Kingma, Ba 2015) is a handful of operations and a
+checkpoint has nothing to gather. Randomness comes from one generator of its own: nothing here touches PyTorch's global
+one. The placer: embeddings of groups and the devices they may take -> a distribution over devices for each, from which
+placements are drawn, with their log-probabilities and the entropy; drawing adds Gumbel noise and takes the largest, so
+that a device of probability 0 is never drawn. REINFORCE (Williams 1992): values of placements in ns -> rewards, returns
+and advantages, which multiply the gradients of log-probabilities. Two forms: the buffer of HSDAG, one return for
+all placements of an episode without a baseline; and advantages over the placements of one pass, normalised.
 """
 
 from __future__ import annotations
@@ -17,27 +16,34 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.measured.trials import Bools
 from weftline.latency.policy.settings import load_torch
+from weftline.simulate.latency import INFEASIBLE
 
 __all__ = [
     "Draws",
-    "Parameters",
+    "Rewards",
     "Tensor",
+    "Weights",
+    "advantages",
     "common_devices",
     "describe_placer",
+    "discounted_return",
     "draw",
     "log_probabilities",
+    "log_rewards",
     "placer_scores",
+    "speed_rewards",
 ]
 
 Tensor = Any
 """A torch.Tensor; PyTorch is an extra, so its types are not named."""
 
 
-class Parameters:
+class Weights:
     """Describe layers with `linear`, `norm` and `table`, then `seal`; then use `tensor[name]` and the layers."""
 
     def __init__(self, seed: int) -> None:
@@ -61,7 +67,7 @@ class Parameters:
         """A free matrix, uniform within +-bound."""
         self.tensor[name] = self._uniform((rows, columns), bound)
 
-    def seal(self) -> Parameters:
+    def seal(self) -> Weights:
         """All weights are described: move them into one vector."""
         self.flat = self.torch.cat([value.reshape(-1) for value in self.tensor.values()])
         self._first = self.flat.clone()
@@ -120,8 +126,8 @@ class Parameters:
         return (self.torch.rand(shape, generator=self.generator) * 2.0 - 1.0) * bound
 
 
-NEVER = -1e9
-HIDDEN = 128
+CLOSED_SCORE = -1e9
+HIDDEN_WIDTH = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +142,15 @@ class Draws:
     """The mean over groups, in nats."""
 
 
-def describe_placer(parameters: Parameters, name: str, width: int, devices: int) -> None:
+def describe_placer(weights: Weights, name: str, width: int, devices: int) -> None:
     """width -> 128 -> devices; the last layer begins small, so that the first placements are nearly uniform."""
-    parameters.linear(f"{name}.0", width, HIDDEN)
-    parameters.linear(f"{name}.1", HIDDEN, devices, scale=0.1)
+    weights.linear(f"{name}.0", width, HIDDEN_WIDTH)
+    weights.linear(f"{name}.1", HIDDEN_WIDTH, devices, scale=0.1)
 
 
-def placer_scores(parameters: Parameters, name: str, embedding: Tensor) -> Tensor:
+def placer_scores(weights: Weights, name: str, embedding: Tensor) -> Tensor:
     """(G, K)."""
-    return parameters.dense(f"{name}.1", parameters.dense(f"{name}.0", embedding).relu())
+    return weights.dense(f"{name}.1", weights.dense(f"{name}.0", embedding).relu())
 
 
 def common_devices(allowed: Bools, group: Ints) -> Bools:
@@ -156,17 +162,49 @@ def common_devices(allowed: Bools, group: Ints) -> Bools:
     return np.where(common.any(axis=1, keepdims=True), common, some)
 
 
-def log_probabilities(parameters: Parameters, scores: Tensor, allowed: Bools) -> Tensor:
+def log_probabilities(weights: Weights, scores: Tensor, allowed: Bools) -> Tensor:
     """The logarithm of softmax over allowed devices."""
-    open_ones = parameters.torch.from_numpy(allowed)
-    return scores.masked_fill(~open_ones, NEVER).log_softmax(-1)
+    open_ones = weights.torch.from_numpy(allowed)
+    return scores.masked_fill(~open_ones, CLOSED_SCORE).log_softmax(-1)
 
 
-def draw(parameters: Parameters, log_probability: Tensor, count: int) -> Draws:
+def draw(weights: Weights, log_probability: Tensor, count: int) -> Draws:
     """`count` placements from (G, K) log-probabilities."""
-    torch = parameters.torch
-    noise = torch.rand((count, *log_probability.shape), generator=parameters.generator).clamp_(min=1e-30)
+    torch = weights.torch
+    noise = torch.rand((count, *log_probability.shape), generator=weights.generator).clamp_(min=1e-30)
     devices = (log_probability.detach() - (-noise.log_()).log_()).argmax(-1)
     picked = log_probability.expand(count, -1, -1).gather(-1, devices[..., None])[..., 0]
     entropy = -(log_probability.exp() * log_probability).sum(-1).mean()
     return Draws(devices.numpy().astype(np.int32), picked.sum(-1), entropy)
+
+
+Rewards = NDArray[np.float64]
+
+BEYOND_WORST = 1.0
+"""A placement that breaks a limit is worth so much less than the slowest of its batch, in natural logarithms."""
+
+
+def speed_rewards(values: Ints, unit: float) -> Rewards:
+    """1 / latency, as a multiple of 1 / unit; 0 where a limit is broken."""
+    rewards: Rewards = np.where(values < INFEASIBLE, unit / np.maximum(values, 1), 0.0)
+    return rewards
+
+
+def log_rewards(values: Ints, unit: float) -> Rewards:
+    """-log(latency / unit); less than all others where a limit is broken."""
+    good = values < INFEASIBLE
+    rewards = -np.log(np.maximum(values, 1) / unit)
+    worst = float(rewards[good].min()) if good.any() else 0.0
+    return np.where(good, rewards, worst - BEYOND_WORST)
+
+
+def discounted_return(rewards: Rewards, gamma: float) -> float:
+    """Sum of gamma^i * r(T - i): the last reward counts most."""
+    powers = gamma ** np.arange(len(rewards))[::-1]
+    return float((powers * rewards).sum())
+
+
+def advantages(rewards: Rewards) -> Rewards:
+    """Rewards less their mean, in standard deviations; 0 where all are equal."""
+    spread = float(rewards.std())
+    return (rewards - rewards.mean()) / spread if spread > 1e-12 else np.zeros_like(rewards)

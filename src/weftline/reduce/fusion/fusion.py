@@ -23,8 +23,7 @@ from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.feasible import merge_together
 from weftline.reduce.contract import chains, coplace, split_cycles
-from weftline.reduce.fusion.gcof import matches
-from weftline.reduce.fusion.gcof_rules import backend_of
+from weftline.reduce.fusion.gcof import backend_of, matches
 from weftline.reduce.fusion.oracle import OracleError, ask, regions
 
 __all__ = ["METHODS", "Coarsened", "Fusion", "Method", "coarsened", "costed_with_fusion", "fuse", "fused_problem"]
@@ -81,24 +80,38 @@ def fuse(problem: Problem, method: str, *, model: Path | str | None = None) -> F
 
 @dataclass(frozen=True, eq=False)
 class Coarsened:
-    """What a plan is made for, once the ops are grouped."""
+    """A reduction to what a plan is made for, once the ops are grouped. Placements are those of the ops."""
 
     problem: Problem
+    small: Problem
     """The fused problem, or the problem as it was."""
     group: Indices | None = None
     """(n,): groups that make the search smaller, if that is all they do."""
     note: str = ""
     """What the user should know."""
 
+    def lift(self, placement: Indices) -> Indices:
+        """The same ops on the same devices."""
+        return placement
+
+    def lower(self, placement: Indices) -> Indices | None:
+        """The same; None where it cuts a kernel."""
+        cut = any((placement[list(ops)] != placement[ops[0]]).any() for ops in self.small.together)
+        return None if cut else placement
+
+    def lift_bound(self, bound: int) -> int | None:
+        """None for the fused problem: its kernels have other times, and no plan of it cuts them."""
+        return bound if self.small is self.problem else None
+
 
 def coarsened(problem: Problem, method: str, *, model: Path | str | None = None) -> Coarsened:
     """Group the ops by a method of `METHODS`, or leave them alone (`none`)."""
     if method == "none":
-        return Coarsened(problem)
+        return Coarsened(problem, problem)
     fusion = fuse(problem, method, model=model)
     if METHODS[method].fuses:
-        return Coarsened(fused_problem(problem, fusion), note=fusion.note)
-    return Coarsened(problem, fusion.group, fusion.note)
+        return Coarsened(problem, fused_problem(problem, fusion), note=fusion.note)
+    return Coarsened(problem, problem, fusion.group, fusion.note)
 
 
 def fused_problem(problem: Problem, fusion: Fusion) -> Problem:

@@ -15,8 +15,6 @@ its readers) stay alone. Simplified: a name that survives is taken for the same 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,11 +31,12 @@ from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 from weftline.graph.ir import INPUT
 from weftline.reduce.contract import is_acyclic
+from weftline.worker.parent import Child
 
 __all__ = ["OptimisedNode", "OracleError", "Regions", "ask", "regions"]
 
-SECONDS = 60
-MEMORY = 4 * 2**30
+MOST_SECONDS = 60
+MOST_BYTES = 4 * 2**30
 """Bytes that the process may really use."""
 KEPT_BYTES = 16 * 2**10
 """Weights up to this size keep their values: constants of patterns, shapes and scalars are among them."""
@@ -60,7 +59,7 @@ class OptimisedNode(msgspec.Struct, frozen=True, array_like=True):
     makes: tuple[str, ...]
 
 
-def ask(path: Path, graph: Graph, seconds: int = SECONDS) -> list[OptimisedNode]:
+def ask(path: Path, graph: Graph, seconds: int = MOST_SECONDS) -> list[OptimisedNode]:
     """The optimised graph, node by node."""
     with TemporaryDirectory(prefix="weftline-oracle-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -73,17 +72,9 @@ def ask(path: Path, graph: Graph, seconds: int = SECONDS) -> list[OptimisedNode]
 
 def _run(folder: Path, seconds: int) -> list[OptimisedNode]:
     script, answer = Path(__file__).with_name("oracle_run.py"), folder / "answer.json"
-    call = [sys.executable, "-P", str(script), str(folder / "model.onnx"), str(answer), str(seconds)]
-    with (folder / "errors").open("wb") as errors:
-        process = subprocess.Popen(call, cwd=folder, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
-        try:
-            reason = _wait(process, time.monotonic() + seconds)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-    if reason or process.returncode:
-        raise OracleError(reason or _last_words(folder / "errors", process.returncode))
+    words = (str(folder / "model.onnx"), str(answer), str(seconds))
+    with Child(script, *words, folder=folder, answers=False) as child:
+        _wait(child, time.monotonic() + seconds)
     if not answer.is_file() or answer.stat().st_size > MAX_ANSWER_BYTES:
         raise OracleError("ONNX Runtime left no readable graph")
     try:
@@ -92,17 +83,19 @@ def _run(folder: Path, seconds: int) -> list[OptimisedNode]:
         raise OracleError(f"ONNX Runtime left no readable graph: {error}") from error
 
 
-def _wait(process: subprocess.Popen[bytes], end: float) -> str:
-    """Wait for the end of the process; "" or why it must not go on."""
-    while True:
-        try:
-            process.wait(timeout=0.1)
-            return ""
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > end:
-                return "ONNX Runtime did not finish in time"
-            if _memory_of(process.pid) > MEMORY:
-                return "ONNX Runtime needed too much memory"
+def _wait(child: Child, end: float) -> None:
+    """Until it has done what it should; `OracleError` if it fails or must not go on."""
+    while (code := child.wait(0.1)) is None:
+        if time.monotonic() > end:
+            raise OracleError("ONNX Runtime did not finish in time")
+        if _memory_of(child.pid) > MOST_BYTES:
+            raise OracleError("ONNX Runtime needed too much memory")
+    if code < 0:
+        raise OracleError(f"ONNX Runtime crashed (signal {-code})")
+    if code:
+        last = child.printed(1)
+        said = f"refused the model: {last[0][-240:]}" if last else f"ended with code {code}"
+        raise OracleError(f"ONNX Runtime {said}")
 
 
 def _memory_of(pid: int) -> int:
@@ -113,13 +106,6 @@ def _memory_of(pid: int) -> int:
         return 0
     line = next((line for line in text.splitlines() if line.startswith("RssAnon:")), "")
     return int(line.split()[1]) * 1024 if line else 0
-
-
-def _last_words(path: Path, code: int) -> str:
-    if code < 0:
-        return f"ONNX Runtime crashed (signal {-code})"
-    lines = path.read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
-    return f"ONNX Runtime refused the model: {lines[-1][-240:]}" if lines else f"ONNX Runtime ended with code {code}"
 
 
 def _write_light_copy(path: Path, graph: Graph, folder: Path) -> None:
@@ -186,7 +172,7 @@ def _fix_shapes(model_graph: Any, graph: Graph) -> None:
         del model_graph.value_info[:]
 
 
-LARGEST = 64
+MOST_GROUPED = 64
 """Regions of several kernels and more ops than this are not kept together: too many names were lost there."""
 
 
@@ -211,7 +197,7 @@ def regions(graph: Graph, nodes: Sequence[OptimisedNode]) -> Regions:
     size = np.bincount(group, minlength=len(nodes) + len(graph.ops))
     one = np.ones(len(size), np.bool_)
     one[: len(nodes)] = kernels <= 1
-    lost = (size > LARGEST) & ~one
+    lost = (size > MOST_GROUPED) & ~one
     alone = lost[group]
     group[alone] = len(nodes) + np.flatnonzero(alone)
     if not is_acyclic(graph, group):

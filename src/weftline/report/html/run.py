@@ -17,7 +17,7 @@ from weftline.errors import InputError, UsageError
 from weftline.files import other_kind, read_limited
 from weftline.plans import Plan
 from weftline.report.html.pack import short_name
-from weftline.run.result import Result, in_ns
+from weftline.run.result import RunResult, in_ns
 
 __all__ = ["RunRow", "RunTable", "check_run", "find_run", "read_run", "run_table"]
 
@@ -110,7 +110,7 @@ def find_run(run: Any) -> RunTable:
         return read_run(run)
     if isinstance(run, Mapping):
         return run_table(dict(run))
-    if isinstance(run, Result):
+    if isinstance(run, RunResult):
         return run_table(msgspec.to_builtins(run.to_json()))
     if is_dataclass(run) and not isinstance(run, type):
         return run_table(msgspec.to_builtins(asdict(run)))

@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.importers.registry import file_sha256
 from weftline.run.devices import ort_devices
-from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, RankDevice, Started
-from weftline.run.inputs import make_feeds
+from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
+from weftline.run.inputs import check_planned_model, make_feeds
 from weftline.run.local.start import run_folder
-from weftline.run.planned_model import check_planned_model
-from weftline.run.result import Result
+from weftline.run.result import RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanRank", "PlanTorchResult", "run_plan_torch"]
 
-TIMEOUT = 120.0
+PEER_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class PlanRank:
 
 
 @dataclass(frozen=True)
-class PlanTorchResult(Result):
+class PlanTorchResult(RunResult):
     """What a real run did."""
 
     in_seconds: ClassVar[bool] = True
@@ -84,28 +83,24 @@ class PlanTorchResult(Result):
     """Throughput: what is predicted if transfers hide behind compute, as they do here."""
     ranks: tuple[PlanRank, ...]
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
-        what = "period" if self.objective == "throughput" else "latency"
-        checked = "outputs were not compared"
-        if self.max_output_difference is not None:
-            checked = f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)"
-        hidden = ""
+    def opening(self) -> list[str]:
+        """Processes."""
+        return [f"{len(self.ranks)} processes over {self.backend}, {self.requests} requests"]
+
+    def closing(self) -> list[str]:
+        """Times, then those of each process."""
+        what, hidden = "period" if self.objective == "throughput" else "latency", ""
         if self.overlapped_ns is not None and self.overlapped_ns != self.predicted_ns:
             hidden = f", {self.overlapped_ns / 1e6:.2f} ms with transfers behind compute"
-        return "\n".join(
-            (
-                f"{len(self.ranks)} processes over {self.backend}, {self.requests} requests",
-                checked,
-                f"{what}: measured {self.measured_seconds * 1e3:.2f} ms, "
-                f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
-                *(
-                    f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
-                    f"compute {rank.compute_ns / 1e6:.2f} ms, planned {rank.planned_compute_ns / 1e6:.2f} ms"
-                    for rank in self.ranks
-                ),
-            )
-        )
+        return [
+            f"{what}: measured {self.measured_seconds * 1e3:.2f} ms, "
+            f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
+            *(
+                f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
+                f"compute {rank.compute_ns / 1e6:.2f} ms, planned {rank.planned_compute_ns / 1e6:.2f} ms"
+                for rank in self.ranks
+            ),
+        ]
 
 
 def run_plan_torch(
@@ -117,7 +112,7 @@ def run_plan_torch(
     requests: int = 100,
     seed: int = 0,
     check: bool = True,
-    timeout: float = TIMEOUT,
+    timeout: float = PEER_SECONDS,
 ) -> PlanTorchResult | None:
     """Run a plan; call `check` on the result to insist on equal outputs. None in ranks of torchrun other than 0.
 
@@ -176,7 +171,7 @@ def _launch(asked: _Asked, job: PlanJob) -> PlanAnswer:
     how = ort_devices(asked.used, asked.runtimes)
     with run_folder() as folder:
         feeds = make_feeds(asked.split(job.model, folder), asked.inputs, asked.seed)
-        started = Started(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
+        started = StartedRanks(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
         write_started(folder, started, feeds)
         # Each of them takes less than the timeout, or the processes end on their own.
         longest = job.timeout * (job.requests + job.warm_up + 10)
@@ -189,7 +184,7 @@ def _join(asked: _Asked, job: PlanJob) -> PlanAnswer | None:
     """This process is one of torchrun's."""
     import torch.distributed as dist
 
-    from weftline.run.dist.wires import lost
+    from weftline.run.dist.messages import lost
     from weftline.run.dist.worker import serve
 
     world, need = int(os.environ["WORLD_SIZE"]), len(job.devices)

@@ -1,36 +1,197 @@
 """A process of a plan over torch.distributed: one rank is one device of the plan.
 
 In: a folder with the job, the split model and perhaps inputs; a store where the ranks meet. Out: what rank 0 says of
-all of them: a `PlanAnswer`. A rank runs its segments of request after request; tensors come and go by `Wires`; the
-outputs of the last requests are gathered at rank 0. Simplified: a device with several segments in a pipeline takes
-them request by request.
+all of them: a `PlanAnswer`, with how far outputs are from the whole model. A rank runs its segments of request after
+request; tensors come and go by `RankWires`; the outputs of the last requests are gathered at rank 0. A segment waits
+only for earlier segments of the same request, and sending only for earlier requests. Simplified: a device with several
+segments in a pipeline takes them request by request; the whole model runs on the CPU.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
-from weftline.run.devices import OrtDevice
-from weftline.run.dist.job import PlanAnswer, PlanJob, PlanReport, Started, plain_dtype
-from weftline.run.dist.member import Arrays, Member, compare, gather
-from weftline.run.dist.wires import lost
-from weftline.run.session import bind_cores, open_segments
-from weftline.run.split.manifest import read_manifest
-from weftline.run.train.worker import Task, start
+from weftline.run.devices import OrtDevice, SegmentSession, bind_cores, open_segments
+from weftline.run.dist.messages import (
+    WIRE_SLOTS,
+    PlanAnswer,
+    PlanJob,
+    PlanReport,
+    RankWires,
+    StartedRanks,
+    as_bytes,
+    lost,
+    messages_of,
+    plain_dtype,
+)
+from weftline.run.split.manifest import MODEL_INPUT, Manifest, read_manifest
+from weftline.run.train.launch import Task, start
 
-__all__ = ["JOB", "serve", "write_started"]
+__all__ = ["JOB", "Arrays", "Member", "compare", "gather", "serve", "write_started"]
+
+Arrays = Mapping[str, NDArray[Any]]
+KEPT_BYTES = 2**28
+"""Outputs of so many bytes are kept for the comparison: those of the last requests."""
+
+
+class Member:
+    """One rank with its sessions and messages."""
+
+    def __init__(
+        self, job: PlanJob, rank: int, manifest: Manifest, segments: dict[int, SegmentSession], feeds: Sequence[Arrays]
+    ) -> None:
+        self.job, self.rank, self.manifest, self._segments, self._feeds = job, rank, manifest, segments, feeds
+        ids = [device.id for device in job.devices]
+        self._total = job.warm_up + job.requests
+        messages = messages_of(manifest, ids)
+        self.wires = RankWires(messages, rank, ids, self._total, job.timeout)
+        self._sent = [message for message in messages if message.source == rank]
+        self._sends = {n: [m for m in self._sent if m.maker == n] for n in segments}
+        self._receives = {n: [m for m in messages if m.target == rank and m.reader == n] for n in segments}
+        self.messages = messages
+        self.outputs = [wire for wire in manifest.tensors if wire.output]
+        self.mine = [wire.name for wire in self.outputs if wire.source in segments]
+        self.nccl = False
+
+    @property
+    def kept(self) -> int:
+        """Requests whose outputs are compared: the last ones."""
+        size = sum(math.prod(w.shape) * plain_dtype(w.name, w.dtype).itemsize for w in self.outputs)
+        return min(self._total, max(2, KEPT_BYTES // max(size, 1))) if self.job.check else 0
+
+    def run(self) -> tuple[PlanReport, list[Arrays]]:
+        """All requests -> what was measured, and outputs that this rank made."""
+        begun, ended, taken, compute = 0, [], [], []
+        kept: list[Arrays] = []
+        self.wires.expect(0)
+        for request in range(self._total):
+            if not self.job.pipeline:
+                self._together()
+            begin = time.perf_counter_ns()
+            busy, made = self._request(request)
+            end = time.perf_counter_ns()
+            if request >= self._total - self.kept:
+                kept.append(made)
+            if request < self.job.warm_up:
+                begun = end
+                continue
+            ended.append(end)
+            taken.append(end - begin)
+            compute.append(busy)
+        self.wires.finish(self._sent)
+        ops = sum(len(self.manifest.segments[number].ops) for number in self._segments)
+        return PlanReport(begun, tuple(ended), tuple(taken), tuple(compute), len(self._segments), ops, self.nccl), kept
+
+    def _together(self) -> None:
+        import torch.distributed as dist
+
+        try:
+            dist.barrier()
+        except (RuntimeError, ValueError) as error:
+            raise lost("waited for the other processes", error, self.job.timeout) from error
+
+    def _request(self, request: int) -> tuple[int, Arrays]:
+        """Nanoseconds of computing, and outputs of the model that were made here."""
+        held: dict[str, NDArray[Any]] = dict(self._feeds[request % len(self._feeds)])
+        self.wires.expect(request + 1)
+        busy = 0
+        for number, segment in self._segments.items():
+            for message in self._receives[number]:
+                held[message.name] = self.wires.receive(message, request)
+            found, taken = segment.run(held)
+            busy += taken
+            held.update(zip(segment.outputs, found, strict=True))
+            for message in self._sends[number]:
+                self.wires.send(message, request, held[message.name])
+        return busy, {name: held[name] for name in self.mine}
+
+
+MOST_DIMENSIONS = 64
+
+
+def gather(member: Member, kept: Sequence[Arrays]) -> list[tuple[int, Arrays]]:
+    """At rank 0: the requests that are compared, with all outputs; nothing elsewhere."""
+    rank_of = {device.id: rank for rank, device in enumerate(member.job.devices)}
+    first = member.job.warm_up + member.job.requests - len(kept)
+    tag = WIRE_SLOTS * len(member.messages)
+    gathered: list[tuple[int, Arrays]] = []
+    for number, made in enumerate(kept):
+        found = dict(made)
+        for wire in member.outputs:
+            source = (
+                MODEL_INPUT if wire.source == MODEL_INPUT else rank_of[member.manifest.segments[wire.source].device]
+            )
+            if source in (MODEL_INPUT, 0):
+                continue
+            if member.rank == source:
+                _send(found[wire.name], tag)
+            elif member.rank == 0:
+                found[wire.name] = _receive(plain_dtype(wire.name, wire.dtype), source, tag)
+        if member.rank == 0:
+            gathered.append((first + number, found))
+    return gathered
+
+
+def compare(model: Path, feeds: Sequence[Arrays], outputs: Sequence[tuple[int, Arrays]]) -> float:
+    """The largest difference to the whole model."""
+    import onnxruntime
+
+    from weftline.run.inputs import difference
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    names = list(dict.fromkeys(value.name for value in session.get_outputs()))
+    expected: dict[int, list[NDArray[Any]]] = {}
+    worst = 0.0
+    for request, found in outputs:
+        which = request % len(feeds)
+        if which not in expected:
+            expected[which] = session.run(names, dict(feeds[which]))
+        everything = {**feeds[which], **found}
+        worst = max(worst, difference([everything[name] for name in names], expected[which]))
+    return worst
+
+
+def _send(array: NDArray[Any], tag: int) -> None:
+    """The shape, which may depend on data, then the bytes."""
+    import torch
+    import torch.distributed as dist
+
+    shape = torch.zeros(1 + MOST_DIMENSIONS, dtype=torch.int64)
+    shape[: 1 + array.ndim] = torch.tensor([array.ndim, *array.shape])
+    dist.send(shape, 0, tag=tag)
+    if array.size:
+        dist.send(torch.from_numpy(as_bytes(array)), 0, tag=tag)
+
+
+def _receive(dtype: np.dtype[Any], source: int, tag: int) -> NDArray[Any]:
+    import torch
+    import torch.distributed as dist
+
+    shape = torch.zeros(1 + MOST_DIMENSIONS, dtype=torch.int64)
+    dist.recv(shape, source, tag=tag)
+    dimensions = shape[1 : 1 + int(shape[0])].tolist()
+    found = np.empty(dimensions, dtype)
+    if found.size:
+        dist.recv(torch.from_numpy(found.reshape(-1).view(np.uint8)), source, tag=tag)
+    return found
+
 
 JOB, INPUTS = "plan-job.json", "inputs.npz"
-WRONG = 1e300
+WRONG_DIFFERENCE = 1e300
 """An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 
 
@@ -61,7 +222,7 @@ def serve(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], s
     if rank == 0 and job.check:
         worst = compare(Path(job.model), feeds, outputs)
     decoded = tuple(msgspec.json.decode(found, type=PlanReport) for found in reports)
-    return PlanAnswer(decoded, min(worst, WRONG), len(outputs), "nccl" if report.nccl else "gloo")
+    return PlanAnswer(decoded, min(worst, WRONG_DIFFERENCE), len(outputs), "nccl" if report.nccl else "gloo")
 
 
 def tell(store: Any, key: str, rank: int, world: int, said: bytes) -> list[bytes]:
@@ -140,7 +301,7 @@ def _use_nccl(member: Member, how: OrtDevice) -> None:
     member.nccl = True
 
 
-def write_started(folder: Path, started: Started, feeds: Sequence[Arrays]) -> None:
+def write_started(folder: Path, started: StartedRanks, feeds: Sequence[Arrays]) -> None:
     """What processes of this machine read."""
     names = list(feeds[0])
     arrays = {f"{number}-{place}": feed[name] for number, feed in enumerate(feeds) for place, name in enumerate(names)}
@@ -153,7 +314,7 @@ def _load(folder: Path) -> None:
 
 
 def _work(folder: Path, store: Any, rank: int, world: int) -> bytes:
-    started = msgspec.json.decode((folder / JOB).read_bytes(), type=Started)
+    started = msgspec.json.decode((folder / JOB).read_bytes(), type=StartedRanks)
     with np.load(folder / INPUTS, allow_pickle=False) as file:
         feeds = [
             {name: file[f"{number}-{place}"] for place, name in enumerate(started.inputs)}

@@ -1,47 +1,56 @@
 """One chain of workers, seen from the process that feeds it: requests go in, outputs come out.
 
-In: a `Layout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked for.
-Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire
-waits only for its own or an earlier request, so a lane never deadlocks.
+In: a `WorkerLayout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked
+for. Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire waits only for
+its own or an earlier request, so a lane never deadlocks.
 
 The local engine: workers on this machine, started, fed, watched, ended.
 
-In: lanes (a `Layout` each) and what stands for their devices. Out: for each lane when requests were sent and done, what
-workers measured, outputs that were asked for. A worker that dies, fails or hangs is an error that names its device;
-whatever happens, no process, memory or file is left. Simplified: one parent thread; all lanes run at the same time.
+In: lanes (a `WorkerLayout` each) and what stands for their devices. Out: for each lane when requests were sent and
+done, what workers measured, outputs that were asked for. A worker that dies, fails or hangs is an error that names its
+device; whatever happens, no process, memory or file is left. Simplified: one parent thread; all lanes run at the same
+time.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
 from types import TracebackType
 from typing import Any
 
+import msgspec
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice
-from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone, make_memory
-from weftline.run.local.layout import PARENT, Answer, Job, Layout, WireJob, stored_type
-from weftline.run.local.process import Worker
+from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory
+from weftline.run.local.layout import PARENT_PROCESS, Go, WireJob, WorkerAnswer, WorkerJob, WorkerLayout, stored_type
+from weftline.worker.child import LastWords
+from weftline.worker.parent import Child, ChildFailed, ChildGone
 
-__all__ = ["TIMEOUT", "Arrays", "Engine", "Lane", "LanePass", "Seat"]
+__all__ = ["HANG_SECONDS", "Arrays", "Engine", "LanePass", "Seat", "WorkerLane"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class Lane:
+class WorkerLane:
     """Counts requests on their way."""
 
-    def __init__(self, layout: Layout, blocks: Mapping[int, Block], lines: Mapping[int, Line]) -> None:
+    def __init__(self, layout: WorkerLayout, blocks: Mapping[int, SharedBlock], lines: Mapping[int, Line]) -> None:
         self.lines = lines
-        self._inputs = [(wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT]
-        self._outputs = [(wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT in wire.readers]
+        self._inputs = [
+            (wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT_PROCESS
+        ]
+        self._outputs = [
+            (wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT_PROCESS in wire.readers
+        ]
         self._most = 2**62 if layout.pipelined else 1
         self._first = self._sent = self._done = self._end = 0
         self._feeds: Sequence[Arrays] = ()
@@ -73,17 +82,17 @@ class Lane:
             return False
         lines, sent = self.lines, self._sent
         for wire, slots, readers in self._inputs:
-            if sent >= len(slots) and not all(lines[reader].has(wire.number, FREE) for reader in readers):
+            if sent >= len(slots) and not all(lines[reader].has(wire.number, SLOT_FREE) for reader in readers):
                 return False
         feed = self._feeds[(sent - self._first) % len(self._feeds)]
         self.sent_ns.append(time.perf_counter_ns())
         for wire, slots, readers in self._inputs:
             if sent >= len(slots):
                 for reader in readers:
-                    lines[reader].take(wire.number, FREE)
+                    lines[reader].take(wire.number, SLOT_FREE)
             slots[sent % len(slots)][...] = feed[wire.name]
             for reader in readers:
-                lines[reader].post(wire.number, FILLED)
+                lines[reader].post(wire.number, SLOT_FILLED)
         self._sent += 1
         self._flush()
         return True
@@ -92,15 +101,15 @@ class Lane:
         if self._done == self._end or (self._done == self._sent and self._inputs):
             return False
         lines, done = self.lines, self._done
-        if not all(lines[maker].has(wire.number, FILLED) for wire, _, maker in self._outputs):
+        if not all(lines[maker].has(wire.number, SLOT_FILLED) for wire, _, maker in self._outputs):
             return False
         self.done_ns.append(time.perf_counter_ns())
         number = done - self._first
         if number in self._keep:
             self.kept[number] = {wire.name: slots[done % len(slots)].copy() for wire, slots, _ in self._outputs}
         for wire, _, maker in self._outputs:
-            lines[maker].take(wire.number, FILLED)
-            lines[maker].post(wire.number, FREE)
+            lines[maker].take(wire.number, SLOT_FILLED)
+            lines[maker].post(wire.number, SLOT_FREE)
         self._done += 1
         self._flush()
         return True
@@ -110,17 +119,19 @@ class Lane:
             line.flush()
 
 
-def _slots(wire: WireJob, blocks: Mapping[int, Block]) -> list[NDArray[Any]]:
+def _slots(wire: WireJob, blocks: Mapping[int, SharedBlock]) -> list[NDArray[Any]]:
     """The tensors of a wire where they lie, made once: the processes that compute share their cores with this one."""
     block, dtype = blocks[wire.maker], stored_type(wire.dtype)
     return [block.array(wire.offset + slot * wire.stride, wire.shape, dtype) for slot in range(wire.slots)]
 
 
-TIMEOUT = 60.0
-LOOK = 0.5
+HANG_SECONDS = 60.0
+LOOK_SECONDS = 0.5
 """Seconds between two looks at the clock."""
-BLAME = 0.3
+BLAME_SECONDS = 0.3
 """Seconds in which workers may still say why, after one has ended."""
+QUOTED_LINES = 5
+"""Of what a worker printed, in an error."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,7 @@ class LanePass:
 
     sent_ns: tuple[int, ...]
     done_ns: tuple[int, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[WorkerAnswer, ...]
     """Of each worker."""
     kept: dict[int, dict[str, NDArray[Any]]]
     """Request -> its outputs."""
@@ -162,12 +173,14 @@ class LanePass:
 class Engine:
     """Workers of one or more lanes, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
 
-    def __init__(self, lanes: Sequence[tuple[Layout, Mapping[str, Seat]]], *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, lanes: Sequence[tuple[WorkerLayout, Mapping[str, Seat]]], *, timeout: float = HANG_SECONDS
+    ) -> None:
         self.timeout = timeout
         self._selector = selectors.DefaultSelector()
-        self._workers: list[list[Worker]] = []
-        self._lanes: list[Lane] = []
-        self._answers: dict[Worker, Answer] = {}
+        self._workers: list[list[LocalWorker]] = []
+        self._lanes: list[WorkerLane] = []
+        self._answers: dict[LocalWorker, WorkerAnswer] = {}
         self._heard = time.monotonic()
         try:
             for layout, seats in lanes:
@@ -197,7 +210,8 @@ class Engine:
         for number, (lane, workers) in enumerate(zip(self._lanes, self._workers, strict=True)):
             lane.begin(counts[number], feeds, keep[number] if keep else frozenset())
             for worker in workers:
-                worker.go(counts[number])
+                with suppress(ChildGone):  # one that has ended is noticed when it is listened to
+                    worker.send(Go(counts[number]))
         while not all(lane.finished for lane in self._lanes):
             for lane in self._lanes:
                 self._careful(lane.step)
@@ -213,7 +227,7 @@ class Engine:
         """End every worker and free everything; may be called twice."""
         workers = [worker for workers in self._workers for worker in workers]
         for worker in workers:
-            worker.kill()
+            worker.kill()  # all before the first is waited for
         for worker in workers:
             worker.close()
         for lane in self._lanes:
@@ -222,12 +236,12 @@ class Engine:
         self._workers, self._lanes = [], []
         self._selector.close()
 
-    def _start(self, layout: Layout, seats: Mapping[str, Seat]) -> None:
-        processes = (PARENT, *range(len(layout.devices)))
+    def _start(self, layout: WorkerLayout, seats: Mapping[str, Seat]) -> None:
+        processes = (PARENT_PROCESS, *range(len(layout.devices)))
         blocks = {process: make_memory(layout.sizes[process]) for process in processes}
         ends: dict[int, dict[int, tuple[int, int]]] = {process: {} for process in processes}
         opened = [*blocks.values()]
-        workers: list[Worker] = []
+        workers: list[LocalWorker] = []
         self._workers.append(workers)
         try:
             for a in processes:
@@ -238,12 +252,12 @@ class Engine:
             for me, device in enumerate(layout.devices):
                 workers.append(_start_worker(layout, me, seats[device], blocks, ends[me]))
                 self._selector.register(workers[-1].reading, selectors.EVENT_READ, workers[-1])
-            lines = {process: Line(*pair) for process, pair in ends[PARENT].items()}
-            mapped = {process: Block(descriptor) for process, descriptor in blocks.items()}
-            self._lanes.append(Lane(layout, mapped, lines))
+            lines = {process: Line(*pair) for process, pair in ends[PARENT_PROCESS].items()}
+            mapped = {process: SharedBlock(descriptor) for process, descriptor in blocks.items()}
+            self._lanes.append(WorkerLane(layout, mapped, lines))
             for line in lines.values():
                 self._selector.register(line.reading, selectors.EVENT_READ, line)
-            mine = {descriptor for pair in ends[PARENT].values() for descriptor in pair}
+            mine = {descriptor for pair in ends[PARENT_PROCESS].values() for descriptor in pair}
             opened = [descriptor for descriptor in opened if descriptor not in mine]
         finally:
             for descriptor in opened:
@@ -256,7 +270,7 @@ class Engine:
 
     def _poll(self) -> None:
         """Wait for something to happen and take it in."""
-        events = self._selector.select(LOOK)
+        events = self._selector.select(LOOK_SECONDS)
         now = time.monotonic()
         if events:
             self._heard = now
@@ -266,8 +280,8 @@ class Engine:
             if isinstance(key.data, Line):
                 self._careful(key.data.pump)
                 continue
-            worker: Worker = key.data
-            answers = worker.listen()
+            worker: LocalWorker = key.data
+            answers = worker.hear()
             if answers is None or worker.failure:
                 self._fail()
             for answer in answers or ():
@@ -283,23 +297,22 @@ class Engine:
     def _fail(self) -> None:
         """Some worker failed: listen to all a little longer, then blame the one that did not blame others."""
         workers = [worker for workers in self._workers for worker in workers]
-        ended: list[Worker] = []
-        until = time.monotonic() + BLAME
+        ended: list[LocalWorker] = []
+        until = time.monotonic() + BLAME_SECONDS
         while time.monotonic() < until and len(ended) < len(workers):
             for key, _ in self._selector.select(0.05):
                 if isinstance(key.data, Line):
                     self._selector.unregister(key.fileobj)
-                elif key.data.listen() is None:
+                elif key.data.hear() is None:
                     ended.append(key.data)
                     self._selector.unregister(key.fileobj)
         silent = [worker for worker in ended if worker.failure is None]
         if silent:
-            text = " and ".join(f"of device {worker.device!r} {worker.story(worker.end())}" for worker in silent)
+            text = " and ".join(f"of device {worker.device!r} {worker.story()}" for worker in silent)
             raise WeftlineError(f"the worker {text}")
-        for kind, error in (("input", InputError), ("run", WeftlineError), ("peer", WeftlineError)):
-            for worker in workers:
-                if worker.failure is not None and worker.failure.kind == kind:
-                    raise error(f"device {worker.device!r}: {worker.failure.text}")
+        failed = [(_blame(worker.failure), worker.device, worker.failure) for worker in workers if worker.failure]
+        for _, device, words in sorted(failed, key=lambda found: found[0]):
+            raise (InputError if words.kind == "InputError" else WeftlineError)(f"device {device!r}: {words.what}")
         raise WeftlineError("a worker has left")
 
     def _hang(self) -> str:
@@ -315,12 +328,62 @@ class Engine:
         )
 
 
+class LocalWorker(Child):
+    """The process of one device."""
+
+    def __init__(self, device: str, job: WorkerJob, descriptors: Collection[int]) -> None:
+        self.device = device
+        self.failure: LastWords | None = None
+        """What it said before it ended, if it failed."""
+        data = msgspec.json.encode(job)
+        told = make_memory(len(data))
+        try:
+            with open(told, "r+b", closefd=False) as file:
+                file.write(data)
+                file.flush()
+                file.seek(0)
+            super().__init__("weftline.run.local.worker", str(told), descriptors=(told, *descriptors))
+        finally:
+            os.close(told)
+
+    def hear(self) -> list[WorkerAnswer] | None:
+        """What it has said, once something is there to read; None if it has ended."""
+        try:
+            return self.listen(WorkerAnswer)
+        except ChildFailed as error:
+            self.failure = error.words
+            return []
+
+    def state(self) -> str:
+        """What the system says it does now: running, sleeping, stopped ..."""
+        import psutil
+
+        try:
+            return str(psutil.Process(self.pid).status())
+        except psutil.Error:
+            return "gone"
+
+    def story(self) -> str:
+        """How it ended, and its last words."""
+        code, how = self.end(), ""
+        if code < 0:
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        last = self.printed(QUOTED_LINES)
+        return (how or f"ended with exit code {code}") + ("; it said: " + " | ".join(last) if last else "")
+
+
+def _blame(words: LastWords) -> int:
+    """What was asked, ONNX Runtime, a peer that has left."""
+    return {"InputError": 0, "PeerGone": 2}.get(words.kind, 1)
+
+
 def _start_worker(
-    layout: Layout, me: int, seat: Seat, blocks: Mapping[int, int], ends: Mapping[int, tuple[int, int]]
-) -> Worker:
+    layout: WorkerLayout, me: int, seat: Seat, blocks: Mapping[int, int], ends: Mapping[int, tuple[int, int]]
+) -> LocalWorker:
     wires = layout.wires_of(me)
     mapped = {wire.maker: blocks[wire.maker] for wire in wires}
-    job = Job(
+    job = WorkerJob(
         me=me,
         parent=os.getpid(),
         runtime=seat.runtime,
@@ -332,4 +395,4 @@ def _start_worker(
         blocks=mapped,
         lines=dict(ends),
     )
-    return Worker(layout.devices[me], job, {*mapped.values(), *(end for pair in ends.values() for end in pair)})
+    return LocalWorker(layout.devices[me], job, {*mapped.values(), *(end for pair in ends.values() for end in pair)})

@@ -1,8 +1,9 @@
-"""What workers of the local engine are told and answer, and where every tensor lies: a manifest -> a `Layout`.
+"""What workers of the local engine are told and answer, and where every tensor lies: a manifest -> a `WorkerLayout`.
 
-In: a `Manifest`. Out: one worker per device, one block of memory per process; `Job`, `Go` and `Answer` travel as JSON,
-no code. A tensor that waits longer, because its reader stands further down the pipeline, has more slots, so that it
-does not hold its maker up. Simplified: every shape is fixed; a segment that makes nothing anyone reads is not run.
+In: a `Manifest`. Out: one worker per device, one block of memory per process; `WorkerJob`, `Go` and `WorkerAnswer`
+travel as JSON, no code. A tensor that waits longer, because its reader stands further down the pipeline, has more
+slots, so that it does not hold its maker up. Simplified: every shape is fixed; a segment that makes nothing anyone
+reads is not run.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ import numpy as np
 
 from weftline.errors import InputError
 from weftline.run.devices import OrtDevice
-from weftline.run.split.manifest import INPUT, Manifest, Wire
+from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelWire
 
-__all__ = ["ELEMENTS", "PARENT", "Answer", "Go", "Job", "Layout", "WireJob", "lay_out", "stored_type"]
+__all__ = [
+    "ELEMENTS",
+    "PARENT_PROCESS",
+    "Go",
+    "WireJob",
+    "WorkerAnswer",
+    "WorkerJob",
+    "WorkerLayout",
+    "lay_out",
+    "stored_type",
+]
 
-PARENT = -1
+PARENT_PROCESS = -1
 """The number of the process that sends inputs and collects outputs; workers count from 0."""
 
 
@@ -42,7 +53,7 @@ class WireJob(msgspec.Struct, frozen=True):
     slots: int
 
 
-class Job(msgspec.Struct, frozen=True):
+class WorkerJob(msgspec.Struct, frozen=True):
     """Once, at the start."""
 
     me: int
@@ -68,12 +79,10 @@ class Go(msgspec.Struct, frozen=True):
     requests: int
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Ready for the first request, done with all of them, or failed."""
+class WorkerAnswer(msgspec.Struct, frozen=True):
+    """Ready for the first request, or done with all of them."""
 
-    kind: Literal["ready", "done", "input", "run", "peer"]
-    """The last three are failures: of what was asked, of ONNX Runtime, of a peer that has left."""
-    text: str = ""
+    kind: Literal["ready", "done"]
     compute_ns: tuple[int, ...] = ()
     """Of each segment that runs here: mean, at the speed of the device."""
     busy_ns: int = 0
@@ -83,8 +92,8 @@ class Answer(msgspec.Struct, frozen=True):
     peak_rss: int = 0
 
 
-ALIGNMENT = 128
-AHEAD = 6
+ALIGNMENT_BYTES = 128
+REQUESTS_AHEAD = 6
 """A stage may be so many more requests ahead of its reader; else each waits for whoever is slower at the moment."""
 AHEAD_BYTES = 2**26
 """What lies ready of one tensor is no larger."""
@@ -109,7 +118,7 @@ ELEMENTS = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class WorkerLayout:
     """Workers, tensors, memory."""
 
     manifest: Manifest
@@ -143,31 +152,31 @@ def stored_type(dtype: str) -> np.dtype[Any]:
     return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
 
 
-def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> Layout:
+def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> WorkerLayout:
     """One worker per device. `pipelined`: several requests are on their way at once."""
     live = [segment for segment in manifest.segments if segment.outputs]
     devices = tuple(dict.fromkeys(segment.device for segment in live))
     worker = {segment.number: devices.index(segment.device) for segment in live}
     segments = tuple(tuple(s.number for s in live if s.device == device) for device in devices)
-    sizes = dict.fromkeys((PARENT, *range(len(devices))), 0)
+    sizes = dict.fromkeys((PARENT_PROCESS, *range(len(devices))), 0)
     wires = []
     for number, wire in enumerate(manifest.tensors):
-        maker = PARENT if wire.source == INPUT else worker[wire.source]
+        maker = PARENT_PROCESS if wire.source == MODEL_INPUT else worker[wire.source]
         readers = {worker[target] for target in wire.targets if target in worker}
-        readers |= {PARENT} if wire.output else set()
+        readers |= {PARENT_PROCESS} if wire.output else set()
         readers -= {maker}
-        if maker == PARENT and not readers:
+        if maker == PARENT_PROCESS and not readers:
             continue
-        stride = -(-_size(wire) // ALIGNMENT) * ALIGNMENT
+        stride = -(-_size(wire) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         slots = _slots(maker, readers, len(devices), stride) if pipelined else 1
         offset = sizes[maker]
         sizes[maker] += stride * slots
         wires.append(
             WireJob(number, wire.name, wire.dtype, wire.shape, maker, tuple(sorted(readers)), offset, stride, slots)
         )
-    if not any(PARENT in wire.readers for wire in wires):
+    if not any(PARENT_PROCESS in wire.readers for wire in wires):
         raise InputError("the model computes none of its outputs, so there is nothing to run")
-    return Layout(manifest, folder, devices, segments, tuple(wires), sizes, pipelined)
+    return WorkerLayout(manifest, folder, devices, segments, tuple(wires), sizes, pipelined)
 
 
 def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
@@ -177,12 +186,12 @@ def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
     """
     if not readers:
         return 1
-    last = max(workers if reader == PARENT else reader for reader in readers)
-    ahead = min(AHEAD, AHEAD_BYTES // max(stride, 1))
+    last = max(workers if reader == PARENT_PROCESS else reader for reader in readers)
+    ahead = min(REQUESTS_AHEAD, AHEAD_BYTES // max(stride, 1))
     return 1 << (max(abs(last - maker), 1) + ahead).bit_length()
 
 
-def _size(wire: Wire) -> int:
+def _size(wire: ModelWire) -> int:
     if wire.dtype not in ELEMENTS:
         kind = "text" if wire.dtype == "str" else wire.dtype or "no plain tensor"
         raise InputError(f"is {kind}, which the local engine cannot move", where=f"tensor {wire.name[:80]!r}")

@@ -9,6 +9,7 @@ Simplified: fixed shapes; times of a loaded machine vary; memory limits of the p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from types import MappingProxyType
@@ -19,20 +20,119 @@ from numpy.typing import NDArray
 
 from weftline.errors import UsageError
 from weftline.run.devices import OrtDevice
-from weftline.run.local.engine import TIMEOUT, Engine, LanePass, Seat
-from weftline.run.local.layout import Layout, lay_out
-from weftline.run.local.result import DeviceRun, LocalResult, SegmentRun
-from weftline.run.local.start import Asked, Started, start_plan
-from weftline.run.planned_model import check_planned_model
-from weftline.run.split.manifest import INPUT, Manifest, Segment, Wire
+from weftline.run.inputs import check_planned_model
+from weftline.run.local.engine import HANG_SECONDS, Engine, LanePass, Seat
+from weftline.run.local.layout import WorkerLayout, lay_out
+from weftline.run.local.start import Asked, StartedPlan, start_plan
+from weftline.run.result import RunResult, misplaced_ops
+from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelSegment, ModelWire
+from weftline.units import format_time
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.problem import Problem
 
-__all__ = ["REQUESTS", "Baselines", "check_runtimes", "run_local", "whole_model"]
+__all__ = [
+    "RUN_REQUESTS",
+    "Baselines",
+    "DeviceRun",
+    "LocalResult",
+    "SegmentRun",
+    "check_runtimes",
+    "run_local",
+    "whole_model",
+]
 
-WARM_UP = 8
+
+@dataclass(frozen=True)
+class SegmentRun:
+    """One segment."""
+
+    number: int
+    device: str
+    ops: int
+    compute_ns: int
+    """Of one request, the mean, at the speed of the device."""
+
+
+@dataclass(frozen=True)
+class DeviceRun:
+    """One worker: in a pipeline, one stage."""
+
+    device: str
+    runtime: str
+    cores: tuple[int, ...]
+    speed: float
+    ops: int
+    segments: int
+    compute_ns: int
+    """Of one request: the sum of its segments."""
+    predicted_compute_ns: int
+    predicted_load_ns: int
+    """Throughput: of the stage, transfers included. Latency: as predicted_compute_ns."""
+    utilisation: float
+    """Share of the run in which it computed."""
+    rss: int
+    """Bytes at the end."""
+    peak_rss: int
+
+
+@dataclass(frozen=True)
+class LocalResult(RunResult):
+    """One run."""
+
+    engine: str
+    objective: str
+    requests: int
+    warm_up: int
+    """Requests before those that count."""
+    measured_ns: int
+    """Throughput: the period, from completion to completion. Latency: of one request. The mean of the run."""
+    predicted_ns: int
+    latency_ns: int
+    """Of one request, median; in a pipeline it includes waiting in queues."""
+    latency_p95_ns: int
+    devices: tuple[DeviceRun, ...]
+    segments: tuple[SegmentRun, ...]
+    max_output_difference: float
+    """Relative, to the unsplit model in one session."""
+    compared: int
+    """Requests whose outputs were compared."""
+    misplaced: tuple[str, ...]
+    """What did not run where the plan says, in words."""
+    baselines: dict[str, int]
+    """Name -> ns, measured as `measured_ns`."""
+    notes: tuple[str, ...] = ()
+
+    def mistakes(self) -> list[str]:
+        """Something ran elsewhere."""
+        return misplaced_ops(self.misplaced)
+
+    def opening(self) -> list[str]:
+        """Times."""
+        word = "period" if self.objective == "throughput" else "latency"
+        measured, predicted = format_time(self.measured_ns), format_time(self.predicted_ns)
+        return [f"{word}: measured {measured}, predicted {predicted} (mean of {self.requests} requests)"]
+
+    def how_compared(self) -> str:
+        """With their number."""
+        return f" (relative, {self.compared} requests compared)"
+
+    def closing(self) -> list[str]:
+        """Devices, baselines, notes."""
+        lines = [
+            f"{run.device} (cores {','.join(map(str, run.cores))}, speed {run.speed:g}): {run.ops} ops in "
+            f"{run.segments} segment{'s' if run.segments > 1 else ''}, computes {format_time(run.compute_ns)}, "
+            f"predicted {format_time(run.predicted_compute_ns)}; busy {run.utilisation:.0%}, "
+            f"peak {run.peak_rss / 2**20:.0f} MiB"
+            for run in self.devices
+        ]
+        for name, value in self.baselines.items():
+            lines.append(f"{name}: {format_time(value)}, the plan takes {self.measured_ns / max(value, 1):.3f} of it")
+        return [*lines, *self.notes]
+
+
+WARM_UP_REQUESTS = 8
 
 
 class Baselines:
@@ -60,7 +160,7 @@ class Baselines:
         runtime = OrtDevice("ort:CPUExecutionProvider", "CPUExecutionProvider", {}, cores, len(cores), True)
         count = len(self._feeds)
         with Engine([(self._lane("one process"), {"one process": Seat(runtime, speed)})], timeout=self._timeout) as one:
-            warm = one.run([max(WARM_UP, count)], self._feeds, keep=[frozenset(range(count))])[0]
+            warm = one.run([max(WARM_UP_REQUESTS, count)], self._feeds, keep=[frozenset(range(count))])[0]
             if measured:
                 timed = one.run([self._requests], self._feeds)[0]
                 self.found[f"one process, {len(cores)} threads"] = round(timed.taken(pipelined=self._pipelined))
@@ -70,14 +170,14 @@ class Baselines:
         """The whole model on every worker."""
         lanes = [(self._lane(id), {id: seat}) for id, seat in self._seats.items()]
         with Engine(lanes, timeout=self._timeout) as engine:
-            warm = engine.run([WARM_UP] * len(lanes), self._feeds)
+            warm = engine.run([WARM_UP_REQUESTS] * len(lanes), self._feeds)
             rates = [1 / max(found.answers[0].compute_ns[0], 1) for found in warm]
             counts = [max(3, round(self._requests * rate / sum(rates))) for rate in rates]
             timed = engine.run(counts, self._feeds)
         together = sum(1 / max(found.taken(pipelined=True), 1.0) for found in timed)
         self.found[f"{len(lanes)} whole-model replicas"] = round(1 / together)
 
-    def _lane(self, device: str) -> Layout:
+    def _lane(self, device: str) -> WorkerLayout:
         manifest = whole_model(self._manifest, self._model.name, device)
         return lay_out(manifest, str(self._model.parent), pipelined=self._pipelined)
 
@@ -85,12 +185,14 @@ class Baselines:
 def whole_model(split: Manifest, file: str, device: str) -> Manifest:
     """The manifest of a model in one segment: its own file."""
     tensors = [
-        Wire(wire.name, wire.dtype, wire.shape, INPUT, (0,), False) for wire in split.tensors if wire.source == INPUT
+        ModelWire(wire.name, wire.dtype, wire.shape, MODEL_INPUT, (0,), False)
+        for wire in split.tensors
+        if wire.source == MODEL_INPUT
     ]
-    made = [wire for wire in split.tensors if wire.output and wire.source != INPUT]
-    tensors += [Wire(wire.name, wire.dtype, wire.shape, 0, (), True) for wire in made]
+    made = [wire for wire in split.tensors if wire.output and wire.source != MODEL_INPUT]
+    tensors += [ModelWire(wire.name, wire.dtype, wire.shape, 0, (), True) for wire in made]
     ops = tuple(op for segment in split.segments for op in segment.ops)
-    inputs, outputs = tuple(w.name for w in tensors if w.source == INPUT), tuple(w.name for w in made)
+    inputs, outputs = tuple(w.name for w in tensors if w.source == MODEL_INPUT), tuple(w.name for w in made)
     return Manifest(
         format="weftline-stages",
         version=1,
@@ -98,12 +200,12 @@ def whole_model(split: Manifest, file: str, device: str) -> Manifest:
         model_sha256=split.model_sha256,
         inputs=inputs,
         outputs=outputs,
-        segments=(Segment(0, device, file, ops, inputs, outputs),),
+        segments=(ModelSegment(0, device, file, ops, inputs, outputs),),
         tensors=tuple(tensors),
     )
 
 
-REQUESTS = 100
+RUN_REQUESTS = 100
 
 
 def run_local(
@@ -112,9 +214,9 @@ def run_local(
     model: Path | str,
     inputs: Mapping[str, NDArray[Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
-    requests: int = REQUESTS,
+    requests: int = RUN_REQUESTS,
     seed: int = 0,
-    timeout: float = TIMEOUT,
+    timeout: float = HANG_SECONDS,
     baselines: bool = True,
     on_event: Callable[[str], None] | None = None,
 ) -> LocalResult:
@@ -153,7 +255,7 @@ def check_runtimes(problem: Problem, runtimes: Mapping[str, str]) -> None:
 
 
 def _result(
-    plan: Plan, ready: Started, timed: LanePass, counts: tuple[int, int], worst: float, baselines: dict[str, int]
+    plan: Plan, ready: StartedPlan, timed: LanePass, counts: tuple[int, int], worst: float, baselines: dict[str, int]
 ) -> LocalResult:
     layout, seats = ready.layout, ready.seats
     pipelined = plan.objective == "throughput"
@@ -181,7 +283,7 @@ def _result(
     )
 
 
-def _device(plan: Plan, layout: Layout, seats: Mapping[str, Seat], timed: LanePass, worker: int) -> DeviceRun:
+def _device(plan: Plan, layout: WorkerLayout, seats: Mapping[str, Seat], timed: LanePass, worker: int) -> DeviceRun:
     id, answer = layout.devices[worker], timed.answers[worker]
     stage = next((stage for stage in plan.stages if stage.device == id), None)
     span = max(timed.done_ns[-1] - timed.sent_ns[0], 1)
@@ -201,7 +303,7 @@ def _device(plan: Plan, layout: Layout, seats: Mapping[str, Seat], timed: LanePa
     )
 
 
-def _notes(ready: Started) -> tuple[str, ...]:
+def _notes(ready: StartedPlan) -> tuple[str, ...]:
     cores = [core for seat in ready.seats.values() for core in seat.runtime.cores]
     notes = []
     if len(cores) > len(set(cores)):

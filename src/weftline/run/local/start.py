@@ -10,7 +10,7 @@ node by node, so a mistake of splitting shows, too. Simplified: constants may st
 
 Make a plan ready to run on this machine: split the model, start the workers, warm them up.
 
-In: a plan, its ONNX file, inputs, what stands for its devices. Out: a `Started` with the engine, for as long as the
+In: a plan, its ONNX file, inputs, what stands for its devices. Out: a `StartedPlan` with the engine, for as long as the
 `with` lasts.
 """
 
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from weftline.run.devices import ort_devices
 from weftline.run.inputs import as_numbers, difference, make_feeds
 from weftline.run.local.engine import Engine, LanePass, Seat
-from weftline.run.local.layout import Layout, lay_out
+from weftline.run.local.layout import WorkerLayout, lay_out
 from weftline.run.split.manifest import Manifest
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.problem import Problem
 
-__all__ = ["PREFIX", "Asked", "Feeds", "Started", "misplaced", "run_folder", "start_plan", "sweep"]
+__all__ = ["PREFIX", "Asked", "Feeds", "StartedPlan", "misplaced", "run_folder", "start_plan", "sweep"]
 
 PREFIX = "weftline-local-"
 _NEW = ".weftline-local-"
 _LOCK = "lock"
-OLD = 3600.0
+FORGOTTEN_SECONDS = 3600.0
 """Seconds after which a folder counts as forgotten that has not even got its lock."""
 
 
@@ -73,7 +73,7 @@ def sweep(root: Path) -> None:
             about = folder.lstat()
             if folder.is_symlink() or not folder.is_dir() or about.st_uid != os.getuid():
                 continue
-            if folder.name.startswith(_NEW) and time.time() - about.st_mtime < OLD:
+            if folder.name.startswith(_NEW) and time.time() - about.st_mtime < FORGOTTEN_SECONDS:
                 continue
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
@@ -133,11 +133,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedPlan:
     """Workers that are ready."""
 
     engine: Engine
-    layout: Layout
+    layout: WorkerLayout
     manifest: Manifest
     seats: dict[str, Seat]
     feeds: Feeds
@@ -159,7 +159,7 @@ class Started:
 
 
 @contextmanager
-def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[Started]:
+def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[StartedPlan]:
     """Workers for a plan, until the end of the `with`."""
     used = [device for device in problem.devices if device.id in set(plan.placement.values())]
     mine = {id: runtime for id, runtime in asked.runtimes.items() if id in {device.id for device in used}}
@@ -178,4 +178,4 @@ def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[Started]:
             count = max(LEAST_WARM_UP, layout.most_slots)
             asked.tell(f"warming up: {count} requests")
             first = engine.run([count], feeds, keep=[frozenset(range(count))])[0]
-            yield Started(engine, layout, manifest, seats, feeds, first, wrong)
+            yield StartedPlan(engine, layout, manifest, seats, feeds, first, wrong)

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.cost import ABSENT
-from weftline.errors import ExecutionMismatch, UsageError
-from weftline.run.local.engine import TIMEOUT, LanePass
-from weftline.run.local.result import TOLERANCE
+from weftline.errors import UsageError
+from weftline.run.inputs import check_planned_model
+from weftline.run.local.engine import HANG_SECONDS, LanePass
 from weftline.run.local.run import Baselines, check_runtimes
-from weftline.run.local.start import Asked, Feeds, Started, start_plan
-from weftline.run.planned_model import check_planned_model
+from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan
+from weftline.run.result import RunResult, misplaced_ops
 from weftline.units import format_time
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Round", "Switch", "WatchResult", "Watcher", "run_watched"]
 
-WINDOW = 3
+WINDOW_ROUNDS = 3
 """Rounds of which the median counts."""
-SLOWER = 0.25
+SLOWER_SHARE = 0.25
 """So much slower than the others, against what was planned, a device must be ..."""
-PATIENCE = 2
+PATIENCE_ROUNDS = 2
 """... in so many rounds, one after another, before a new plan is made."""
-GAIN = 0.05
+LEAST_GAIN = 0.05
 """A new plan must be so much better, under the measured times, to be worth a switch."""
-SECONDS = 5.0
+REPLAN_SECONDS = 5.0
 """For the search of a new plan."""
-LEAST_ROUND, MOST_ROUND, ROUNDS = 10, 50, 20
+LEAST_ROUND, MOST_ROUND, WISHED_ROUNDS = 10, 50, 20
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class WatchResult:
+class WatchResult(RunResult):
     """What a watched run did."""
 
     engine: str
@@ -86,38 +86,42 @@ class WatchResult:
     answered: int
     rounds: tuple[Round, ...]
     switches: tuple[Switch, ...]
+    measured_ns: int
+    """In the last round, as `predicted_ns` is."""
+    predicted_ns: int
     max_output_difference: float
     misplaced: tuple[str, ...]
     plan: Plan
     """The one that ran last."""
 
-    def check(self, tolerance: float = TOLERANCE) -> None:
-        """Raise `ExecutionMismatch` if outputs differ, something ran elsewhere, or a request was lost."""
-        if not self.max_output_difference <= tolerance:
-            raise ExecutionMismatch(
-                f"outputs differ from the unsplit model by {self.max_output_difference:.2e}, more than {tolerance:.0e}"
-            )
-        if self.misplaced:
-            raise ExecutionMismatch(f"what ran is not the plan: {'; '.join(self.misplaced[:3])}")
+    def mistakes(self) -> list[str]:
+        """Something ran elsewhere, or a request was lost."""
+        wrong = misplaced_ops(self.misplaced)
         if self.answered != self.requests:
-            raise ExecutionMismatch(f"{self.requests} requests were sent, {self.answered} were answered")
+            wrong.append(f"{self.requests} requests were sent, {self.answered} were answered")
+        return wrong
 
     def to_json(self) -> dict[str, Any]:
-        """All but the plan itself."""
-        found = {name: value for name, value in vars(self).items() if name != "plan"}
+        """All but the plan itself, and what the last round says again."""
+        found = {
+            name: value for name, value in vars(self).items() if name not in ("measured_ns", "predicted_ns", "plan")
+        }
         built: dict[str, Any] = msgspec.to_builtins(found)
         return {**built, "value_ns": self.plan.value_ns}
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
+    def opening(self) -> list[str]:
+        """Requests and times."""
         word = "period" if self.objective == "throughput" else "latency"
         first, last = self.rounds[0], self.rounds[-1]
-        lines = [
+        return [
             f"{self.answered} requests answered in {len(self.rounds)} rounds, {len(self.switches)} changes of plan",
             f"{word}: first round {format_time(first.measured_ns)} (predicted {format_time(first.predicted_ns)}), "
             f"last round {format_time(last.measured_ns)} (predicted {format_time(last.predicted_ns)})",
-            f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)",
         ]
+
+    def closing(self) -> list[str]:
+        """Changes of plan."""
+        lines = []
         for switch in self.switches:
             slow = ", ".join(f"{id} {factor:.2f}x" for id, factor in switch.devices.items())
             lines.append(
@@ -125,14 +129,14 @@ class WatchResult:
                 f"{format_time(switch.new_ns)} instead of {format_time(switch.kept_ns)} (pause "
                 f"{format_time(switch.pause_ns)})"
             )
-        return "\n".join(lines)
+        return lines
 
 
 class Watcher:
     """When is it time for a new plan? Fed with measured over planned computing times, round by round."""
 
     def __init__(self) -> None:
-        self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW_ROUNDS)
         self._late = 0
 
     def see(self, slower: Mapping[str, float]) -> dict[str, float]:
@@ -143,9 +147,9 @@ class Watcher:
         self._seen.append(dict(slower))
         middle = {id: median(seen[id] for seen in self._seen) for id in slower}
         least = min(middle.values())
-        late = any(factor > (1 + SLOWER) * least for factor in middle.values())
+        late = any(factor > (1 + SLOWER_SHARE) * least for factor in middle.values())
         self._late = self._late + 1 if late else 0
-        return middle if self._late >= PATIENCE else {}
+        return middle if self._late >= PATIENCE_ROUNDS else {}
 
     def forget(self) -> None:
         """Begin again: the plan is another one, or its times are."""
@@ -161,7 +165,7 @@ def run_watched(
     runtimes: Mapping[str, str] = MappingProxyType({}),
     requests: int = 1000,
     seed: int = 0,
-    timeout: float = TIMEOUT,
+    timeout: float = HANG_SECONDS,
     on_event: Callable[[str], None] | None = None,
 ) -> WatchResult:
     """Run requests in rounds, and change the plan where measured times ask for it."""
@@ -186,7 +190,7 @@ class _Watched:
         self.wrong: tuple[str, ...] = ()
 
     def run(self, requests: int) -> WatchResult:
-        size = max(LEAST_ROUND, min(MOST_ROUND, requests // ROUNDS))
+        size = max(LEAST_ROUND, min(MOST_ROUND, requests // WISHED_ROUNDS))
         begun = time.perf_counter_ns()
         while self.answered < requests:
             with start_plan(self.plan, self.problem, self.asked) as ready:
@@ -202,12 +206,14 @@ class _Watched:
             self.answered,
             tuple(self.rounds),
             tuple(self.switches),
+            self.rounds[-1].measured_ns,
+            self.rounds[-1].predicted_ns,
             min(self.worst, 1e300),
             self.wrong,
             self.plan,
         )
 
-    def _note(self, ready: Started, begun: int) -> None:
+    def _note(self, ready: StartedPlan, begun: int) -> None:
         """Workers are ready: how long that took, and whether they compute what they should."""
         if self.switches:
             self.switches[-1] = replace(self.switches[-1], pause_ns=time.perf_counter_ns() - begun)
@@ -219,7 +225,7 @@ class _Watched:
         self.worst = max(self.worst, ready.worst(ready.warm_up, self.expected))
         self.wrong += ready.wrong
 
-    def _until_late(self, ready: Started, size: int, requests: int) -> tuple[int, Plan] | None:
+    def _until_late(self, ready: StartedPlan, size: int, requests: int) -> tuple[int, Plan] | None:
         """Rounds until there is a better plan (when that began, and the plan) or no request is left."""
         watcher = Watcher()
         while self.answered < requests:
@@ -240,7 +246,7 @@ class _Watched:
                 watcher.forget()
         return None
 
-    def _slower(self, ready: Started, found: LanePass) -> dict[str, float]:
+    def _slower(self, ready: StartedPlan, found: LanePass) -> dict[str, float]:
         """Measured over planned computing time of every device that the plan uses."""
         planned = dict.fromkeys(ready.layout.devices, 0)
         for op, row in zip(self.problem.graph.ops, self.problem.cost.time.tolist(), strict=True):
@@ -263,10 +269,10 @@ class _Watched:
         self.asked.tell("planning again")
         inputs = {role: sha for role, sha in self.plan.provenance.inputs.items() if role == "model"}
         found = make_plan(
-            self.problem, time_limit=SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
+            self.problem, time_limit=REPLAN_SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
         )
         kept = _value(self.problem, self.plan)
-        if found.value_ns > (1 - GAIN) * kept:
+        if found.value_ns > (1 - LEAST_GAIN) * kept:
             return None
         self.switches.append(Switch(self.answered, dict(slower), kept, found.value_ns, 0))
         return found

@@ -1,26 +1,25 @@
 """A worker of the local engine: one device, pinned, one session of ONNX Runtime per segment.
 
-In: a `Job` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
-`Answer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that processes
-share. It ends when its input ends, so it never outlives its parent. Simplified: fixed shapes, one request at a time.
+In: a `WorkerJob` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
+`WorkerAnswer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that
+processes share. It ends when its input ends, so it never outlives its parent. Simplified: fixed shapes, one request at
+a time.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import sys
-import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from weftline.errors import InputError
-from weftline.run.local.channel import FILLED, FREE, Block, Line, PeerGone
-from weftline.run.local.layout import ELEMENTS, Answer, Go, Job, WireJob
-from weftline.run.session import Pace, bind_cores, open_segment
+from weftline.run.devices import Pace, bind_cores, open_segment
+from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, SharedBlock
+from weftline.run.local.layout import ELEMENTS, Go, WireJob, WorkerAnswer, WorkerJob
+from weftline.worker.child import Conversation, die_with, serve
 
 __all__ = ["Runner", "main"]
 
@@ -45,16 +44,16 @@ class _Step(NamedTuple):
 class Runner:
     """Sessions, memory and lines."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         bind_cores(job.runtime.cores)
         self._job, self._pace = job, Pace(job.runtime, job.speed)
-        self._blocks = {process: Block(descriptor) for process, descriptor in job.blocks.items()}
+        self._blocks = {process: SharedBlock(descriptor) for process, descriptor in job.blocks.items()}
         self._start = {process: block.address for process, block in self._blocks.items()}
         self._lines = {process: Line(*ends) for process, ends in job.lines.items()}
         self._steps = [self._step(number) for number in job.segments]
         self._request = 0
 
-    def run(self, requests: int) -> Answer:
+    def run(self, requests: int) -> WorkerAnswer:
         """Run so many; the times are those of computing alone, stretched."""
         taken = [0] * len(self._steps)
         for _ in range(requests):
@@ -63,15 +62,15 @@ class Runner:
             self._request += 1
         now, peak = memory_in_use()
         each = tuple(round(ns / requests) for ns in taken) if requests else ()
-        return Answer("done", compute_ns=each, busy_ns=sum(taken), rss=now, peak_rss=peak)
+        return WorkerAnswer("done", compute_ns=each, busy_ns=sum(taken), rss=now, peak_rss=peak)
 
     def _run(self, step: _Step) -> int:
         for wire in step.await_filled:
-            self._lines[wire.maker].wait(wire.number, FILLED)
+            self._lines[wire.maker].wait(wire.number, SLOT_FILLED)
         for wire in step.outputs:
             if self._request >= wire.slots:
                 for reader in wire.readers:
-                    self._lines[reader].wait(wire.number, FREE)
+                    self._lines[reader].wait(wire.number, SLOT_FREE)
         slots = tuple([self._request % wire.slots for wire in (*step.inputs, *step.outputs)])
         binding = step.bindings.get(slots) or self._bind(step, slots)
         self._pace.begin()
@@ -80,10 +79,10 @@ class Runner:
         told = set()
         for wire in step.outputs:
             for reader in wire.readers:
-                self._lines[reader].post(wire.number, FILLED)
+                self._lines[reader].post(wire.number, SLOT_FILLED)
                 told.add(reader)
         for wire in step.tell_free:
-            self._lines[wire.maker].post(wire.number, FREE)
+            self._lines[wire.maker].post(wire.number, SLOT_FREE)
             told.add(wire.maker)
         for process in told:
             self._lines[process].flush()
@@ -129,56 +128,22 @@ def memory_in_use() -> tuple[int, int]:
         return now, now
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process with its parent; elsewhere the end of standard input does it."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _commands(job: Job) -> queue.SimpleQueue[bytes]:
-    """Lines of standard input; at its end the process ends, whatever it does."""
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin.buffer:
-            lines.put(line)
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    if os.getppid() != job.parent:
-        os._exit(0)
-    return lines
-
-
-def _say(answers: Any, answer: Answer) -> None:
-    answers.write(msgspec.json.encode(answer) + b"\n")
-    answers.flush()
-
-
-def main() -> None:
+def answer(conversation: Conversation, job: WorkerJob) -> None:
     """Serve until the input ends."""
+    runner = Runner(job)
+    now, peak = memory_in_use()
+    conversation.send(WorkerAnswer("ready", rss=now, peak_rss=peak))
+    while True:
+        conversation.send(runner.run(conversation.receive(Go).requests))
+
+
+def main() -> NoReturn:
+    """Read the job, serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    _die_with_parent()
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
     with os.fdopen(int(sys.argv[1]), "rb") as file:
-        job = msgspec.json.decode(file.read(), type=Job)
-    lines = _commands(job)
-    try:
-        runner = Runner(job)
-        now, peak = memory_in_use()
-        _say(answers, Answer("ready", rss=now, peak_rss=peak))
-        while True:
-            _say(answers, runner.run(msgspec.json.decode(lines.get(), type=Go).requests))
-    except PeerGone as error:
-        _say(answers, Answer("peer", str(error)))
-    except InputError as error:
-        _say(answers, Answer("input", str(error)))
-    except Exception as error:  # onnxruntime has a type for each of its codes
-        _say(answers, Answer("run", str(error)[:2000] or type(error).__name__))
-    os._exit(1)
+        job = msgspec.json.decode(file.read(), type=WorkerJob)
+    die_with(job.parent)
+    os._exit(serve(lambda conversation: answer(conversation, job)))
 
 
 if __name__ == "__main__":

@@ -2,19 +2,17 @@
 
 In: a problem's graph and devices, the model file, placements. Out: a `Measurement` for each, in turns with the whole
 model on one device; its ratio is the reward. A placement that does not compile, fails, crashes the process, takes too
-long or gives other outputs has the ratio infinity, and the process is started again if it must be. Simplified: one
-machine (not Windows, whose pipes cannot be waited for), one inference at a time.
+long or gives other outputs has the ratio infinity, and the process is started again if it must be. `openvino_backend`
+makes it the `Backend` of a measured search. Simplified: one machine (not Windows, whose pipes cannot be waited for),
+one inference at a time.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import select
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,16 +27,29 @@ from numpy.typing import NDArray
 from weftline.cluster import Device
 from weftline.errors import InputError, LimitReached, MissingExtra, UsageError, WeftlineError
 from weftline.graph import Graph
+from weftline.graph.arrays import Indices
+from weftline.importers.registry import detect
+from weftline.latency.measured.measurements import MEASUREMENT_BUDGET, Backend, Reading
+from weftline.problem import Problem
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_device, openvino_devices, run_by_openvino
-from weftline.run.openvino.job import Ask, Setup, Timing
+from weftline.run.openvino.worker import PlacementAsk, PlacementSetup, Timing
+from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
 
-__all__ = ["TOLERANCE", "Measurement", "Meter", "measure_placements"]
+__all__ = [
+    "GIVE_UP",
+    "OUTPUT_TOLERANCE",
+    "REWARD_ROUNDS",
+    "Measurement",
+    "OpenvinoMeter",
+    "measure_placements",
+    "openvino_backend",
+]
 
-TOLERANCE = 1e-3
-ROUNDS = 15
-WARM_UP = 2
-STEADY = 0.2
-SECONDS = 120.0
+OUTPUT_TOLERANCE = 1e-3
+METER_ROUNDS = 15
+WARM_UP_RUNS = 2
+STEADY_SPREAD = 0.2
+PLACEMENT_SECONDS = 120.0
 """Longest time for one placement, compilation included."""
 
 
@@ -65,7 +76,7 @@ class Measurement:
     @property
     def steady(self) -> bool:
         """Do the rounds agree? If not, `ratio` says more about what else the machine did than about the placement."""
-        return self.spread <= STEADY
+        return self.spread <= STEADY_SPREAD
 
     @property
     def failed(self) -> bool:
@@ -73,7 +84,7 @@ class Measurement:
         return bool(self.error)
 
 
-class Meter:
+class OpenvinoMeter:
     """Measures placements of one graph; use it in a `with`, or call `close`. Counts what it has spent."""
 
     def __init__(
@@ -86,11 +97,11 @@ class Meter:
         reference: str = "",
         inputs: Mapping[str, NDArray[Any]] | None = None,
         budget: int | None = None,
-        rounds: int = ROUNDS,
-        warm_up: int = WARM_UP,
+        rounds: int = METER_ROUNDS,
+        warm_up: int = WARM_UP_RUNS,
         give_up: float = 0.0,
-        tolerance: float = TOLERANCE,
-        seconds: float = SECONDS,
+        tolerance: float = OUTPUT_TOLERANCE,
+        seconds: float = PLACEMENT_SECONDS,
         seed: int = 0,
     ) -> None:
         """`reference` is the id of the device that runs the whole model: by default the first that OpenVINO runs.
@@ -111,9 +122,8 @@ class Meter:
         self._model, self._inputs, self._seed = Path(model).absolute(), inputs, seed
         self._budget, self._rounds, self._warm_up = budget, rounds, warm_up
         self._give_up, self._tolerance, self._limit = give_up, tolerance, seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._folder: TemporaryDirectory[str] | None = None
-        self._pending = b""
 
     @property
     def left(self) -> int | None:
@@ -126,13 +136,13 @@ class Meter:
         if self.left == 0:
             raise LimitReached(f"the budget of {self._budget} measurements is spent")
         give_up = self._give_up * self.best if self._give_up and self.best < math.inf else 0.0
-        found = self._ask(Ask(self._places(placement), self._rounds, self._warm_up, give_up), end)
+        found = self._ask(PlacementAsk(self._places(placement), self._rounds, self._warm_up, give_up), end)
         self.best = min(self.best, found.ratio)
         return found
 
     def compare(self, placement: Iterable[int], other: Iterable[int], rounds: int) -> Measurement:
         """Two placements in turns; the second is the reference. This spends nothing of the budget."""
-        ask = Ask(self._places(placement), rounds, self._warm_up, 0.0, self._places(other))
+        ask = PlacementAsk(self._places(placement), rounds, self._warm_up, 0.0, self._places(other))
         found = self._ask(ask, None)
         self.spent -= 1
         return found
@@ -143,7 +153,7 @@ class Meter:
             raise UsageError(f"a placement needs one device for each of the {len(self.graph.ops)} ops")
         return places
 
-    def _ask(self, ask: Ask, end: float | None) -> Measurement:
+    def _ask(self, ask: PlacementAsk, end: float | None) -> Measurement:
         if self._process is None:
             self._start(end)
         self.spent += 1
@@ -178,17 +188,13 @@ class Meter:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            self._process.close()
             self._process = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> OpenvinoMeter:
         return self
 
     def __exit__(
@@ -205,69 +211,41 @@ class Meter:
 
     def _start(self, end: float | None) -> None:
         self._folder = TemporaryDirectory(prefix="weftline-openvino-")
-        folder, self._pending, stored = Path(self._folder.name), b"", ""
-        inputs = dict(self._inputs or {})
+        inputs, stored = dict(self._inputs or {}), ""
         if inputs:
-            stored = str(folder / "inputs.npz")
+            stored = str(Path(self._folder.name) / "inputs.npz")
             np.savez(stored, *inputs.values(), allow_pickle=False)  # without names: some are options of savez
-        with (folder / "said.txt").open("wb") as said:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "weftline.run.openvino.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                bufsize=0,
-            )
+        self._process = Child("weftline.run.openvino.worker")
         pairs = tuple((device.name, dict(device.properties)) for device in self._known.values())
         reference = self._known[self.reference].name
-        setup = Setup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
+        setup = PlacementSetup(str(self._model), self.graph, pairs, reference, stored, tuple(inputs), self._seed)
         try:
-            timing = self._talk(setup, end)
+            self._talk(setup, end)
         except _Gone as error:
             self.close()
             raise WeftlineError(f"OpenVINO cannot run the model on one device: {error}") from None
-        if timing.error:
+        except ChildFailed as error:
             self.close()
-            if timing.kind == "input":
-                raise InputError(timing.error)
-            raise WeftlineError(f"OpenVINO cannot run the model on {self.reference}: {timing.error}")
+            if error.words.ours:
+                raise InputError(error.words.what) from None
+            raise WeftlineError(f"OpenVINO cannot run the model on {self.reference}: {error}") from None
 
-    def _talk(self, message: Setup | Ask, last: float | None) -> Timing:
+    def _talk(self, message: PlacementSetup | PlacementAsk, last: float | None) -> Timing:
         """Send a line, wait for the line that answers it, not longer than until `last`."""
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert self._process is not None
         own = time.monotonic() + self._limit
-        end = own if last is None else min(own, last)
         try:
-            process.stdin.write(msgspec.json.encode(message) + b"\n")
-        except OSError:
-            raise _Gone(self._last_words()) from None
-        while b"\n" not in self._pending:
-            ready, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0.0))
-            if not ready and last is not None and time.monotonic() < own:
+            self._process.send(message)
+            return self._process.receive(Timing, own if last is None else min(own, last))
+        except ChildSilent:
+            if last is not None and time.monotonic() < own:
                 self.close()
-                raise LimitReached("the time was over during a measurement")
-            if not ready:
-                raise _Gone(f"no answer within {self._limit:.0f} s")
-            part = os.read(process.stdout.fileno(), 2**16)
-            if not part:
-                raise _Gone(self._last_words())
-            self._pending += part
-        line, self._pending = self._pending.split(b"\n", 1)
-        try:
-            return msgspec.json.decode(line, type=Timing)
+                raise LimitReached("the time was over during a measurement") from None
+            raise _Gone(f"no answer within {self._limit:.0f} s") from None
+        except ChildGone as error:
+            raise _Gone(f"the process that runs OpenVINO {error}") from None
         except msgspec.DecodeError as error:
             raise _Gone(f"the process that runs OpenVINO gave an answer that makes no sense: {error}") from error
-
-    def _last_words(self) -> str:
-        assert self._process is not None
-        assert self._folder is not None
-        code = self._process.wait()
-        said = (Path(self._folder.name) / "said.txt").read_bytes()[-2000:].decode("utf-8", "replace").strip()
-        why = f"crashed (signal {-code})" if code < 0 else f"ended with code {code}"
-        return f"the process that runs OpenVINO {why}" + (f": {said.splitlines()[-1][:200]}" if said else "")
 
 
 class _Gone(Exception):
@@ -281,8 +259,8 @@ def measure_placements(
     placements: Iterable[Iterable[int]],
     **options: Any,
 ) -> list[Measurement]:
-    """Measure placements one after another, up to `budget` of them; see `Meter` for the options."""
-    with Meter(graph, devices, model, **options) as meter:
+    """Measure placements one after another, up to `budget` of them; see `OpenvinoMeter` for the options."""
+    with OpenvinoMeter(graph, devices, model, **options) as meter:
         found = []
         for placement in placements:
             if meter.left == 0:
@@ -308,3 +286,53 @@ def _reference(asked: str, devices: Sequence[Device], known: Mapping[str, Openvi
     if asked not in known:
         raise UsageError(f"the reference {asked[:64]!r} is not a device that OpenVINO runs; it is {', '.join(known)}")
     return asked
+
+
+REWARD_ROUNDS = 9
+"""Of one placement: fewer than in a run that is shown to somebody."""
+GIVE_UP = 1.2
+"""A placement is dropped after three rounds that were all so many times slower than the best."""
+FORMATS = ("openvino", "onnx")
+
+
+@contextmanager
+def openvino_backend(
+    problem: Problem,
+    model: Path | str,
+    *,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+    measurements: int | None = None,
+    reference: str = "",
+    rounds: int = REWARD_ROUNDS,
+    give_up: float = GIVE_UP,
+    seed: int = 0,
+) -> Iterator[Backend]:
+    """Every device of the problem needs a runtime of OpenVINO, its own or one of `runtimes`."""
+    budget = MEASUREMENT_BUDGET if measurements is None else measurements
+    if budget < 1:
+        raise UsageError("a measured search needs at least one measurement")
+    kind = detect(Path(model)).name
+    if kind not in FORMATS:
+        raise InputError(
+            f"a {kind} file cannot be run",
+            where=str(model),
+            hint="measured rewards need a model with weights: OpenVINO IR or ONNX",
+        )
+    run_by_openvino(problem.devices, runtimes)  # says which runtimes are for nobody
+    openvino_devices(problem.devices, runtimes)  # says which device has none
+    meter = OpenvinoMeter(
+        problem.graph,
+        problem.devices,
+        model,
+        runtimes=runtimes,
+        reference=reference,
+        rounds=rounds,
+        give_up=give_up,
+        seed=seed,
+    )
+
+    def measure(placement: Indices, seconds: float | None) -> Reading:
+        return meter.measure(placement.tolist(), seconds)
+
+    with meter:
+        yield Backend(measure, "openvino", meter.reference, budget)

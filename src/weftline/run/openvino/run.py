@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.run.inputs import check_planned_model
 from weftline.run.openvino.devices import openvino_devices
-from weftline.run.openvino.meter import ROUNDS, SECONDS, Meter
-from weftline.run.planned_model import check_planned_model
-from weftline.run.result import Result, whole_ns
+from weftline.run.openvino.meter import METER_ROUNDS, PLACEMENT_SECONDS, OpenvinoMeter
+from weftline.run.result import RunResult, whole_ns
 
 if TYPE_CHECKING:
     from weftline.graph.arrays import Indices
@@ -32,7 +32,7 @@ __all__ = ["OpenvinoResult", "run_openvino"]
 
 
 @dataclass(frozen=True)
-class OpenvinoResult(Result):
+class OpenvinoResult(RunResult):
     """What a real run did."""
 
     in_seconds: ClassVar[bool] = True
@@ -69,22 +69,22 @@ class OpenvinoResult(Result):
         """The same as `reference_predicted_ns`."""
         return None if self.reference_predicted_ns is None else self.reference_predicted_ns / 1e9
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
-        places = ", ".join(f"{id} ({name}): {self.ops[id]} ops" for id, name in self.devices.items())
+    def opening(self) -> list[str]:
+        """Devices."""
+        return ["HETERO on " + ", ".join(f"{id} ({name}): {self.ops[id]} ops" for id, name in self.devices.items())]
+
+    def closing(self) -> list[str]:
+        """Times."""
         predicted = "" if self.predicted_ratio is None else f", predicted {self.predicted_ratio:.3f}"
-        doubt = "" if self.steady else f"\nthe machine is busy: rounds differ by {self.spread:.0%}, do not compare"
-        lines = "\n".join(
-            (
-                f"HETERO on {places}",
-                f"outputs differ from the unsplit model by at most {self.max_output_difference:.2e} (relative)",
-                f"latency: measured {self.measured_seconds * 1e3:.2f} ms, "
-                f"predicted {self.predicted_seconds * 1e3:.2f} ms (median of {self.rounds})",
-                f"to {self.reference} alone ({self.reference_measured_ns / 1e6:.2f} ms): "
-                f"measured {self.measured_ratio:.3f} (quickest runs {self.quickest_ratio:.3f}){predicted}",
-            )
-        )
-        return lines + doubt
+        lines = [
+            f"latency: measured {self.measured_seconds * 1e3:.2f} ms, "
+            f"predicted {self.predicted_seconds * 1e3:.2f} ms (median of {self.rounds})",
+            f"to {self.reference} alone ({self.reference_measured_ns / 1e6:.2f} ms): "
+            f"measured {self.measured_ratio:.3f} (quickest runs {self.quickest_ratio:.3f}){predicted}",
+        ]
+        if not self.steady:
+            lines.append(f"the machine is busy: rounds differ by {self.spread:.0%}, do not compare")
+        return lines
 
 
 def run_openvino(
@@ -94,9 +94,9 @@ def run_openvino(
     inputs: Mapping[str, NDArray[Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     reference: str = "",
-    rounds: int = ROUNDS,
+    rounds: int = METER_ROUNDS,
     seed: int = 0,
-    time_limit: float = SECONDS,
+    time_limit: float = PLACEMENT_SECONDS,
 ) -> OpenvinoResult:
     """Run a plan; call `check` on the result to insist on equal outputs.
 
@@ -106,7 +106,7 @@ def run_openvino(
     problem, placement = _placed(plan)
     used = [device for d, device in enumerate(problem.devices) if d in set(placement.tolist())]
     names = openvino_devices(used, runtimes)  # says which of them OpenVINO does not run
-    meter = Meter(
+    meter = OpenvinoMeter(
         problem.graph,
         problem.devices,
         model,

@@ -1,8 +1,8 @@
 """The process in which OpenVINO compiles and runs placements: it may crash or hang without harm to the caller.
 
-In: lines of JSON on standard input: a `Setup`, then an `Ask` for every placement. Out: a `Timing` for each. The whole
-model on one device runs in turns with every placement, so that a machine that slows down slows both. It ends when its
-input ends. Simplified: one inference at a time, in full precision.
+In: lines of JSON on standard input: a `PlacementSetup`, then a `PlacementAsk` for every placement. Out: a `Timing` for
+each. The whole model on one device runs in turns with every placement, so that a machine that slows down slows both. It
+ends when its input ends. Simplified: one inference at a time, in full precision.
 """
 
 from __future__ import annotations
@@ -19,18 +19,82 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import InputError, WeftlineError
+from weftline.errors import InputError
+from weftline.graph import Graph
 from weftline.importers.openvino.module import last_line, openvino_module
 from weftline.run.inputs import difference, random_values
 from weftline.run.openvino.devices import OpenvinoDevice, affinity_of, core_for, read_model, resolve
-from weftline.run.openvino.job import Ask, Setup, Timing
 from weftline.run.openvino.load_affinity import AffinityError, hetero, set_affinity
-from weftline.worker.lines import open_lines
+from weftline.worker.child import Conversation, serve
 
-__all__ = ["CONFIG", "Bench", "fix_shapes", "main", "make_inputs"]
+__all__ = [
+    "CONFIG",
+    "PlacementAsk",
+    "PlacementBench",
+    "PlacementSetup",
+    "Timing",
+    "fix_shapes",
+    "make_inputs",
+]
+
+
+class PlacementSetup(msgspec.Struct, frozen=True):
+    """Once, at the start."""
+
+    model: str
+    """Path of an IR or ONNX file."""
+    graph: Graph
+    devices: tuple[tuple[str, dict[str, str]], ...]
+    """Name and properties of each device in OpenVINO."""
+    reference: str
+    """The device that runs the whole model, for comparison."""
+    inputs: str = ""
+    """An .npz file with arr_0, arr_1, ..., or none: then inputs are random."""
+    input_names: tuple[str, ...] = ()
+    """The inputs that those arrays are for."""
+    seed: int = 0
+
+
+class PlacementAsk(msgspec.Struct, frozen=True):
+    """One placement to measure."""
+
+    placement: tuple[int, ...]
+    """Number of the device of each op of the graph."""
+    rounds: int
+    """Pairs of runs that count: one of the placement, one of the reference."""
+    warm_up: int
+    """Runs of each before that."""
+    give_up: float
+    """After three rounds, stop if all of them were slower than so many times the reference; 0 = never."""
+    against: tuple[int, ...] = ()
+    """Another placement that runs in the reference's place."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """What was measured; without an error all of it is there."""
+
+    error: str = ""
+    kind: str = ""
+    """Of an error: input (file, names, devices), compile, inference."""
+    seconds: float = 0.0
+    """Of one inference: median."""
+    reference_seconds: float = 0.0
+    """The same for the whole model on one device, in turns with it."""
+    ratio: float = 0.0
+    """Median over the rounds."""
+    quickest_ratio: float = 0.0
+    """Of the quickest runs of both: what is left where other programs disturb most runs."""
+    spread: float = 0.0
+    """Interquartile range of the rounds' ratios, as a share of their median."""
+    difference: float = 0.0
+    """Of outputs, see `difference`."""
+    rounds: int = 0
+    ratios: tuple[float, ...] = ()
+    """One for each round."""
+
 
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-WRONG = 1e300
+WRONG_DIFFERENCE = 1e300
 """An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 ROUND_SECONDS, MOST_TIMES = 0.005, 20
 """A round of a quick model is several inferences, up to so many, so that it is longer than the clock's and the
@@ -39,10 +103,10 @@ machine's small troubles."""
 Arrays = list[NDArray[Any]]
 
 
-class Bench:
+class PlacementBench:
     """A model, its reference, and inputs."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: PlacementSetup) -> None:
         self._names = [name for name, _ in setup.devices]
         wanted = {name: OpenvinoDevice(name, properties) for name, properties in setup.devices}
         wanted.setdefault(setup.reference, OpenvinoDevice(setup.reference, {}))
@@ -54,7 +118,7 @@ class Bench:
         self._reference = self._request(setup.reference)
         self._expected = self._outputs(self._reference)
 
-    def measure(self, ask: Ask) -> Timing:
+    def measure(self, ask: PlacementAsk) -> Timing:
         """Compile and run one placement; whatever OpenVINO refuses becomes an error of the answer."""
         kind = "compile"
         try:
@@ -62,7 +126,7 @@ class Bench:
             other = self._placed(ask.against) if ask.against else self._reference
             kind = "inference"
             found = max(difference(self._outputs(side), self._expected) for side in (candidate, other))
-            return self._race(candidate, other, ask, min(found, WRONG))
+            return self._race(candidate, other, ask, min(found, WRONG_DIFFERENCE))
         except AffinityError as error:
             return Timing(str(error), "input")
         except Exception as error:  # OpenVINO raises RuntimeError, and now and then others
@@ -73,7 +137,7 @@ class Bench:
         affinity = affinity_of(self._nodes, [self._names[device] for device in placement])
         return self._request(hetero(set_affinity(self._model, affinity)))
 
-    def _race(self, candidate: Any, other: Any, ask: Ask, found: float) -> Timing:
+    def _race(self, candidate: Any, other: Any, ask: PlacementAsk, found: float) -> Timing:
         quickest = min((_seconds(side) for _ in range(ask.warm_up) for side in (candidate, other)), default=1.0)
         times = min(max(round(ROUND_SECONDS / max(quickest, 1e-6)), 1), MOST_TIMES)
         ours: list[list[float]] = []
@@ -139,7 +203,7 @@ def _seconds(request: Any) -> float:
     return time.perf_counter() - begin
 
 
-def _stored(setup: Setup) -> dict[str, NDArray[Any]]:
+def _stored(setup: PlacementSetup) -> dict[str, NDArray[Any]]:
     if not setup.inputs:
         return {}
     with np.load(setup.inputs, allow_pickle=False) as file:
@@ -160,21 +224,13 @@ def fix_shapes(model: Any, graph: Any) -> None:
     model.reshape(wanted)
 
 
-def main() -> int:
+def answer(conversation: Conversation) -> None:
     """Answer line by line until the input ends."""
-    lines, answers = open_lines()
-    try:
-        bench = Bench(msgspec.json.decode(lines.get(), type=Setup))
-    except WeftlineError as error:
-        answers.write(msgspec.json.encode(Timing(str(error), "input")) + b"\n")
-        return 1
-    except Exception as error:
-        answers.write(msgspec.json.encode(Timing(last_line(error), "compile")) + b"\n")
-        return 1
-    answers.write(msgspec.json.encode(Timing()) + b"\n")
+    bench = PlacementBench(conversation.receive(PlacementSetup))
+    conversation.send(Timing())
     while True:
-        answers.write(msgspec.json.encode(bench.measure(msgspec.json.decode(lines.get(), type=Ask))) + b"\n")
+        conversation.send(bench.measure(conversation.receive(PlacementAsk)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(answer, in_short=last_line))

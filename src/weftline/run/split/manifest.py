@@ -15,15 +15,15 @@ import msgspec
 from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 
-__all__ = ["INPUT", "MANIFEST", "Manifest", "Segment", "Wire", "read_manifest", "write_manifest"]
+__all__ = ["MANIFEST", "MODEL_INPUT", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "write_manifest"]
 
 MANIFEST = "manifest.json"
-INPUT = -1
+MODEL_INPUT = -1
 """The `source` of a wire that the caller provides."""
 MOST_BYTES = 512 * 2**20
 
 
-class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A piece of the model that one device runs in one go."""
 
     number: int
@@ -38,7 +38,7 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What other segments or the caller read of it."""
 
 
-class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tensor that enters, leaves, or goes from one segment to others."""
 
     name: str
@@ -65,8 +65,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In the order of the model."""
     outputs: tuple[str, ...]
     """In the order of the model; a name may come twice if it does so there."""
-    segments: tuple[Segment, ...]
-    tensors: tuple[Wire, ...]
+    segments: tuple[ModelSegment, ...]
+    tensors: tuple[ModelWire, ...]
     weights_folder: str = ""
     """Absolute, where the weights were left in the files beside the model; empty if this folder holds all it needs."""
 
@@ -96,7 +96,7 @@ def _wrong(manifest: Manifest) -> str:
     wires = {wire.name: wire for wire in manifest.tensors}
     if len(wires) < len(manifest.tensors):
         return "a tensor stands in it twice"
-    if any(name not in wires or wires[name].source != INPUT for name in manifest.inputs):
+    if any(name not in wires or wires[name].source != MODEL_INPUT for name in manifest.inputs):
         return "an input of the model is not among its tensors"
     if any(name not in wires or not wires[name].output for name in manifest.outputs):
         return "an output of the model is not among its tensors"
@@ -105,7 +105,7 @@ def _wrong(manifest: Manifest) -> str:
     return next(filter(None, faults), "")
 
 
-def _segment_fault(segment: Segment, place: int, wires: Mapping[str, Wire]) -> str:
+def _segment_fault(segment: ModelSegment, place: int, wires: Mapping[str, ModelWire]) -> str:
     if segment.number != place:
         return f"segment {segment.number} stands at place {place}"
     if (
@@ -124,12 +124,12 @@ def _segment_fault(segment: Segment, place: int, wires: Mapping[str, Wire]) -> s
     return ""
 
 
-def _wire_fault(wire: Wire, segments: Sequence[Segment]) -> str:
-    if not INPUT <= wire.source < len(segments):
+def _wire_fault(wire: ModelWire, segments: Sequence[ModelSegment]) -> str:
+    if not MODEL_INPUT <= wire.source < len(segments):
         return f"tensor {wire.name[:80]!r} comes from segment {wire.source}, which does not exist"
     if any(size < 0 for size in wire.shape):
         return f"tensor {wire.name[:80]!r} has a negative dimension"
-    if wire.source != INPUT and wire.name not in segments[wire.source].outputs:
+    if wire.source != MODEL_INPUT and wire.name not in segments[wire.source].outputs:
         return f"tensor {wire.name[:80]!r} is no output of segment {wire.source}"
     for target in wire.targets:
         if not 0 <= target < len(segments) or wire.name not in segments[target].inputs:

@@ -147,7 +147,7 @@ def _numbered(keys: Sequence[tuple[int, ...]], placement: Indices) -> Parts:
 
 OVERHEAD_NS = 50_000
 """Of one segment: the call of the backend, and telling others."""
-WORK = 20_000_000
+MOST_WORK = 20_000_000
 """Segments and wires that are looked at, at most; some seconds."""
 
 Wires = dict[tuple[int, int], int]
@@ -156,7 +156,7 @@ Wires = dict[tuple[int, int], int]
 def merge_segments(problem: Problem, parts: Parts) -> Parts:
     """The same placement and order in fewer segments."""
     chain = _Chain(problem, parts)
-    best, work, merged = chain.length(), WORK, True
+    best, work, merged = chain.length(), MOST_WORK, True
     assert best is not None, "segments of a plan do not wait for each other in a circle"
     while merged and work > 0:
         merged = False

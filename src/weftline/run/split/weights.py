@@ -28,7 +28,7 @@ INLINE_BYTES = 1024
 INLINE_LIST_BYTES = 2**20
 """Lists of whole numbers up to this size stay, too: they may be lengths, sizes or axes."""
 _WHOLE = (6, 7)  # TensorProto.INT32, INT64
-PAGE, ALIGNMENT, CHUNK = 4096, 64, 8 * 2**20
+PAGE_BYTES, WEIGHT_ALIGNMENT, CHUNK_BYTES = 4096, 64, 8 * 2**20
 _TYPED = {"float_data": ("<f4", 1), "int64_data": ("<i8", 7), "double_data": ("<f8", 11), "int32_data": ("<i4", 6)}
 """Field of a TensorProto -> its element, where the field holds nothing else than such elements of type `n`."""
 
@@ -155,7 +155,7 @@ class WeightStore:
     def _aligned(self, length: int) -> int:
         if self._file is None:
             self._file = self._temporary.open("xb")
-        step = PAGE if length >= PAGE else ALIGNMENT
+        step = PAGE_BYTES if length >= PAGE_BYTES else WEIGHT_ALIGNMENT
         return int(self._file.seek(-(-self._file.tell() // step) * step))
 
     def _append(self, data: bytes) -> int:
@@ -171,9 +171,9 @@ class WeightStore:
             start = self._aligned(length)
             for begin, end in _data_in(descriptor, offset, offset + length):
                 self._file.seek(start + begin - offset)
-                for at in range(begin, end, CHUNK):
-                    piece = os.pread(descriptor, min(CHUNK, end - at), at)
-                    if len(piece) < min(CHUNK, end - at):
+                for at in range(begin, end, CHUNK_BYTES):
+                    piece = os.pread(descriptor, min(CHUNK_BYTES, end - at), at)
+                    if len(piece) < min(CHUNK_BYTES, end - at):
                         raise InputError("became shorter while it was read", where="external data")
                     self._file.write(piece)
             self._file.seek(start + length)

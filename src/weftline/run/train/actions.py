@@ -16,9 +16,8 @@ import torch
 import torch.distributed as dist
 
 from weftline.errors import UsageError
-from weftline.run.train.job import ACTIVATION, GRADIENT, Job
-from weftline.run.train.model import Shard, StageModel
-from weftline.run.train.reference import build_stage, micro_batches
+from weftline.run.train.model import ACTIVATION, GRADIENT, Shard, StageModel, TrainJob
+from weftline.run.train.train import build_stage, micro_batches
 
 __all__ = ["Interpreter"]
 
@@ -41,7 +40,9 @@ _SAVED = tuple[list[torch.Tensor], torch.Tensor, torch.Tensor | None]
 class Interpreter:
     """One rank."""
 
-    def __init__(self, job: Job, rank: int, model: StageModel, seed: int, groups: dict[tuple[int, ...], Any]) -> None:
+    def __init__(
+        self, job: TrainJob, rank: int, model: StageModel, seed: int, groups: dict[tuple[int, ...], Any]
+    ) -> None:
         self.job, self.rank, self.model = job, rank, model
         self.modules: dict[int, Any] = {}
         for work in job.blocks:

@@ -1,8 +1,9 @@
-"""What a user's model must give to be trained by a schedule, and how it is found.
+"""What a user's model must give to be trained by a schedule, how it is found, and the jobs that processes are told.
 
 In: `FILE:FUNCTION` or `module:function`, named by the user. Out: the function; called with a `Layout` and a seed it
-gives a `StageModel`. This imports the user's code, so it happens in `run` alone. Simplified: a stage takes one tensor
-from each stage that feeds it and gives one tensor.
+gives a `StageModel`. This imports the user's code, so it happens in `run` alone. `TrainJob` and `Report` travel as
+JSON; torch is not imported here, so that workers start fast. Simplified: a stage takes one tensor from each stage that
+feeds it and gives one tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,20 @@ import msgspec
 
 from weftline.errors import InputError
 
-__all__ = ["Layout", "Shard", "StageModel", "load_model", "model_reference"]
+__all__ = [
+    "ACTIVATION",
+    "GRADIENT",
+    "TOKEN",
+    "Edge",
+    "Layout",
+    "RankBlock",
+    "Report",
+    "Shard",
+    "StageModel",
+    "TrainJob",
+    "load_model",
+    "model_reference",
+]
 
 
 class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,3 +140,71 @@ def _module(place: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+ACTIVATION, GRADIENT, TOKEN = "activation", "gradient", "token"
+
+
+class RankBlock(msgspec.Struct, frozen=True):
+    """A block, as a rank sees it."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    stage: int
+    """-1 for communication."""
+    split: bool
+    """Whether the gradients of its stage's weights are computed by a block of their own."""
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """Data from one block to another."""
+
+    source: int
+    target: int
+    what: str
+    """activation, gradient, or token (nothing but the fact that the source is done)."""
+    stage: int
+    """Whose activation it is, or whose activation it is the gradient of."""
+    giver: int
+    """For a gradient: the stage that computed it."""
+
+
+class TrainJob(msgspec.Struct, frozen=True):
+    """One schedule to run."""
+
+    engine: str
+    model: str
+    layout: Layout
+    ranks: int
+    blocks: tuple[RankBlock, ...]
+    edges: tuple[Edge, ...]
+    actions: tuple[tuple[tuple[str | int, ...], ...], ...]
+    """Rank -> its action rows (engine weftline), with ranks in place of devices."""
+    rows: tuple[tuple[str, ...], ...]
+    """Rank -> its cells (engine torch)."""
+    chain: tuple[int, ...]
+    """torch's stage -> stage of the layout (engine torch)."""
+    seeds: tuple[int, ...]
+    steps: int
+    rate: float
+    """Learning rate."""
+    check: bool
+    time_limit: float
+    """Seconds that a process waits for another."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What one rank saw."""
+
+    step_seconds: tuple[float, ...]
+    """Of all seeds and steps, one after another."""
+    losses: tuple[float, ...]
+    """Beside it: mean over the micro-batches of the sinks that this rank holds first; empty elsewhere."""
+    block_seconds: dict[int, float]
+    """Block -> mean time of its computation here."""
+    link_seconds: float
+    """One way of a small message between ranks 0 and 1; 0 with one rank."""
+    gradient_difference: float
+    """Largest over everything; only rank 0 compares."""
+    output_difference: float
+    loss_difference: float

@@ -18,19 +18,18 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from weftline.errors import UsageError
-from weftline.run.train.job import Job
-from weftline.run.train.model import Shard, StageModel
-from weftline.run.train.reference import build_stage, micro_batches
+from weftline.run.train.model import Shard, StageModel, TrainJob
+from weftline.run.train.train import build_stage, micro_batches
 
-__all__ = ["TESTED_TORCH", "Pipeline"]
+__all__ = ["TESTED_TORCH", "TorchPipeline"]
 
 TESTED_TORCH = "2.13.0"
 
 
-class Pipeline:
+class TorchPipeline:
     """One rank."""
 
-    def __init__(self, job: Job, rank: int, model: StageModel, seed: int, group: Any) -> None:
+    def __init__(self, job: TrainJob, rank: int, model: StageModel, seed: int, group: Any) -> None:
         if torch.__version__.split("+")[0] != TESTED_TORCH:
             raise UsageError(
                 f"--engine torch was tested with torch {TESTED_TORCH}, not {torch.__version__}; use --engine weftline"
@@ -102,5 +101,5 @@ def _added(loss: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]
     return timed
 
 
-def _forward_block(job: Job, stage: int) -> int:
+def _forward_block(job: TrainJob, stage: int) -> int:
     return next(k for k, work in enumerate(job.blocks) if work.kind == "F" and work.stage == stage)

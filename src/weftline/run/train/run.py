@@ -1,11 +1,14 @@
 """Run schedules: prepare jobs, launch processes, and say what was measured beside what was simulated.
 
-In: timetables, an engine, a model. Out: a `RunResult` for each. The simulated time is that of the one simulator with
-the measured time of every block and the measured time of a small message. Simplified: times of a loaded machine vary.
+In: timetables, an engine, the user's model and options. Out: a `TrainRunResult` for each. A job has stages, data on
+edges, and action lists or torch's rows; links vanish and devices become ranks, in the order of devices. The simulated
+time is that of the one simulator with the measured time of every block and the measured time of a small message.
+Simplified: a communication block on devices hands on one result; times of a loaded machine vary.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,18 +16,142 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from weftline.errors import ExecutionMismatch, MissingExtra, UsageError
-from weftline.run.result import Result, whole_ns
-from weftline.run.train.job import Job, Report
+import numpy as np
+
+from weftline.errors import InputError, MissingExtra, UsageError
+from weftline.problem.blocks import Block, Blocks
+from weftline.run.result import RunResult, whole_ns
 from weftline.run.train.launch import launch
-from weftline.run.train.model import model_reference
+from weftline.run.train.model import (
+    ACTIVATION,
+    GRADIENT,
+    TOKEN,
+    Edge,
+    Layout,
+    RankBlock,
+    Report,
+    TrainJob,
+    model_reference,
+)
+from weftline.schedule.lower.lower import DeviceAction, NetworkStage, data_edges, lower, stages_of
+from weftline.schedule.lower.torch import torch_rows, torch_stages
+from weftline.simulate import Timetable, simulate_schedule
 
 if TYPE_CHECKING:
     from weftline.plans.schedule import Schedule
-    from weftline.problem.blocks import Block
-    from weftline.simulate import Timetable
 
-__all__ = ["RankResult", "RunResult", "run_schedule", "run_schedules"]
+__all__ = ["ENGINES", "RankResult", "TrainRunResult", "make_job", "run_schedule", "run_schedules"]
+
+ENGINES = ("torch", "weftline")
+
+
+def make_job(
+    timetable: Timetable,
+    *,
+    engine: str,
+    model: str,
+    seeds: Sequence[int],
+    steps: int,
+    rate: float,
+    check: bool,
+    time_limit: float,
+) -> TrainJob:
+    """Check that the engine can run the schedule, and write down what its processes need."""
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}; there are: {', '.join(ENGINES)}")
+    if steps < 1 or not seeds:
+        raise UsageError("a run has at least one step and one seed")
+    blocks = timetable.blocks
+    stages = stages_of(blocks)
+    rank_of = {d: k for k, d in enumerate(d for d, lane in enumerate(blocks.devices) if not lane.link)}
+    layout = Layout(
+        timetable.micro_batches,
+        tuple(stage.inputs for stage in stages),
+        tuple(len(stage.devices) for stage in stages),
+        tuple(stage.backward >= 0 for stage in stages),
+    )
+    rows: tuple[tuple[str, ...], ...] = ()
+    chain: tuple[int, ...] = ()
+    actions: list[tuple[tuple[str | int, ...], ...]] = []
+    if engine == "torch":
+        rows, chain = torch_rows(timetable), tuple(stage.number for stage in torch_stages(blocks))
+    else:
+        lists = lower(timetable).actions
+        actions = [tuple(_row(action, rank_of) for action in lists[device]) for device in rank_of]
+    return TrainJob(
+        engine,
+        model,
+        layout,
+        len(rank_of),
+        _works(blocks, stages, rank_of),
+        _edges(blocks, stages),
+        tuple(actions),
+        rows,
+        chain,
+        tuple(seeds),
+        steps,
+        rate,
+        check,
+        time_limit,
+    )
+
+
+def _row(action: DeviceAction, rank_of: dict[int, int]) -> tuple[str | int, ...]:
+    row = action.row()
+    return tuple(row) if len(row) == 3 else (*row[:4], rank_of[action.peer])
+
+
+def _works(blocks: Blocks, stages: Sequence[NetworkStage], rank_of: dict[int, int]) -> tuple[RankBlock, ...]:
+    stage_of = {block: s.number for s in stages for block in (s.forward, s.backward, s.weight) if block >= 0}
+    found = []
+    for number, block in enumerate(blocks.blocks):
+        stage = stage_of.get(number, -1)
+        ranks = tuple(rank_of[d] for d in block.devices if d in rank_of)
+        found.append(RankBlock(block.kind, ranks, stage, stage >= 0 and stages[stage].weight >= 0))
+    return tuple(found)
+
+
+def _edges(blocks: Blocks, stages: Sequence[NetworkStage]) -> tuple[Edge, ...]:
+    """What each edge carries: activations forward, gradients back, otherwise only that the source is done."""
+    forward = {stage.forward: stage.number for stage in stages}
+    backward = {stage.backward: stage.number for stage in stages if stage.backward >= 0}
+    pairs = data_edges(blocks)
+    before, after = defaultdict(list), defaultdict(list)
+    for source, target in pairs:
+        before[target].append(source)
+        after[source].append(target)
+    found = []
+    for source, target in pairs:
+        origin = _origin(blocks, source, before)
+        ends = _ends(blocks, target, after)
+        edge = Edge(source, target, TOKEN, -1, -1)
+        if origin in forward and any(end in forward for end in ends):
+            edge = Edge(source, target, ACTIVATION, forward[origin], -1)
+        elif origin in backward:
+            giver = backward[origin]
+            takers = [backward[end] for end in ends if end in backward and backward[end] in stages[giver].inputs]
+            if len(takers) > 1:
+                raise InputError("carries gradients for several stages", where=f"blocks[{target}]", hint="split it")
+            if takers:
+                edge = Edge(source, target, GRADIENT, takers[0], giver)
+        found.append(edge)
+    return tuple(found)
+
+
+def _origin(blocks: Blocks, block: int, before: dict[int, list[int]]) -> int:
+    """The block whose result a chain of communication blocks carries."""
+    while blocks.blocks[block].kind == "C":
+        if len(before[block]) != 1:
+            raise InputError("a communication block on devices has one input", where=f"blocks[{block}]")
+        block = before[block][0]
+    return block
+
+
+def _ends(blocks: Blocks, block: int, after: dict[int, list[int]]) -> list[int]:
+    """The blocks that a result is for, past communication."""
+    if blocks.blocks[block].kind != "C":
+        return [block]
+    return sorted({end for target in after[block] for end in _ends(blocks, target, after)})
 
 
 @dataclass(frozen=True)
@@ -45,11 +172,13 @@ class RankResult:
 
 
 @dataclass(frozen=True)
-class RunResult(Result):
+class TrainRunResult(RunResult):
     """What a real run did."""
 
     in_seconds: ClassVar[bool] = True
     json_names: ClassVar[Mapping[str, str]] = MappingProxyType({"predicted_ns": "simulated_ns"})
+    compared_with: ClassVar[str] = "one process"
+    tolerance: ClassVar[float] = 1e-6
 
     engine: str
     micro_batches: int
@@ -75,29 +204,27 @@ class RunResult(Result):
         """The same as `predicted_ns`."""
         return self.predicted_ns / 1e9
 
-    def check(self, tolerance: float = 1e-6) -> None:
-        """Raise `ExecutionMismatch` if gradients (of inference: outputs) differ more from those of one process."""
-        found = self.max_output_difference if self.max_gradient_difference is None else self.max_gradient_difference
-        if found is not None and found > tolerance:
-            what = "outputs" if self.max_gradient_difference is None else "gradients"
-            raise ExecutionMismatch(f"{what} differ from one process by {found:.2e}, more than {tolerance:.0e}")
+    def difference(self) -> tuple[str, float | None]:
+        """Gradients where something is trained, else outputs."""
+        if self.max_gradient_difference is None and self.max_output_difference is not None:
+            return "outputs", self.max_output_difference
+        return "gradients", self.max_gradient_difference
 
-    def summary(self) -> str:
-        """A few lines for a terminal."""
-        checked = "gradients were not compared"
-        if self.max_gradient_difference is not None:
-            checked = f"gradients differ from one process by at most {self.max_gradient_difference:.2e}"
-        elif self.max_output_difference is not None:
-            checked = f"outputs differ from one process by at most {self.max_output_difference:.2e}"
+    def how_compared(self) -> str:
+        """Absolute."""
+        return ""
+
+    def opening(self) -> list[str]:
+        """Processes."""
+        return [f"{len(self.ranks)} processes, {self.micro_batches} micro-batches, engine {self.engine}"]
+
+    def closing(self) -> list[str]:
+        """Times."""
         ratio = self.measured_seconds / self.simulated_seconds if self.simulated_seconds else float("nan")
-        return "\n".join(
-            (
-                f"{len(self.ranks)} processes, {self.micro_batches} micro-batches, engine {self.engine}",
-                checked,
-                f"step: measured {self.measured_seconds * 1e3:.2f} ms, "
-                f"simulated {self.simulated_seconds * 1e3:.2f} ms ({ratio:.2f} x)",
-            )
-        )
+        return [
+            f"step: measured {self.measured_seconds * 1e3:.2f} ms, "
+            f"simulated {self.simulated_seconds * 1e3:.2f} ms ({ratio:.2f} x)"
+        ]
 
 
 def run_schedule(
@@ -111,7 +238,7 @@ def run_schedule(
     rate: float = 0.01,
     check: bool = True,
     time_limit: float = 600.0,
-) -> RunResult:
+) -> TrainRunResult:
     """Train a model by a schedule in real processes.
 
     `model` is FILE:FUNCTION, module:function or a function at the top of a file; see `StageModel`. `seeds` models are
@@ -139,11 +266,10 @@ def run_schedules(
     rate: float = 0.01,
     check: bool = True,
     time_limit: float = 600.0,
-) -> tuple[RunResult, ...]:
+) -> tuple[TrainRunResult, ...]:
     """Several pairs of schedule and engine, one after another in the same processes: to start them takes longest."""
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch")
-    from weftline.run.train.prepare import make_job
 
     if not schedules:
         raise UsageError("there is no schedule to run")
@@ -172,11 +298,11 @@ def _timetable(schedule: Timetable | Schedule) -> Timetable:
     return schedule.timetable() if isinstance(schedule, Schedule) else schedule
 
 
-def _result(timetable: Timetable, job: Job, reports: Sequence[Report]) -> RunResult:
+def _result(timetable: Timetable, job: TrainJob, reports: Sequence[Report]) -> TrainRunResult:
     lanes = [lane for lane in timetable.blocks.devices if not lane.link]
     trained = job.check and any(job.layout.trained)
     losses = [sum(found) for found in zip(*(r.losses for r in reports if r.losses), strict=True)]
-    return RunResult(
+    return TrainRunResult(
         engine=job.engine,
         micro_batches=job.layout.micro_batches,
         seeds=job.seeds,
@@ -207,10 +333,6 @@ def _later(seconds: Sequence[float], steps: int) -> float:
 
 def _simulated(timetable: Timetable, reports: Sequence[Report]) -> int:
     """What the simulator says with measured times; devices of one block wait for each other, so the quickest counts."""
-    import numpy as np
-
-    from weftline.simulate import simulate_schedule
-
     blocks = timetable.blocks
     links = {device for device, lane in enumerate(blocks.devices) if lane.link}
     message = max(1, round(reports[0].link_seconds * 1e9))

@@ -1,21 +1,15 @@
-"""Longest paths inside one micro-batch: when a block can start at the earliest, and what must follow it.
-
-In: `Blocks`. Out: `Paths`. Heads and tails also use that blocks of one micro-batch on one device do not overlap.
-Simplified: above MOST_BLOCKS blocks only paths to the start and to the end are known, not those between blocks.
-
-How much work a device can have done by a time, or still do in the last moments, when memory is limited.
-
-In: the blocks of one device that can run so early (or so late), with their precedence. Out: an upper bound of the work.
-What has started by a time is, for every micro-batch, a set of blocks that is closed under predecessors; the changes of
-memory of all of them together fit in the limit. The same holds backwards in time at the end.
-
-Lower bounds of the makespan, and of the longest device span, of any schedule of N micro-batches.
+"""Lower bounds of the makespan, and of the longest device span, of any schedule of N micro-batches.
 
 In: `Blocks` of any kind, N. Out: a number and its name. All blocks of one device run one after another; before it are
 heads, behind it tails, and at both ends memory limits how much a device can do while it waits for others:
 - load: earliest start of a set of blocks + N * their spans + least path behind them;
 - ramp: until time t only blocks that can start before t have started, and they fit in memory; the same backwards;
 - area: the sum over time of held memory is at least N times what one micro-batch must hold, and at most limit * time.
+
+`Paths` are longest paths inside one micro-batch. Heads and tails also use that its blocks on one device do not overlap.
+`most_work`: what has started by a time is, for every micro-batch, a set of blocks that is closed under predecessors;
+the changes of memory of all of them together fit in the limit. The same holds backwards in time at the end.
+Simplified: above MOST_BLOCKS blocks only paths to the start and to the end are known, not those between blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +29,15 @@ from weftline.simulate.kernels.jit import kernel
 
 __all__ = ["Paths", "device_span_bound", "find_paths", "makespan_bound", "most_work"]
 
+Flags = NDArray[np.bool_]
+
 MOST_BLOCKS = 1200
+"""Up to which paths between blocks are known."""
+MOST_SETS = 2_000
+MOST_CELLS = 4_000_000
+"""Closed sets, and cells of dynamic programming over memory, that `most_work` looks at."""
+MOST_LEVELS = 64
+"""Different heads (tails) that are tried as the begin of the work of a set."""
 
 
 class Paths(NamedTuple):
@@ -103,10 +105,6 @@ def _between(table: BlockTable, between: Ints) -> None:
             for e in range(table.after_ptr[block], table.after_ptr[block + 1]):
                 target = table.after_of[e]
                 between[first, target] = max(between[first, target], length + table.after_lag[e])
-
-
-MOST_SETS = 2_000
-MOST_CELLS = 4_000_000
 
 
 def most_work(span: list[int], change: list[int], needs: list[list[int]], room: int, count: int) -> int:
@@ -191,12 +189,6 @@ def _exact(kept: list[tuple[int, int]], room: int, count: int, otherwise: int) -
     return int(work.max())
 
 
-Flags = NDArray[np.bool_]
-
-MOST_LEVELS = 64
-"""Different heads (tails) that are tried as the begin of the work of a set."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Device:
     """The blocks of one device, seen from it alone."""
@@ -216,9 +208,9 @@ def makespan_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
     paths = find_paths(blocks)
     best = int((paths.head + blocks.table.span + paths.tail).max()), "path"
     for device in range(len(blocks.devices)):
-        seen = _device(blocks, paths, device, micro_batches)
-        if seen is not None:
-            best = max(best, _bound(seen), key=lambda pair: pair[0])
+        own = _device(blocks, paths, device, micro_batches)
+        if own is not None:
+            best = max(best, _bound(own), key=lambda pair: pair[0])
     return best
 
 
@@ -227,16 +219,16 @@ def device_span_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
     paths = find_paths(blocks)
     best = 0, "load"
     for device, lane in enumerate(blocks.devices):
-        seen = None if lane.link else _device(blocks, paths, device, micro_batches)
-        if seen is None:
+        own = None if lane.link else _device(blocks, paths, device, micro_batches)
+        if own is None:
             continue
         # heads and tails against the device's own first start and last end: paths from and to its own blocks
-        head, tail = np.zeros_like(seen.head), np.zeros_like(seen.tail)
-        if seen.between is not None:
-            head = np.maximum(seen.between, 0).max(axis=0)
-            tail = np.maximum(np.where(seen.between >= 0, seen.between + seen.span[None, :], 0).max(axis=1), seen.span)
-            tail = tail - seen.span
-        alone = _Device(seen.span, seen.change, head, tail, seen.between, seen.limit, seen.count)
+        head, tail = np.zeros_like(own.head), np.zeros_like(own.tail)
+        if own.between is not None:
+            head = np.maximum(own.between, 0).max(axis=0)
+            tail = np.maximum(np.where(own.between >= 0, own.between + own.span[None, :], 0).max(axis=1), own.span)
+            tail = tail - own.span
+        alone = _Device(own.span, own.change, head, tail, own.between, own.limit, own.count)
         best = max(best, _bound(alone), key=lambda pair: pair[0])
     return best
 

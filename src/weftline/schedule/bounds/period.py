@@ -21,8 +21,9 @@ __all__ = ["gives_back_later", "period_bound"]
 
 MOST_PAIRS = 256
 """Blocks of one device up to which the block before each taking block is chosen by an assignment."""
-LARGE = 2**60
-NEVER = -(2**62)
+LARGEST_FLOW_COST = 2**60
+NO_PATH = -(2**62)
+"""In place of a length."""
 
 
 def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
@@ -70,7 +71,7 @@ def _held(blocks: Blocks, device: int) -> int | None:
     if not takes or not gives:
         return None if takes or gives else 0
     paths = {i: _longest_paths(blocks, i) for i in takes}
-    pairs = [(i, j, int(paths[i][j])) for i in takes for j in gives if paths[i][j] > NEVER]
+    pairs = [(i, j, int(paths[i][j])) for i in takes for j in gives if paths[i][j] > NO_PATH]
     plan = _transport(takes, {j: -m for j, m in gives.items()}, pairs)
     return None if plan is None else sum(amount * length for amount, (_, _, length) in zip(plan, pairs, strict=True))
 
@@ -89,12 +90,12 @@ def _changes(blocks: Blocks, device: int) -> tuple[dict[int, int], dict[int, int
 
 
 def _longest_paths(blocks: Blocks, source: int) -> Ints:
-    """Least time from the start of a block to the start of every other; `NEVER` where no path leads."""
+    """Least time from the start of a block to the start of every other; `NO_PATH` where no path leads."""
     table = blocks.table
-    found = np.full(blocks.n, NEVER, np.int64)
+    found = np.full(blocks.n, NO_PATH, np.int64)
     found[source] = 0
     for i in table.order:
-        if found[i] > NEVER:
+        if found[i] > NO_PATH:
             for e in range(table.after_ptr[i], table.after_ptr[i + 1]):
                 after = table.after_of[e]
                 found[after] = max(found[after], found[i] + table.span[i] + table.after_lag[e])
@@ -111,7 +112,8 @@ def _transport(takes: dict[int, int], gives: dict[int, int], pairs: list[tuple[i
     unit = gcd(*takes.values(), *gives.values())
     total = sum(takes.values()) // unit
     longest = max((length for *_, length in pairs), default=0)
-    coarse = max(1, longest * total * (len(takes) + len(gives)) // LARGE + 1)  # lengths may be rounded, amounts not
+    # lengths may be rounded, amounts not
+    coarse = max(1, longest * total * (len(takes) + len(gives)) // LARGEST_FLOW_COST + 1)
     flow = min_cost_flow.SimpleMinCostFlow()
     node = {block: number for number, block in enumerate([*takes, *gives])}
     arcs = [

@@ -1,11 +1,8 @@
-"""Devices that always work together count as one: tensor-parallel stages are then stages like others.
-
-In: Blocks. Out: the same with one device for each group, and orders back to all devices. Memory is not looked at.
-
-The classic schedules by name, those that apply to given blocks, and each of them as a scheduler.
+"""The classic schedules by name, those that apply to given blocks, and each of them as a scheduler.
 
 In: Blocks, a number of micro-batches. Out: name -> orders, only where the blocks have the structure that the schedule
-was made for. Memory is not looked at here: the simulator says what an order needs.
+was made for. Devices that always work together count as one: tensor-parallel stages are then stages like others. Memory
+is not looked at here: the simulator says what an order needs.
 """
 
 from __future__ import annotations
@@ -15,8 +12,17 @@ from dataclasses import dataclass, replace
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Blocks
-from weftline.schedule.classic.orders import chimera, gpipe, interleaved_1f1b, one_f_one_b, one_f_one_b_plus
-from weftline.schedule.classic.zero_bubble import dualpipe_v, zb_h1, zb_h2, zb_v
+from weftline.schedule.classic.orders import (
+    chimera,
+    dualpipe_v,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    one_f_one_b_plus,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
 from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.simulate import Orders, simulate_schedule
 

@@ -1,23 +1,30 @@
-"""Blocks -> the pipeline that they are: stages in forward order, each with its backward blocks; from structure only.
+"""Blocks -> the pipeline that they are, and rows of operations for its devices -> orders for everything.
 
-Names and stage numbers are not read: a stage is a forward block on one device and the backward block that mirrors it.
-Blocks on several devices are kept aside (`wide`), blocks on links only are looked through. What does not look like a
-pipeline is an `InfeasibleError` that says why, so that a schedule which needs one does not apply.
+A stage is a forward block on one device and the backward block that mirrors it: structure only, names and stage numbers
+are not read. Blocks on several devices are kept aside (`wide`), blocks on links only are looked through. What does not
+look like a pipeline is an `InfeasibleError` that says why, so that a schedule which needs one does not apply. Published
+schedules say what devices do; where blocks sit on links, these serve what is ready first, as it comes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
-from weftline.errors import InfeasibleError
-from weftline.problem.blocks import Blocks
+import numpy as np
 
-__all__ = ["Pipeline", "Stage", "read_pipeline"]
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices
+from weftline.problem.blocks import Blocks
+from weftline.simulate import Orders
+
+__all__ = ["BlockPipeline", "PipelineStage", "read_pipeline", "with_links"]
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One part of the model on one device; block numbers, -1 where there is none."""
 
     device: int
@@ -32,10 +39,10 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class BlockPipeline:
     """Stages in forward order."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     after: tuple[frozenset[int], ...]
     """Stage -> stages whose forward block comes next."""
     near: tuple[frozenset[int], ...]
@@ -77,7 +84,7 @@ class Pipeline:
         return first
 
 
-def read_pipeline(blocks: Blocks) -> Pipeline:
+def read_pipeline(blocks: Blocks) -> BlockPipeline:
     """Find the stages, or say why there are none."""
     real = [[d for d in block.devices if not blocks.devices[d].link] for block in blocks.blocks]
     if any(block.kind == "C" and real[i] for i, block in enumerate(blocks.blocks)):
@@ -99,7 +106,7 @@ def read_pipeline(blocks: Blocks) -> Pipeline:
     for k, stage in enumerate(stages):
         chains.setdefault(part[stage.forward], []).append(k)
     rows = tuple(tuple(chain) for chain in chains.values())
-    return Pipeline(tuple(stages), tuple(map(frozenset, after)), tuple(map(frozenset, near)), wide, rows)
+    return BlockPipeline(tuple(stages), tuple(map(frozenset, after)), tuple(map(frozenset, near)), wide, rows)
 
 
 def _nearest(blocks: Blocks, single: list[bool]) -> list[set[int]]:
@@ -112,7 +119,7 @@ def _nearest(blocks: Blocks, single: list[bool]) -> list[set[int]]:
     return near
 
 
-def _matched(place: list[tuple[int, int]], kinds: dict[str, list[int]], near: list[set[int]]) -> list[Stage]:
+def _matched(place: list[tuple[int, int]], kinds: dict[str, list[int]], near: list[set[int]]) -> list[PipelineStage]:
     """Backward blocks mirror forward blocks at each place (connected part, device): what was last comes first."""
     weight_of, all_backward = {}, set(kinds["B"])
     for weight in kinds["W"]:
@@ -129,7 +136,7 @@ def _matched(place: list[tuple[int, int]], kinds: dict[str, list[int]], near: li
         if backward and len(backward) != len(forward):
             raise InfeasibleError("every forward block needs one backward block on its device")
         for f, b in zip(forward, reversed(backward or [-1] * len(forward)), strict=True):
-            stages[f] = Stage(device, f, b, weight_of.get(b, -1))
+            stages[f] = PipelineStage(device, f, b, weight_of.get(b, -1))
     found = [stages[f] for f in kinds["F"]]
     if not found or len({stage.backward >= 0 for stage in found}) > 1:
         raise InfeasibleError("the schedule needs forward blocks, all or none of them with a backward block")
@@ -150,3 +157,56 @@ def _parts(count: int, edges: tuple[tuple[int, int, int], ...]) -> list[int]:
         low, high = sorted((root(source), root(target)))
         part[high] = low
     return [root(i) for i in range(count)]
+
+
+def with_links(blocks: Blocks, micro_batches: int, rows: Sequence[Sequence[int]]) -> Orders:
+    """Orders of all lanes; `InfeasibleError` if the devices' rows wait for each other for ever."""
+    lanes = blocks.devices
+    if not any(lane.link for lane in lanes):
+        return tuple(np.array(row, np.int64) for row in rows)
+    served = _serve(blocks, micro_batches, rows)
+    return tuple(np.array(served[d] if lane.link else rows[d], np.int64) for d, lane in enumerate(lanes))
+
+
+def _serve(blocks: Blocks, micro_batches: int, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Lane -> its operations as they start: earliest possible start first, lanes free, devices in their order."""
+    table, n = blocks.table, blocks.n
+    waits = np.diff(table.before_ptr).tolist() * micro_batches
+    for row in rows:
+        for op in row[1:]:
+            waits[op] += 1
+    follows: dict[int, list[int]] = {}
+    for row in rows:
+        for first, second in pairwise(row):
+            follows.setdefault(first, []).append(second)
+    ready = [0] * len(waits)
+    free = [0] * len(blocks.devices)
+    heap = [(0, op) for op in range(len(waits)) if not waits[op]]
+    served: list[list[int]] = [[] for _ in blocks.devices]
+    done = 0
+    while heap:
+        when, op = heappop(heap)
+        block = blocks.blocks[op % n]
+        start = max(when, *(free[d] for d in block.devices))
+        if start > when:
+            heappush(heap, (start, op))
+            continue
+        done += 1
+        end = start + block.span
+        for d in block.devices:
+            free[d] = end
+            served[d].append(op)
+        base, i = op - op % n, op % n
+        unlocked = [(base + int(table.after_of[e]), int(table.after_lag[e])) for e in _row(table.after_ptr, i)]
+        for other, lag in [*unlocked, *((after, 0) for after in follows.get(op, ()))]:
+            ready[other] = max(ready[other], end + lag)
+            waits[other] -= 1
+            if not waits[other]:
+                heappush(heap, (ready[other], other))
+    if done < len(waits):
+        raise InfeasibleError("the orders of the devices wait for each other for ever (deadlock)")
+    return served
+
+
+def _row(pointer: Indices, i: int) -> range:
+    return range(int(pointer[i]), int(pointer[i + 1]))

@@ -17,22 +17,50 @@ from random import Random
 from weftline.graph.arrays import Ints
 from weftline.schedule.cyclic.anneal import SETTINGS, Annealed, anneal
 from weftline.schedule.cyclic.exact import exact_period
-from weftline.schedule.cyclic.order import CyclicOrder, Pattern, make_pattern, order_of_starts, repeated
+from weftline.schedule.cyclic.order import CyclicOrder, CyclicPattern, make_pattern, order_of_starts, repeated
 from weftline.schedule.cyclic.starts import compaction, list_timetables, modulo_placement, projection
 from weftline.schedule.repetend import Repetend, repetend_of_starts, repetend_peaks
 from weftline.schedule.search import ScheduleSearch
 from weftline.search import Budget, alarm
 from weftline.simulate import Timetable
 
-__all__ = ["PeriodSearch"]
+__all__ = ["CyclicParameters", "PeriodSearch"]
 
-TRIALS = 1500
-"""Trials per item in a run of the first length; longer ones have 2, 4, 8 ... times as many."""
-LONGEST = 3_000_000
-LISTS = 6
-"""Schedules by list rules whose middle is a start."""
-NEAR = Fraction(101, 100)
-"""Repetends with a period up to this, in units of the best, are offered for their makespan."""
+
+@dataclass(frozen=True)
+class CyclicParameters:
+    """Sizes of repetends, rounds of annealing and proofs."""
+
+    most_micro_batches: int = field(default=4, metadata={"least": 1})
+    """Sizes of repetends that are searched: 1 to this."""
+    threads: int = field(default=2, metadata={"least": 1, "most": 64})
+    """Runs side by side when nobody else works."""
+    starts_of_one_micro_batch: int = 24
+    """Starts of size 1 that are taken as they are."""
+    trials_per_item: int = 1500
+    """In a run of the first length; longer ones have 2, 4, 8 ... times as many."""
+    most_trials: int = 3_000_000
+    """In a run."""
+    projected_schedules: int = field(default=6, metadata={"least": 1})
+    """Schedules by list rules whose middle is a start."""
+    projected_variants: int = field(default=48, metadata={"least": 1})
+    """List rules that are tried for them."""
+    projected_operations: int = 6000
+    """Of each of them, about."""
+    most_items_to_prove: int = 40
+    """Items up to which CP-SAT is asked for a proof."""
+    proof_deterministic_time_units: float = 1.0
+    """Of CP-SAT, under a work limit."""
+    proof_seconds: float = 5.0
+    """Of CP-SAT, where no limit is given."""
+    run_lengths_before_proof: int = 2
+    """Run lengths that are tried before CP-SAT is asked again."""
+    near_period_percent: int = field(default=101, metadata={"least": 100})
+    """Repetends with a period up to this, of the best, are offered for their makespan."""
+    repetends_without_improvement: int = 48
+    """Near the least period, in a row, before the search for a better makespan ends."""
+    rounds_without_limit: int = 40
+    """Rounds of annealing where no limit is given."""
 
 
 @dataclass
@@ -46,12 +74,13 @@ class PeriodSearch:
     """Clock of the search at which to stop."""
     threads: int = 1
     """Runs of a round side by side."""
+    parameters: CyclicParameters = CyclicParameters()
     best: dict[int, Repetend] = field(default_factory=dict)
     """Size -> the repetend of so many micro-batches with the least period."""
     proved: dict[int, str] = field(default_factory=dict)
     """Size -> who proved that no repetend of so many micro-batches has a smaller period."""
     runs: int = 0
-    _patterns: dict[int, Pattern] = field(default_factory=dict)
+    _patterns: dict[int, CyclicPattern] = field(default_factory=dict)
     _lists: list[Timetable] | None = None
 
     @property
@@ -87,7 +116,7 @@ class PeriodSearch:
         """The smallest size with the least period."""
         return min(self.best, key=lambda size: (self.best[size].period, size), default=1)
 
-    def pattern(self, size: int) -> Pattern:
+    def pattern(self, size: int) -> CyclicPattern:
         """The arrays of so many micro-batches."""
         if size not in self._patterns:
             self._patterns[size] = make_pattern(self.search.blocks, size)
@@ -109,7 +138,7 @@ class PeriodSearch:
             return None
         if size not in self.best or repetend.period < self.best[size].period:
             self.best[size] = repetend
-        if self.period is None or repetend.period <= NEAR * self.period:
+        if self.period is None or repetend.period <= Fraction(self.parameters.near_period_percent, 100) * self.period:
             self.search.offer_repetend(repetend)
         return repetend
 
@@ -168,7 +197,7 @@ class PeriodSearch:
         """Some runs of one size side by side -> whether one of them improved this size."""
         before = self.best[size].period if size in self.best else None
         pattern, least = self.pattern(size), float(self.bound * size)
-        trials = min(LONGEST, TRIALS * len(pattern.span) * 2**level)
+        trials = min(self.parameters.most_trials, self.parameters.trials_per_item * len(pattern.span) * 2**level)
         jobs = []
         for _ in range(self.threads):
             self.runs += 1
@@ -207,7 +236,7 @@ class PeriodSearch:
     def _start(self, size: int, kind: int, number: int) -> CyclicOrder | None:
         """A start: by modulo placement, compaction, the best so far, a smaller one repeated, or a finished schedule."""
         blocks, pattern = self.search.blocks, self.pattern(size)
-        dice = Random(self.search.seed * 7919 + number)
+        random = Random(self.search.seed * 7919 + number)
         length = -(-(self.bound * size).numerator // (self.bound * size).denominator)
         smaller = [u for u in self.best if size % u == 0 and u < size]
         if kind == 3 and smaller:
@@ -216,17 +245,23 @@ class PeriodSearch:
         if kind in (0, 4):
             if kind and size in self.best and number % 3 == 0:
                 return order_of_starts(pattern, self.best[size].starts, self.best[size].length)
-            seen = self._projected(size, number, dice)
-            if seen is not None:
-                return order_of_starts(pattern, *seen)
+            projected = self._projected(size, number, random)
+            if projected is not None:
+                return order_of_starts(pattern, *projected)
         if kind in (1, 3):
-            return order_of_starts(pattern, compaction(blocks, size, length, dice), length)
-        order = None if number < 5 else dice
+            return order_of_starts(pattern, compaction(blocks, size, length, random), length)
+        order = None if number < 5 else random
         return order_of_starts(pattern, modulo_placement(blocks, size, length, order), length)
 
-    def _projected(self, size: int, number: int, dice: Random) -> tuple[list[float], float] | None:
+    def _projected(self, size: int, number: int, random: Random) -> tuple[list[float], float] | None:
         """The middle of a schedule by list rules, or of the best schedule that the search knows."""
         if self._lists is None:
-            self._lists = list_timetables(self.search.blocks, LISTS, lambda: self.is_over)
+            self._lists = list_timetables(
+                self.search.blocks,
+                lambda: self.is_over,
+                most=self.parameters.projected_schedules,
+                most_variants=self.parameters.projected_variants,
+                most_operations=self.parameters.projected_operations,
+            )
         known = self._lists + ([] if self.search.best is None else [self.search.best])
-        return projection(known[number // 4 % len(known)], size, dice) if known else None
+        return projection(known[number // 4 % len(known)], size, random) if known else None

@@ -1,14 +1,9 @@
-"""Kernels of starts made at once: blocks into the free slots of a window that repeats.
+"""Cyclic orders to start a search from: made at once, often without idle time but beyond the memory limits.
 
-In: blocks, an order to take them in, the length of the window. Out: starts in which edges hold; where no free slot is
-found blocks overlap, since only the order of the starts matters.
-
-Cyclic orders to start a search from: made at once, often without idle time but beyond the memory limits.
-
-In: blocks, U, dice. Out: starts of U micro-batches for a given length of the repetition, in which edges hold but blocks
-may overlap: only their order matters. Modulo placement puts block after block into the first free slot of the
-repeating window; compaction fills the window without looking at edges and lets lags make good for that; projection
-reads a few micro-batches from the middle of a finished schedule.
+In: blocks, U, a random generator. Out: starts of U micro-batches for a given length of the repetition, in which edges
+hold but blocks may overlap (where no free slot is found): only their order matters. Modulo placement puts block after
+block into the first free slot of the repeating window; compaction fills the window without looking at edges and lets
+lags keep them later; projection reads a few micro-batches from the middle of a finished schedule.
 """
 
 from __future__ import annotations
@@ -21,15 +16,15 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks, BlockTable
-from weftline.schedule.list.rules import ListRun, list_variants
+from weftline.schedule.list.priority import ListRun, list_variants
 from weftline.simulate import Orders, Timetable, simulate_schedule
 from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.sentinels import NEVER
 
 __all__ = ["compact", "compaction", "list_timetables", "modulo_placement", "place_in_order", "projection"]
 
 MOST_LOOKS = 64
 """Candidate slots that a block looks at before it overlaps."""
-NEVER = 2**62
 
 
 class Window(NamedTuple):
@@ -64,7 +59,7 @@ def _is_free(table: BlockTable, window: Window, block: int, start: int, length: 
 
 @part
 def _first_free(table: BlockTable, window: Window, block: int, ready: int, length: int) -> int:
-    """The earliest start from `ready` on, within one length, that overlaps nothing; -1 if none is seen."""
+    """The earliest start from `ready` on, within one length, that overlaps nothing; -1 if none is found."""
     start = ready
     for _ in range(MOST_LOOKS):
         if _is_free(table, window, block, start, length):
@@ -131,34 +126,30 @@ def compact(table: BlockTable, items: Ints, copies: int, length: int) -> Ints:
     return starts
 
 
-MOST_VARIANTS = 48
-"""List rules that are tried."""
-MOST_OPERATIONS = 6000
-"""Of a schedule that is made to be projected."""
-
-
-def modulo_placement(blocks: Blocks, copies: int, length: int, dice: Random | None = None) -> Ints:
-    """Blocks in a topological order (of the dice, if any), each into the first free slot after what it waits for.
+def modulo_placement(blocks: Blocks, copies: int, length: int, random: Random | None = None) -> Ints:
+    """Blocks in a topological order (or a random one), each into the first free slot after what it waits for.
 
     Copy u begins u / copies of the length later.
     """
-    return place_in_order(blocks.table, _order(blocks, dice), copies, length)
+    return place_in_order(blocks.table, _order(blocks, random), copies, length)
 
 
-def compaction(blocks: Blocks, copies: int, length: int, dice: Random) -> Ints:
+def compaction(blocks: Blocks, copies: int, length: int, random: Random) -> Ints:
     """Blocks on many devices first, then the others in any order, without edges; then as few lags as edges need."""
     n = blocks.n
-    items = [(-len(blocks.blocks[i % n].devices), dice.random(), i) for i in range(copies * n)]
+    items = [(-len(blocks.blocks[i % n].devices), random.random(), i) for i in range(copies * n)]
     return compact(blocks.table, np.array([item for *_, item in sorted(items)]), copies, length)
 
 
-def list_timetables(blocks: Blocks, most: int, is_over: Callable[[], bool]) -> list[Timetable]:
+def list_timetables(
+    blocks: Blocks, is_over: Callable[[], bool], *, most: int, most_variants: int, most_operations: int
+) -> list[Timetable]:
     """Long schedules of the best list rules, to be projected."""
-    count = max(12, min(6 * len(blocks.devices) + 24, MOST_OPERATIONS // blocks.n))
+    count = max(12, min(6 * len(blocks.devices) + 24, most_operations // blocks.n))
     run = ListRun(blocks, count)
     made: dict[int, Orders] = {}
     variants = list_variants(blocks, count)
-    for rules in variants[:: -(-len(variants) // MOST_VARIANTS)]:
+    for rules in variants[:: -(-len(variants) // most_variants)]:
         if is_over():
             break
         makespan = run.run(rules)
@@ -167,12 +158,12 @@ def list_timetables(blocks: Blocks, most: int, is_over: Callable[[], bool]) -> l
     return [simulate_schedule(blocks, count, made[key]) for key in sorted(made)[:most]]
 
 
-def projection(timetable: Timetable, copies: int, dice: Random) -> tuple[list[float], float] | None:
+def projection(timetable: Timetable, copies: int, random: Random) -> tuple[list[float], float] | None:
     """Starts of some micro-batches from the middle of a schedule, and the length that they suggest."""
     n, count = timetable.blocks.n, timetable.micro_batches
     if count < 4 * copies:
         return None
-    first = (count - copies) // 3 + dice.randrange(1 + (count - copies) // 6)
+    first = (count - copies) // 3 + random.randrange(1 + (count - copies) // 6)
     span = min(count - copies - first, copies * 4)
     starts = timetable.start.reshape(count, n)
     length = float(starts[first + span].mean() - starts[first].mean()) / span * copies if span else 0.0
@@ -181,15 +172,15 @@ def projection(timetable: Timetable, copies: int, dice: Random) -> tuple[list[fl
     return [float(s) for s in starts[first : first + copies].ravel()], length
 
 
-def _order(blocks: Blocks, dice: Random | None) -> Indices:
-    """A topological order, of the numbers or of the dice."""
+def _order(blocks: Blocks, random: Random | None) -> Indices:
+    """A topological order, of the numbers or a random one."""
     table = blocks.table
-    if dice is None:
+    if random is None:
         return table.order
     waits = [int(table.before_ptr[i + 1] - table.before_ptr[i]) for i in range(blocks.n)]
     ready, order = [i for i in range(blocks.n) if not waits[i]], []
     while ready:
-        order.append(ready.pop(dice.randrange(len(ready))))
+        order.append(ready.pop(random.randrange(len(ready))))
         for e in range(table.after_ptr[order[-1]], table.after_ptr[order[-1] + 1]):
             after = int(table.after_of[e])
             waits[after] -= 1

@@ -1,4 +1,4 @@
-"""The list scheduler as a kernel: time runs from event to event, free devices take the ready block they like best.
+"""The list scheduler as a kernel: time runs from event to event, free devices take the ready block that ranks first.
 
 In: blocks, rules (`ListRules`), the number of micro-batches. Out: an order for every device. Micro-batches of one block
 start in the order of their numbers, so every block has one candidate at a time.
@@ -11,10 +11,14 @@ from typing import NamedTuple
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
 from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.sentinels import NEVER
 
 __all__ = ["ListBoard", "ListRules", "ListState", "list_schedule"]
 
-NEVER = 2**62
+RANK_FIRST, RANK_OVERDUE, RANK_FORWARD, RANK_FILL, RANK_NONE = range(5)
+"""What goes first: B and C, then W that wait too long, then F, then other W."""
+PATIENCE_FILL, PATIENCE_FORWARD = range(2)
+"""Slots of `ListRules.patience` of a device: of W and of F."""
 
 
 class ListBoard(NamedTuple):
@@ -38,7 +42,7 @@ class ListRules(NamedTuple):
     """Who goes first, and who must wait."""
 
     rank: Ints
-    """Block -> 0 as soon as possible (B), 2 if memory allows (F), 3 to fill gaps (W)."""
+    """Block -> RANK_FIRST as soon as possible (B), RANK_FORWARD if memory allows (F), RANK_FILL to fill gaps (W)."""
     key: Ints
     """Block -> larger first, within a rank."""
     micro_key: Ints
@@ -58,7 +62,7 @@ class ListRules(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """Room to work in; `of` and `start` are the result."""
+    """Scratch arrays; `of` and `start` are the result."""
 
     of: Ints
     start: Ints
@@ -73,7 +77,10 @@ class ListState(NamedTuple):
 
 @kernel
 def list_schedule(table: BlockTable, board: ListBoard, rules: ListRules, state: ListState, count: int) -> int:
-    """Fill orders and starts -> makespan, or -1 if memory does not let it end."""
+    """Fill orders and starts -> makespan, or -1 if memory does not let it end.
+
+    At every event, what has started by `now` keeps edges, devices and memory; the simulator costs the orders again.
+    """
     spans, limits = table.span, table.limit
     wake, free = state.wake, state.free
     n, devices = len(spans), len(limits)
@@ -133,7 +140,7 @@ def _choose(
     next_micro, missing, arrive, levels, free = state.next_micro, state.missing, state.arrive, state.level, state.free
     wake = state.wake
     n = len(spans)
-    best, best_rank, best_key, best_busy = -1, 4, 0, False
+    best, best_rank, best_key, best_busy = -1, RANK_NONE, 0, False
     soon_first, soon_any, look = NEVER, NEVER, NEVER
     for place in range(lane_ptr[device], lane_ptr[device + 1]):
         block = lane_of[place]
@@ -144,17 +151,17 @@ def _choose(
         come = arrive[micro * n + block]
         if come > now:
             look = min(look, come)
-            if rank < 3:
+            if rank < RANK_FILL:
                 soon_any = min(soon_any, come)
-                if rank < 2:
+                if rank < RANK_FORWARD:
                     soon_first = min(soon_first, come)
             continue
         partner = partners[block]
         if partner >= 0:
-            if rank == 2 and micro - next_micro[partner] >= mosts[block]:
+            if rank == RANK_FORWARD and micro - next_micro[partner] >= mosts[block]:
                 continue
-            if rank == 3 and next_micro[partner] - micro >= overdues[block]:
-                rank = 1
+            if rank == RANK_FILL and next_micro[partner] - micro >= overdues[block]:
+                rank = RANK_OVERDUE
         key = keys[block] - micro * micro_key[0]
         if rank > best_rank or (rank == best_rank and best >= 0 and key <= best_key):
             continue
@@ -172,8 +179,9 @@ def _choose(
     wake[device] = look
     if best < 0 or best_busy:
         return -1
-    waited = soon_any if ranks[best] == 3 else (soon_first if ranks[best] == 2 else NEVER)
-    share = patience[2 * device + (0 if ranks[best] == 3 else 1)]
+    is_fill = ranks[best] == RANK_FILL
+    waited = soon_any if is_fill else (soon_first if ranks[best] == RANK_FORWARD else NEVER)
+    share = patience[2 * device + (PATIENCE_FILL if is_fill else PATIENCE_FORWARD)]
     if waited < NEVER and 1000 * (waited - now) < share * spans[best]:
         wake[device] = waited
         return -1

@@ -1,14 +1,12 @@
-"""Strict rules for rows of torch.distributed.pipelining, because torch itself accepts rows that go wrong.
-
-In: rows of cells, one row per rank, `compute_only` or `compute_comms`. Out: `TorchRows`, or an `InputError` that names
-the row and cell. torch 2.13 reads `0F0x` as 0F0, takes duplicates, and computes wrong gradients without a word when the
-last stage's forwards are out of order; all of that is refused here. Simplified: no overlapped cells.
-
-A timetable -> the rows that torch.distributed.pipelining runs, one per rank.
+"""A timetable -> the rows that torch.distributed.pipelining runs, one per rank; and strict rules for such rows.
 
 In: a `Timetable` of a chain of stages, each on one device. Out: rows of cells `<stage><op><micro-batch>` with F
 forward, B whole backward, I gradients of inputs, W gradients of weights. Anything else is refused with a sentence that
 names what torch cannot express. Simplified: torch knows an order only, so times and latencies are left out.
+
+`check_torch_rows`: rows, `compute_only` or `compute_comms` -> `TorchRows`, or an `InputError` that names the row and
+cell. torch 2.13 reads `0F0x` as 0F0, takes duplicates, and computes wrong gradients without a word when the last
+stage's forwards are out of order; all of that is refused here. Simplified: no overlapped cells.
 """
 
 from __future__ import annotations
@@ -21,13 +19,14 @@ from typing import NamedTuple
 
 from weftline.errors import InputError
 from weftline.problem.blocks import Blocks
-from weftline.schedule.lower.stages import Stage, stages_of
+from weftline.schedule.lower.lower import NetworkStage, stages_of
 from weftline.simulate import Timetable
 
 __all__ = ["FORMATS", "Cell", "TorchRows", "check_torch_rows", "torch_rows", "torch_stages"]
 
 FORMATS = ("compute_only", "compute_comms")
 MOST_NUMBER = 10**6
+INSTEAD = "run it with --engine weftline, the interpreter of action lists"
 
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 _COMPUTE = re.compile(f"{_NUMBER}(F|B|I|W){_NUMBER}")
@@ -209,15 +208,15 @@ def _transfers(cells: Sequence[Sequence[Cell]], rank_of: tuple[int, ...]) -> Non
 
 def _in_time(cell: Cell, place: int, place_of: dict[Cell, int], where: str) -> None:
     stage, op, m = cell
-    direction = ("F",) if op.endswith("F") else ("B", "I")
-    work = [place_of[Cell(stage, way, m)] for way in direction if Cell(stage, way, m) in place_of]
+    directions = ("F",) if op.endswith("F") else ("B", "I")
+    work = [place_of[Cell(stage, direction, m)] for direction in directions if Cell(stage, direction, m) in place_of]
     if not work or (place < work[0]) == op.startswith("SEND"):
         raise InputError(f"{_text(cell)} stands on the wrong side of its computation", where=where)
 
 
 def _has_transfers(cell: Cell, place_of: dict[Cell, int], rank_of: tuple[int, ...], where: str) -> None:
-    way = "F" if cell.op == "F" else "B"
-    for op in (f"RECV_{way}", f"SEND_{way}"):
+    direction = "F" if cell.op == "F" else "B"
+    for op in (f"RECV_{direction}", f"SEND_{direction}"):
         other = cell.stage + _STEP[op]
         crosses = 0 <= other < len(rank_of) and rank_of[other] != rank_of[cell.stage]
         if crosses and Cell(cell.stage, op, cell.micro_batch) not in place_of:
@@ -250,7 +249,7 @@ def _ready(cell: Cell, done: set[Cell], rank_of: tuple[int, ...], form: str) -> 
         return True
     if form == "compute_comms" and rank_of[other] != rank_of[stage]:
         return Cell(other, "SEND_F" if op == "F" else "SEND_B", m) in done
-    return any(Cell(other, way, m) in done for way in (("F",) if op == "F" else ("B", "I")))
+    return any(Cell(other, back, m) in done for back in (("F",) if op == "F" else ("B", "I")))
 
 
 def _text(cell: Cell) -> str:
@@ -261,11 +260,8 @@ def _where(rank: int, place: int) -> str:
     return f"row {rank + 1}, cell {place + 1}"
 
 
-INSTEAD = "run it with --engine weftline, the interpreter of action lists"
-
-
 def torch_rows(timetable: Timetable) -> tuple[tuple[str, ...], ...]:
-    """Rank -> its cells; they pass the strict rules of `lower_torch_rules`."""
+    """Rank -> its cells; they pass `check_torch_rows`."""
     blocks, n = timetable.blocks, timetable.blocks.n
     stages = torch_stages(blocks)
     cell: dict[int, str] = {}
@@ -285,7 +281,7 @@ def torch_rows(timetable: Timetable) -> tuple[tuple[str, ...], ...]:
     return tuple(rows)
 
 
-def torch_stages(blocks: Blocks) -> tuple[Stage, ...]:
+def torch_stages(blocks: Blocks) -> tuple[NetworkStage, ...]:
     """The stages along the chain, or an `InputError` that says why there is no such chain."""
     stages = stages_of(blocks)
     for stage in stages:

@@ -1,32 +1,27 @@
 """Annealing over explicit sequences as one kernel that makes a given number of trials.
 
 A trial shifts one operation, on all its devices, to another time: mostly one of the critical path, mostly by a few
-places, never past another micro-batch of its block, never beyond a memory limit. What is sure to be worse than the dice
-allow is given up while starts are still being computed.
+places, never past another micro-batch of its block, never beyond a memory limit. What is sure to be worse than what
+the random numbers allow is given up while starts are still being computed.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
 from weftline.schedule.sequence.line import (
-    entry_on,
-    keep_line,
-    line_backward,
-    line_forward,
-    propagate,
-    propagate_tails,
-    restore_line,
-    restore_starts,
-)
-from weftline.schedule.sequence.state import (
     BEST_DEVICE_SPAN,
     BEST_MAKESPAN,
-    DEVICE_SPAN,
+    DEVICE_SPAN_NOW,
     IS_JUST_LOADED,
-    MAKESPAN,
+    MAKESPAN_NOW,
+    MOVED_DEVICE,
+    NEW_PLACE,
+    OLD_PLACE,
     PATH_LENGTH,
     SUM_OF_ENDS,
     TRIAL_STAMP,
@@ -35,62 +30,75 @@ from weftline.schedule.sequence.state import (
     Flags,
     SequenceBoard,
     SequenceState,
+    entry_on,
+    judge,
+    keep_line,
+    last_begin,
+    line_backward,
+    line_forward,
+    propagate,
+    propagate_tails,
+    restore_line,
+    restore_starts,
 )
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.random import Dice, below, unit
+from weftline.simulate.sentinels import NEVER
 
-__all__ = ["NEVER", "anneal_sequences"]
+__all__ = ["SequenceRun", "anneal_sequences"]
 
-NEVER = 2**62
-CRITICAL = 0.75
+SHARE_OF_CRITICAL = 0.75
 """How often an operation of the critical path is moved."""
-SECOND = 0.02
-"""Weight of the mean end of devices."""
-SECOND_SPAN = 0.1
-"""Weight of the mean span of devices, where spans are what counts."""
+WEIGHT_OF_MEAN_END = 0.02
+"""In the cost, beside the makespan."""
+WEIGHT_OF_MEAN_SPAN = 0.1
+"""In the cost, beside the device span where that counts."""
+
+
+class SequenceRun(NamedTuple):
+    """What one call of the kernel is asked for."""
+
+    trials: int
+    hot: float
+    cold: float
+    """Temperatures in units of time, geometric between."""
+    by_span: bool
+    """Minimise the longest device span instead of the makespan."""
+    goal: int
+    """End when it is reached."""
+    within: int
+    """No state with a larger makespan is taken."""
+    stop: Ints
+    """(1,): not 0 = end now."""
 
 
 @kernel
-def anneal_sequences(
-    table: BlockTable,
-    board: SequenceBoard,
-    state: SequenceState,
-    trials: int,
-    hot: float,
-    cold: float,
-    by_span: bool,
-    goal: int,
-    within: int,
-    stop: Ints,
-) -> None:
-    """Trials with a temperature from `hot` to `cold`, until the goal is reached or the stop flag rises.
-
-    No state with a makespan above `within` is taken.
-    """
-    counts, values, dice = state.counts, state.value, state.dice
+def anneal_sequences(table: BlockTable, board: SequenceBoard, state: SequenceState, run: SequenceRun) -> None:
+    """Trials; between two of them `start` is the earliest start of every operation and `line` a topological order."""
+    counts, values, random, by_span = state.counts, state.value, state.random, run.by_span
     if counts[IS_JUST_LOADED] == 1:  # loaded just now: every operation is dirty
         propagate_tails(table, board, state, len(state.line) - 1, len(state.line))
-        _judge(table, board, state, by_span)
+        judge(table, board, state, by_span)
         _note_best(values, state.best, state.of, by_span)
         counts[IS_JUST_LOADED] = 0
-    temperature = hot
-    factor = (cold / hot) ** (1.0 / max(1, trials // 256))
-    for trial in range(trials):
+    temperature = run.hot
+    factor = (run.cold / run.hot) ** (1.0 / max(1, run.trials // 256))
+    for trial in range(run.trials):
         if trial % 256 == 255:
             temperature *= factor
-            if stop[0] != 0 or values[BEST_DEVICE_SPAN if by_span else BEST_MAKESPAN] <= goal:
+            if run.stop[0] != 0 or values[BEST_DEVICE_SPAN if by_span else BEST_MAKESPAN] <= run.goal:
                 return
         counts[TRIALS_MADE] += 1
-        if unit(dice) < CRITICAL:
+        if unit(random) < SHARE_OF_CRITICAL:
             if counts[PATH_LENGTH] < 0:
                 _trace(table, board, state, by_span)
-            op = state.path[below(dice, counts[PATH_LENGTH])]
+            op = state.path[below(random, counts[PATH_LENGTH])]
         else:
-            op = below(dice, len(board.block))
+            op = below(random, len(board.block))
         if not _shift_all(table, board, state, op):
             continue
-        allowed = _cost(values, len(table.limit), by_span) - temperature * np.log(1.0 - unit(dice))
-        if _try(table, board, state, op, allowed, within, by_span):
+        allowed = _cost(values, len(table.limit), by_span) - temperature * np.log(1.0 - unit(random))
+        if _try(table, board, state, op, allowed, run):
             counts[TRIALS_TAKEN] += 1
             _note_best(values, state.best, state.of, by_span)
 
@@ -98,39 +106,19 @@ def anneal_sequences(
 @part
 def _cost(values: Ints, devices: int, by_span: bool) -> float:
     """What is annealed: the value, and a little of the mean end (span) of devices, which leads over plateaus."""
+    makespan, span = values[MAKESPAN_NOW], values[DEVICE_SPAN_NOW]
     if by_span:
-        return float(values[DEVICE_SPAN] + 0.001 * values[MAKESPAN] + SECOND_SPAN * values[SUM_OF_ENDS] / devices)
-    return float(values[MAKESPAN] + 0.001 * values[DEVICE_SPAN] + SECOND * values[SUM_OF_ENDS] / devices)
-
-
-@part
-def _judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
-    """Makespan, device span and sum of ends (spans) of the starts at hand."""
-    spans, is_link = table.span, table.is_link
-    place_ptr, block_of = board.place_ptr, board.block
-    starts, of, values = state.start, state.of, state.value
-    makespan, span, ends = np.int64(0), np.int64(0), np.int64(0)
-    for device in range(len(place_ptr) - 1):
-        first, last = place_ptr[device], place_ptr[device + 1] - 1
-        if last < first:
-            continue
-        end = starts[of[last]] + spans[block_of[of[last]]]
-        makespan = max(makespan, end)
-        ends += end - starts[of[first]] if by_span else end
-        if is_link[device] == 0:
-            span = max(span, end - starts[of[first]])
-    values[MAKESPAN] = makespan
-    values[DEVICE_SPAN] = span
-    values[SUM_OF_ENDS] = ends
+        return float(span + 0.001 * makespan + WEIGHT_OF_MEAN_SPAN * values[SUM_OF_ENDS] / devices)
+    return float(makespan + 0.001 * span + WEIGHT_OF_MEAN_END * values[SUM_OF_ENDS] / devices)
 
 
 @part
 def _note_best(values: Ints, best: Indices, of: Indices, by_span: bool) -> None:
-    main, other = (DEVICE_SPAN, MAKESPAN) if by_span else (MAKESPAN, DEVICE_SPAN)
+    main, other = (DEVICE_SPAN_NOW, MAKESPAN_NOW) if by_span else (MAKESPAN_NOW, DEVICE_SPAN_NOW)
     is_less = values[main] < values[BEST_MAKESPAN + main]
     if is_less or (values[main] == values[BEST_MAKESPAN + main] and values[other] < values[BEST_MAKESPAN + other]):
-        values[BEST_MAKESPAN] = values[MAKESPAN]
-        values[BEST_DEVICE_SPAN] = values[DEVICE_SPAN]
+        values[BEST_MAKESPAN] = values[MAKESPAN_NOW]
+        values[BEST_DEVICE_SPAN] = values[DEVICE_SPAN_NOW]
         best[:] = of
 
 
@@ -173,12 +161,12 @@ def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
 
 
 @part
-def _far(dice: Dice) -> int:
+def _far(random: Dice) -> int:
     """How many places: 1 mostly, up to 8 often, up to 40 sometimes."""
-    luck = unit(dice)
-    if luck < 0.5:
+    drawn = unit(random)
+    if drawn < 0.5:
         return 1
-    return 1 + below(dice, 8 if luck < 0.9 else 40)
+    return 1 + below(random, 8 if drawn < 0.9 else 40)
 
 
 @part
@@ -186,13 +174,13 @@ def _shift_all(table: BlockTable, board: SequenceBoard, state: SequenceState, op
     """Choose new places for an operation and shift it there; `moved` tells them. False if it stays where it is."""
     device_ptr = table.device_ptr
     block_of, entry_of, place_device = board.block, board.entry, board.place_device
-    dice, where, starts, of, moved = state.dice, state.where, state.start, state.of, state.moved
+    random, where, starts, of, moved = state.random, state.where, state.start, state.of, state.moved
     block, entry = block_of[op], entry_of[op]
     several = device_ptr[block + 1] - device_ptr[block]
-    main = below(dice, several) if several > 1 else 0
-    forward = unit(dice) < 0.5
+    main = below(random, several) if several > 1 else 0
+    forward = unit(random) < 0.5
     place = where[entry + main]
-    target = _walk(table, board, state, op, entry + main, _far(dice), NEVER if forward else -1, forward)
+    target = _walk(table, board, state, op, entry + main, _far(random), NEVER if forward else -1, forward)
     if target == place:
         return False
     time = starts[of[target]]
@@ -201,11 +189,11 @@ def _shift_all(table: BlockTable, board: SequenceBoard, state: SequenceState, op
         new = target
         if j != main:
             new = _walk(table, board, state, op, entry + j, len(of), time, forward)
-        moved[3 * j] = place_device[old]
-        moved[3 * j + 1] = old
-        moved[3 * j + 2] = new
+        moved[j, MOVED_DEVICE] = place_device[old]
+        moved[j, OLD_PLACE] = old
+        moved[j, NEW_PLACE] = new
     for j in range(several):
-        _shift(table, board, state, op, entry + j, moved[3 * j + 1], moved[3 * j + 2])
+        _shift(table, board, state, op, entry + j, moved[j, OLD_PLACE], moved[j, NEW_PLACE])
     return True
 
 
@@ -300,17 +288,17 @@ def _shift(
 
 @part
 def _try(
-    table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, allowed: float, within: int, by_span: bool
+    table: BlockTable, board: SequenceBoard, state: SequenceState, op: int, allowed: float, run: SequenceRun
 ) -> bool:
     """Keep the shift if it costs no more than allowed; else undo it."""
-    block, entry, devices = board.block[op], board.entry[op], len(table.limit)
+    block, entry, devices, by_span = board.block[op], board.entry[op], len(table.limit), run.by_span
     several = table.device_ptr[block + 1] - table.device_ptr[block]
     state.counts[TRIAL_STAMP] += 1
     stamp = state.counts[TRIAL_STAMP]
     low, high = state.spot[op], state.spot[op]
     forward = True
     for j in range(several):
-        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        old, new = state.moved[j, OLD_PLACE], state.moved[j, NEW_PLACE]
         if new > old:
             high = max(high, state.spot[state.of[new - 1]])
         elif new < old:
@@ -321,69 +309,74 @@ def _try(
         line_forward(table, board, state, op, high, stamp)
     else:
         line_backward(table, board, state, op, low, stamp)
-    legal, pending = True, 0
-    for j in range(several):
-        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
-        if new == old:
-            continue
-        passed = state.of[new - 1] if forward else state.of[new + 1]
-        legal = legal and state.mark[passed] != stamp
-    if legal:
-        for j in range(several):
-            old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
-            if new != old:
-                end = board.place_ptr[state.moved[3 * j] + 1]
-                pending += _touch(state.dirty, state.of, min(old, new), end)
-                pending += _touch(state.dirty, state.of, new, end)
-                pending += _touch(state.dirty, state.of, max(old, new) + 1, end)
-                if not forward:
-                    pending += _touch(state.dirty, state.of, new + 1, end)
-        kept0, kept1, kept2 = state.value[MAKESPAN], state.value[DEVICE_SPAN], state.value[SUM_OF_ENDS]
-        least = (SECOND_SPAN if by_span else SECOND) * 0.998 * kept2 / devices
-        most = min(
-            within, int(allowed - least) + 1 + (_last_begin(board.place_ptr, state.of, state.start) if by_span else 0)
-        )
+    if _is_legal(state.moved, state.of, state.mark, several, forward, stamp):
+        pending = _touch_moved(board.place_ptr, state.moved, state.of, state.dirty, several, forward)
+        kept0, kept1, kept2 = state.value[MAKESPAN_NOW], state.value[DEVICE_SPAN_NOW], state.value[SUM_OF_ENDS]
+        least = (WEIGHT_OF_MEAN_SPAN if by_span else WEIGHT_OF_MEAN_END) * 0.998 * kept2 / devices
+        begin = last_begin(board.place_ptr, state.of, state.start) if by_span else 0
+        most = min(run.within, int(allowed - least) + 1 + begin)
         changed = propagate(table, board, state, low, high, pending, most)
         if changed >= 0:
-            _judge(table, board, state, by_span)
-            if state.value[MAKESPAN] <= within and _cost(state.value, devices, by_span) <= allowed:
+            judge(table, board, state, by_span)
+            if state.value[MAKESPAN_NOW] <= run.within and _cost(state.value, devices, by_span) <= allowed:
                 if changed > 0:
                     state.counts[PATH_LENGTH] = -1
                 _renew_tails(table, board, state, several, high)
                 return True
-            state.value[MAKESPAN] = kept0
-            state.value[DEVICE_SPAN] = kept1
+            state.value[MAKESPAN_NOW] = kept0
+            state.value[DEVICE_SPAN_NOW] = kept1
             state.value[SUM_OF_ENDS] = kept2
         restore_starts(state.start, state.changed, state.changed_start, changed if changed >= 0 else -1 - changed)
     restore_line(state.line, state.old_line, state.spot, low, high)
     for j in range(several):
-        _shift(table, board, state, op, entry + j, state.moved[3 * j + 2], state.moved[3 * j + 1])
+        _shift(table, board, state, op, entry + j, state.moved[j, NEW_PLACE], state.moved[j, OLD_PLACE])
     return False
 
 
 @part
-def _renew_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, several: int, high: int) -> None:
-    """After a shift that is kept: ways to the end change from those whose followers changed."""
+def _is_legal(moved: Indices, of: Indices, mark: Indices, several: int, forward: bool, stamp: int) -> bool:
+    """Whether none that the operation passed waits for it (backward: it waits for none of them)."""
+    legal = True
+    for j in range(several):
+        old, new = moved[j, OLD_PLACE], moved[j, NEW_PLACE]
+        if new != old:
+            passed = of[new - 1] if forward else of[new + 1]
+            legal = legal and mark[passed] != stamp
+    return legal
+
+
+@part
+def _touch_moved(place_ptr: Indices, moved: Indices, of: Indices, dirty: Flags, several: int, forward: bool) -> int:
+    """Mark the operations whose start may change -> how many."""
     pending = 0
     for j in range(several):
-        old, new = state.moved[3 * j + 1], state.moved[3 * j + 2]
+        old, new = moved[j, OLD_PLACE], moved[j, NEW_PLACE]
         if new != old:
-            first, end = board.place_ptr[state.moved[3 * j]], board.place_ptr[state.moved[3 * j] + 1]
+            end = place_ptr[moved[j, MOVED_DEVICE] + 1]
+            pending += _touch(dirty, of, min(old, new), end)
+            pending += _touch(dirty, of, new, end)
+            pending += _touch(dirty, of, max(old, new) + 1, end)
+            if not forward:
+                pending += _touch(dirty, of, new + 1, end)
+    return pending
+
+
+@part
+def _renew_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, several: int, high: int) -> None:
+    """After a shift that is kept: paths to the end change from those whose followers changed."""
+    pending = 0
+    for j in range(several):
+        old, new = state.moved[j, OLD_PLACE], state.moved[j, NEW_PLACE]
+        if new != old:
+            first, end = (
+                board.place_ptr[state.moved[j, MOVED_DEVICE]],
+                board.place_ptr[state.moved[j, MOVED_DEVICE] + 1],
+            )
             pending += _touch(state.dirty, state.of, max(first, min(old, new) - 1), end)
             pending += _touch(state.dirty, state.of, max(first, new - 1), end)
             pending += _touch(state.dirty, state.of, new, end)
             pending += _touch(state.dirty, state.of, max(old, new), end)
     propagate_tails(table, board, state, high, pending)
-
-
-@part
-def _last_begin(place_ptr: Indices, of: Indices, starts: Ints) -> int:
-    """When the last device begins: no device ends later than so long after the longest span."""
-    latest = np.int64(0)
-    for device in range(len(place_ptr) - 1):
-        if place_ptr[device] < place_ptr[device + 1]:
-            latest = max(latest, starts[of[place_ptr[device]]])
-    return int(latest)
 
 
 @part

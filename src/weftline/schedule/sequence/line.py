@@ -1,20 +1,101 @@
-"""Parts of the annealing over sequences that keep the line of operations and their starts right after a move.
+"""The state of annealing over sequences, and the parts that keep its line of operations and their starts right.
 
-A move shifts one operation on its devices. Forward: what stands behind it in the line and waits for it goes behind
-those that it passed; if one of these waits for it, the move closes a circle. Backward: the same mirrored. Then starts
-are computed again along the line, only where something that an operation waits for has changed.
+`line` is a topological order of the whole: what an operation waits for (its edges and what is before it on its devices)
+stands before it. A move shifts one operation on its devices. Forward: what stands behind it in the line and waits for
+it goes behind those that it passed; if one of these waits for it, the move closes a circle. Backward: the same
+mirrored. Then starts are computed again along the line, only where something that an operation waits for has changed.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
-from weftline.schedule.sequence.state import SequenceBoard, SequenceState
 from weftline.simulate.kernels.jit import part
+from weftline.simulate.kernels.random import Dice
 
-__all__ = ["entry_on", "keep_line", "line_backward", "line_forward", "propagate", "restore_line", "restore_starts"]
+__all__ = [
+    "Flags",
+    "SequenceBoard",
+    "SequenceState",
+    "entry_on",
+    "judge",
+    "keep_line",
+    "last_begin",
+    "line_backward",
+    "line_forward",
+    "propagate",
+    "restore_line",
+    "restore_starts",
+]
+
+Flags = NDArray[np.uint8]
+
+TRIALS_MADE, TRIALS_TAKEN, PATH_LENGTH, TRIAL_STAMP, IS_JUST_LOADED = range(5)
+"""Slots of `SequenceState.counts`."""
+MAKESPAN_NOW, DEVICE_SPAN_NOW, SUM_OF_ENDS, BEST_MAKESPAN, BEST_DEVICE_SPAN = range(5)
+"""Slots of `SequenceState.value`; the best has the order of the first two."""
+MOVED_DEVICE, OLD_PLACE, NEW_PLACE = range(3)
+"""Slots of a row of `SequenceState.moved`."""
+
+
+class SequenceBoard(NamedTuple):
+    """What does not change; an entry is an operation on one of its devices."""
+
+    block: Indices
+    """Operation -> block."""
+    base: Indices
+    """Operation -> first operation of its micro-batch."""
+    entry: Indices
+    """Operation -> its first entry."""
+    place_ptr: Indices
+    """Device -> its first place."""
+    place_device: Indices
+    """Place -> device."""
+    entry_change: Ints
+    """Entry -> change of memory."""
+
+
+class SequenceState(NamedTuple):
+    """What moves change."""
+
+    of: Indices
+    """Place -> operation."""
+    where: Indices
+    """Entry -> place."""
+    start: Ints
+    """Operation -> earliest start."""
+    tail: Ints
+    """Operation -> longest path from its start to the end of everything."""
+    level: Ints
+    """Place -> memory held when its operation has started."""
+    rest: Ints
+    """Place -> work on the device from here to its end."""
+    line: Indices
+    spot: Indices
+    """Position -> operation, and back."""
+    dirty: Flags
+    mark: Indices
+    """Operation -> number of the last trial that reached it."""
+    kept_line: Indices
+    old_line: Indices
+    changed: Indices
+    changed_start: Ints
+    path: Indices
+    """Operations of a critical path."""
+    moved: Indices
+    """Row per device of the operation that moves: slots MOVED_DEVICE, OLD_PLACE, NEW_PLACE."""
+    best: Indices
+    """As `of`, of the best state."""
+    counts: Ints
+    """Trials, taken trials, operations of `path` (-1: unknown), trial number for `mark`, 1 = loaded just now."""
+    value: Ints
+    """Makespan, device span, sum of ends of devices; then makespan and device span of the best."""
+    random: Dice
 
 
 @part
@@ -121,7 +202,7 @@ def propagate(
 ) -> int:
     """Compute starts again from position `low` on -> how many changed; minus one minus that when one is too late.
 
-    Behind position `high` the ways to the end are as before the move, so they tell at once what is too late.
+    Behind position `high` the paths to the end are as before the move, so they tell at once what is too late.
     """
     before_ptr, before_of, before_lag = table.before_ptr, table.before_of, table.before_lag
     after_ptr, after_of, device_ptr, spans = table.after_ptr, table.after_of, table.device_ptr, table.span
@@ -178,7 +259,7 @@ def propagate(
 
 @part
 def propagate_tails(table: BlockTable, board: SequenceBoard, state: SequenceState, high: int, pending: int) -> None:
-    """Compute the ways to the end again, from position `high` down."""
+    """Compute the longest paths to the end again, from position `high` down."""
     before_ptr, before_of = table.before_ptr, table.before_of
     after_ptr, after_of, after_lag = table.after_ptr, table.after_of, table.after_lag
     device_ptr, spans = table.device_ptr, table.span
@@ -223,3 +304,34 @@ def restore_starts(starts: Ints, changed_ops: Indices, changed_start: Ints, chan
     """Undo the last `changed` new starts."""
     for i in range(changed - 1, -1, -1):
         starts[changed_ops[i]] = changed_start[i]
+
+
+@part
+def judge(table: BlockTable, board: SequenceBoard, state: SequenceState, by_span: bool) -> None:
+    """Makespan, device span and sum of ends (spans) of the starts at hand."""
+    spans, is_link = table.span, table.is_link
+    place_ptr, block_of = board.place_ptr, board.block
+    starts, of, values = state.start, state.of, state.value
+    makespan, span, ends = np.int64(0), np.int64(0), np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        first, last = place_ptr[device], place_ptr[device + 1] - 1
+        if last < first:
+            continue
+        end = starts[of[last]] + spans[block_of[of[last]]]
+        makespan = max(makespan, end)
+        ends += end - starts[of[first]] if by_span else end
+        if is_link[device] == 0:
+            span = max(span, end - starts[of[first]])
+    values[MAKESPAN_NOW] = makespan
+    values[DEVICE_SPAN_NOW] = span
+    values[SUM_OF_ENDS] = ends
+
+
+@part
+def last_begin(place_ptr: Indices, of: Indices, starts: Ints) -> int:
+    """When the last device begins: no device ends later than so long after the longest span."""
+    latest = np.int64(0)
+    for device in range(len(place_ptr) - 1):
+        if place_ptr[device] < place_ptr[device + 1]:
+            latest = max(latest, starts[of[place_ptr[device]]])
+    return int(latest)

@@ -8,33 +8,34 @@ answer does not depend on the machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Ints
 from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
-from weftline.schedule.list.priority import list_orders
-from weftline.schedule.list.rules import one_after_another
-from weftline.schedule.list.search import ListSearch
+from weftline.schedule.list.priority import ListSearch, ListSearchParameters, list_orders, one_after_another
 from weftline.schedule.search import Scheduler, ScheduleSearch
-from weftline.schedule.sequence.polish import shorten_device_span
-from weftline.schedule.sequence.sequences import Sequences
+from weftline.schedule.sequence.sequences import SequencePolishParameters, Sequences, shorten_device_span
 from weftline.search import alarm
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
 
-__all__ = ["PARAMETERS", "SCHEDULER", "SequenceParameters", "improve", "offer_makespan_bound", "starting_orders"]
+__all__ = ["SCHEDULER", "SequenceParameters", "improve", "offer_makespan_bound", "starting_orders"]
 
 
 @dataclass(frozen=True)
-class SequenceParameters:
+class SequenceParameters(ListSearchParameters, SequencePolishParameters):
     """Temperatures, run lengths and shares of time of the annealing over sequences."""
 
-    first_temperatures_of_mean_span: tuple[float, ...] = (0.1, 0.3, 0.03)
-    """As parts of the mean span of a block; short runs begin at the last, long ones at the others."""
-    last_temperature_of_mean_span: float = 0.005
+    first_temperature_of_mean_span: float = field(default=0.1, metadata={"least": 1e-9})
+    """Where long runs begin, as a part of the mean span of a block."""
+    second_temperature_of_mean_span: float = field(default=0.3, metadata={"least": 1e-9})
+    """The same, for every other long run."""
+    short_temperature_of_mean_span: float = field(default=0.03, metadata={"least": 1e-9})
+    """The same, for short runs."""
+    last_temperature_of_mean_span: float = field(default=0.005, metadata={"least": 1e-9})
     """Where every run ends, as a part of the mean span of a block."""
-    seconds_between_clock_reads: float = 0.05
+    seconds_between_clock_reads: float = field(default=0.05, metadata={"least": 0.001})
     """A kernel call is made to last about so long."""
     most_trials_times_operations: int = 20_000_000
     """Length of a run without a time limit."""
@@ -50,69 +51,67 @@ class SequenceParameters:
     """For each run from the best start."""
 
 
-PARAMETERS = SequenceParameters()
-
-
 def _solve(search: ScheduleSearch) -> None:
+    parameters = search.parameters(SequenceParameters)
     offer_makespan_bound(search)
     starts = [] if search.best is None else [search.best.orders]
     left = search.seconds_left
-    starts += starting_orders(search, None if left is None else PARAMETERS.list_rules_share_of_time * left)
+    starts += starting_orders(search, parameters, None if left is None else parameters.list_rules_share_of_time * left)
     if not starts:
         raise InfeasibleError("no start within the memory limits was found", conflicts=search.refused)
-    runs = [_Run(search, orders, search.seed + 101 * i) for i, orders in enumerate(starts)]
+    runs = [_Run(search, parameters, orders, search.seed + 101 * i) for i, orders in enumerate(starts)]
     seconds = search.seconds_left
     with alarm(search) as stop:
         if len(runs) > 1:
+            share = None if seconds is None else parameters.short_runs_share_of_time * seconds / len(runs)
             for run in runs:
-                run.anneal(
-                    PARAMETERS.first_temperatures_of_mean_span[-1],
-                    None if seconds is None else PARAMETERS.short_runs_share_of_time * seconds / len(runs),
-                    stop,
-                )
-        turn = 0
-        while (
-            not search.is_over
-            and not stop[0]
-            and (seconds is not None or turn < PARAMETERS.long_runs_without_time_limit)
-        ):
-            left = search.seconds_left
-            share = (
-                None
-                if left is None or seconds is None
-                else max(PARAMETERS.seconds_between_clock_reads, min(left, PARAMETERS.long_run_share_of_time * seconds))
-            )
-            min(runs, key=lambda run: run.sequences.best_rank).anneal(
-                PARAMETERS.first_temperatures_of_mean_span[turn % 2], share, stop
-            )
-            turn += 1
-            if len(runs[0].sequences.blocks.blocks) * search.micro_batches == 1:
-                return
+                run.anneal(parameters.short_temperature_of_mean_span, share, stop)
+        _long_runs(search, parameters, runs, seconds, stop)
+
+
+def _long_runs(
+    search: ScheduleSearch, parameters: SequenceParameters, runs: list[_Run], seconds: float | None, stop: Ints
+) -> None:
+    """The best run so far continues, again and again."""
+    hot = parameters.first_temperature_of_mean_span, parameters.second_temperature_of_mean_span
+    turn = 0
+    while not search.is_over and not stop[0]:
+        if seconds is None and turn >= parameters.long_runs_without_time_limit:
+            break
+        left, share = search.seconds_left, None
+        if left is not None and seconds is not None:
+            share = max(parameters.seconds_between_clock_reads, min(left, parameters.long_run_share_of_time * seconds))
+        min(runs, key=lambda run: run.sequences.best_rank).anneal(hot[turn % 2], share, stop)
+        turn += 1
+        if len(runs[0].sequences.blocks.blocks) * search.micro_batches == 1:
+            return
 
 
 def improve(search: ScheduleSearch, start: Sequence[Ints], seconds: float | None) -> None:
     """One annealing from orders within memory, so many seconds long (None: a fixed number of trials)."""
     if search.is_over or schedule_violations(simulate_schedule(search.blocks, search.micro_batches, start)):
         return
+    parameters = search.parameters(SequenceParameters)
+    hot = (
+        parameters.first_temperature_of_mean_span,
+        parameters.second_temperature_of_mean_span,
+        parameters.short_temperature_of_mean_span,
+    )
     left = search.seconds_left
     if left is not None:
         seconds = left if seconds is None else min(left, seconds)
     with alarm(search) as stop:
-        _Run(search, start, search.seed).anneal(
-            PARAMETERS.first_temperatures_of_mean_span[search.seed % len(PARAMETERS.first_temperatures_of_mean_span)],
-            seconds,
-            stop,
-        )
+        _Run(search, parameters, start, search.seed).anneal(hot[search.seed % len(hot)], seconds, stop)
 
 
-def starting_orders(search: ScheduleSearch, seconds: float | None) -> list[Orders]:
+def starting_orders(search: ScheduleSearch, parameters: SequenceParameters, seconds: float | None) -> list[Orders]:
     """Offer list schedules, and annealed list rules -> those that keep memory, the best last."""
     found: list[Orders] = []
     begun = monotonic()
 
     def offer(orders: Orders) -> None:
         is_late = search.best is not None and search.is_over  # without any answer it is never too late
-        if not is_late and search.offer(shorten_device_span(search, orders)) is not None:
+        if not is_late and search.offer(shorten_device_span(search, orders, parameters)) is not None:
             found.append(orders)
 
     for orders in list_orders(search, 2):
@@ -122,7 +121,7 @@ def starting_orders(search: ScheduleSearch, seconds: float | None) -> list[Order
             offer(one_after_another(search.blocks, search.micro_batches, release_first=release_first))
         return found
     if not search.is_over:
-        lists = ListSearch(search, search.seed)
+        lists = ListSearch(search, search.seed, parameters)
         lists.begin(seconds)
         better = lists.run(seconds=None if seconds is None else max(0.0, seconds - (monotonic() - begun)))
         if better is not None:
@@ -140,8 +139,10 @@ def offer_makespan_bound(search: ScheduleSearch) -> None:
 class _Run:
     """Annealing from one start; begins again at its own best."""
 
-    def __init__(self, search: ScheduleSearch, orders: Sequence[Ints], seed: int) -> None:
-        self.search = search
+    def __init__(
+        self, search: ScheduleSearch, parameters: SequenceParameters, orders: Sequence[Ints], seed: int
+    ) -> None:
+        self.search, self._parameters = search, parameters
         self.sequences = Sequences(search.blocks, search.micro_batches, seed, by_span=search.device_span)
         self.sequences.load(orders)
         self._operations = search.micro_batches * search.blocks.n
@@ -153,30 +154,25 @@ class _Run:
         """One run from hot to cold."""
         sequences, search = self.sequences, self.search
         sequences.load(sequences.orders(), is_new=False)
-        begun, done, trials = (
-            monotonic(),
-            0,
-            2_000
-            + min(
-                PARAMETERS.most_trials_times_operations // self._operations,
-                PARAMETERS.most_trials_per_operation * self._operations,
-            ),
+        parameters, operations = self._parameters, self._operations
+        trials = 2_000 + min(
+            parameters.most_trials_times_operations // operations, parameters.most_trials_per_operation * operations
         )
+        begun, done = monotonic(), 0
         portion = trials // 16 if seconds is None else self._portion
         goal = -1 if search.bound is None else search.bound
         while not search.is_over and not stop[0]:
             part = done / trials if seconds is None else (monotonic() - begun) / max(1e-9, seconds)
             if part >= 1:
                 break
-            temperature = self._span * heat * (PARAMETERS.last_temperature_of_mean_span / heat) ** part
+            temperature = self._span * heat * (parameters.last_temperature_of_mean_span / heat) ** part
             began = monotonic()
             sequences.run(portion, temperature, temperature, goal, stop)
             done += portion
             if seconds is not None:
                 took = max(1e-4, monotonic() - began)
-                portion = self._portion = int(
-                    min(max(64, portion * min(2.0, PARAMETERS.seconds_between_clock_reads / took)), 200_000)
-                )
+                growth = min(2.0, parameters.seconds_between_clock_reads / took)
+                portion = self._portion = int(min(max(64, portion * growth), 200_000))
             if sequences.best_rank[0] <= goal:
                 break
         self._show()
@@ -185,7 +181,12 @@ class _Run:
         """Offer the best if it is new."""
         if self.sequences.best_rank < self._offered and not self.search.is_over:
             self._offered = self.sequences.best_rank
-            self.search.offer(shorten_device_span(self.search, self.sequences.orders()))
+            self.search.offer(shorten_device_span(self.search, self.sequences.orders(), self._parameters))
 
 
-SCHEDULER = Scheduler("sequence", "annealing of explicit sequences on every device for the given micro-batches", _solve)
+SCHEDULER = Scheduler(
+    "sequence",
+    "annealing of explicit sequences on every device for the given micro-batches",
+    _solve,
+    SequenceParameters,
+)

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
-__all__ = ["kernel", "part"]
+__all__ = ["kernel", "part", "uncounted_part"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,9 +59,21 @@ def part(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))
 
 
+def uncounted_part(function: Callable[P, R]) -> Callable[P, R]:
+    """A part that makes no array and returns none: it borrows those of its caller.
+
+    Otherwise every call counts the references of every array of every tuple it is given, up and down again: with tuples
+    of dozens of arrays that takes longer than a short part. It may call parts
+    that do count.
+    """
+    return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))
+
+
 def _compile(function: Any, **options: bool) -> Any:
+    options.setdefault("_nrt", True)  # else it would be that of the first caller
     try:
-        return _stamped(numba.njit(cache=True, nogil=True, **options)(function), Path(function.__code__.co_filename))
+        made = numba.njit(cache=True, nogil=True, **options)(function)
+        return _stamped(made, Path(function.__code__.co_filename))
     except RuntimeError:  # nowhere to keep machine code (a read-only installation and home): compile in every process
         return numba.njit(nogil=True, **options)(function)
 

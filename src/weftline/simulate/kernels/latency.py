@@ -12,12 +12,14 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.sorting import sort_rows
+from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables
 
 __all__ = ["INFEASIBLE", "Workspace", "run_actions", "run_order", "workspace"]
 
-INFEASIBLE = 2**62
-FEW = 24
+INFEASIBLE = NEVER
+"""Value of a placement that cannot run at all; throughput adds the number of its reason."""
+FEW_PENDING = 24
 """Up to so many pending inputs of one op are kept in order by insertion."""
 
 Workspace = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
@@ -91,7 +93,9 @@ def run_order(
                 came = -1 if per_edge else arrival[tensor * devices + device]
                 if came < 0:
                     place = count
-                    while 0 < place < FEW and pending[place - 1, 0] > done:  # sorted as they come, unless they are many
+                    while (
+                        0 < place < FEW_PENDING and pending[place - 1, 0] > done
+                    ):  # sorted as they come, unless they are many
                         pending[place, 0] = pending[place - 1, 0]
                         pending[place, 1] = pending[place - 1, 1]
                         pending[place, 2] = pending[place - 1, 2]
@@ -101,7 +105,7 @@ def run_order(
                     continue
                 done = came
             ready = max(ready, done)
-        if count > FEW:
+        if count > FEW_PENDING:
             sort_rows(pending, count)
         for k in range(count):
             begin, tensor, origin = pending[k, 0], np.uint64(pending[k, 1]), np.uint64(pending[k, 2])

@@ -12,7 +12,7 @@ from weftline.simulate.kernels.jit import part
 
 __all__ = ["pop", "push", "radix_order", "sort_rows"]
 
-DIGIT = 11
+DIGIT_BITS = 11
 """Bits sorted at a time: 2^11 counters stay in the first cache."""
 
 
@@ -25,20 +25,20 @@ def radix_order(keys: Ints, count: int) -> Ints:
     order, spare = np.empty(count, np.int64), np.empty(count, np.int64)
     for i in range(count):
         order[i] = i
-    places = np.empty(2**DIGIT + 1, np.int64)
+    places = np.empty(2**DIGIT_BITS + 1, np.int64)
     shift = 0
     while largest >> shift > 0:
         places[:] = 0
         for i in range(count):
-            places[((keys[i] >> shift) & (2**DIGIT - 1)) + 1] += 1
-        for digit in range(2**DIGIT):
+            places[((keys[i] >> shift) & (2**DIGIT_BITS - 1)) + 1] += 1
+        for digit in range(2**DIGIT_BITS):
             places[digit + 1] += places[digit]
         for i in range(count):
-            digit = (keys[order[i]] >> shift) & (2**DIGIT - 1)
+            digit = (keys[order[i]] >> shift) & (2**DIGIT_BITS - 1)
             spare[places[digit]] = order[i]
             places[digit] += 1
         order, spare = spare, order
-        shift += DIGIT
+        shift += DIGIT_BITS
     return order
 
 

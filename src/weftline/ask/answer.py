@@ -1,0 +1,347 @@
+"""From a request to its answer: the one path that the face, the command line, the pages and the grid take.
+
+In: a request. Out: `resolve` gives the Problem (or Blocks) with the sha256 of every file that was read; `answer` gives
+the plan or schedule. Everything heavy is imported when it is needed. Simplified: a model of the zoo is built into a
+folder that lives as long as the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
+
+from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
+from weftline.errors import InputError, UsageError, near
+
+if TYPE_CHECKING:
+    from weftline.ask.scheduling import MemorySweep
+    from weftline.ask.stages import Sweep
+    from weftline.cluster import Cluster
+    from weftline.cost import Profile
+    from weftline.graph.arrays import Indices
+    from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
+    from weftline.problem import Blocks, Problem
+    from weftline.search import Event
+
+__all__ = [
+    "Resolved",
+    "ResolvedBlocks",
+    "answer",
+    "answer_memory",
+    "answer_schedule",
+    "answer_stages",
+    "find_cluster",
+    "model_path",
+    "resolve",
+    "resolve_blocks",
+]
+
+BATCHES_PER_DEVICE = 4
+"""Micro-batches for each device, unless said otherwise."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The problem of a request."""
+
+    request: PlanRequest
+    problem: Problem
+    group: Indices | None
+    """The group of each op, where grouping only makes the search smaller."""
+    file: Path | None
+    """Of the model."""
+    inputs: dict[str, str]
+    """Role -> sha256 of every file that was read."""
+
+
+def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -> Resolved:
+    """Read everything that a request names; `say` hears warnings."""
+    from weftline.graph import Graph
+    from weftline.problem import Problem
+    from weftline.reduce import coarsened
+
+    speak = say or (lambda text: None)
+    inputs: dict[str, str] = {}
+    cluster = _read_cluster(request.cluster, inputs, speak)
+    costs = _read_costs(request, inputs)
+    file = None if request.model_file is None else Path(request.model_file)
+    if isinstance(request.model, Graph | Problem):
+        problem = _from_objects(request, cluster, costs)
+    elif isinstance(request.model, Path | str):
+        file = model_path(request.model)
+        problem, inputs["model"] = _from_file(request, file, cluster, costs)
+    else:
+        raise UsageError("plan takes a Graph or Problem (wl.load), or a file, and a Cluster (Cluster.load or .preset)")
+    grouped = coarsened(problem, request.coarsen, model=file)
+    if grouped.note:
+        speak(grouped.note)
+    known = {**inputs, **request.inputs}
+    roles: tuple[str, ...] = ("model", "cluster", "costs")
+    ordered = {role: known[role] for role in roles if role in known}
+    return Resolved(request, grouped.small, grouped.group, file, ordered)
+
+
+@overload
+def answer(
+    asked: PlanRequest | Resolved,
+    *,
+    start: Indices | None = None,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Plan: ...
+
+
+@overload
+def answer(
+    asked: ScheduleRequest | ResolvedBlocks,
+    *,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Schedule: ...
+
+
+def answer(
+    asked: PlanRequest | Resolved | ScheduleRequest | ResolvedBlocks,
+    *,
+    start: Indices | None = None,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Plan | Schedule:
+    """The plan or schedule of a request. `start` is a placement that the search begins with; `say` hears warnings."""
+    from weftline.ask.planning import make_plan
+
+    if isinstance(asked, ScheduleRequest | ResolvedBlocks):
+        return answer_schedule(asked, begun=begun, on_event=on_event)
+    found = resolve(asked, say=say) if isinstance(asked, PlanRequest) else asked
+    with _backend(found) as backend:
+        return make_plan(
+            found.problem,
+            **found.request.limits,
+            start=start,
+            coarsen=found.group,
+            settings=found.request.settings,
+            inputs=found.inputs,
+            begun=begun,
+            backend=backend,
+            on_event=on_event,
+        )
+
+
+def answer_stages(
+    request: PlanRequest,
+    counts: str | Sequence[int],
+    *,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Sweep:
+    """The pipelines of a request for several numbers of stages; its limits are for all of them together."""
+    from weftline.ask.stage_counts import stage_problems
+    from weftline.ask.stages import sweep_stages
+
+    inputs: dict[str, str] = {}
+
+    def load(number: int | None) -> Problem:
+        found = resolve(replace(request, stages=number), say=None if inputs else say)
+        inputs.update(found.inputs)
+        return found.problem
+
+    problems = stage_problems(load, counts)
+    return sweep_stages(problems, **request.limits, inputs=inputs, begun=begun, on_event=on_event)
+
+
+def find_cluster(word: str) -> tuple[Cluster, str]:
+    """A preset's name or a TOML file -> the cluster and the sha256 of its text."""
+    from weftline.cluster import Cluster, preset_names, preset_text
+
+    if word in preset_names():
+        return Cluster.preset(word), sha256(preset_text(word).encode()).hexdigest()
+    path = Path(word)
+    if not path.exists():
+        raise InputError(
+            f"neither a file nor a preset{near(word, preset_names())}",
+            where=word,
+            hint=f"the presets are {', '.join(preset_names())}",
+        )
+    cluster = Cluster.load(path)
+    return cluster, sha256(path.read_bytes()).hexdigest()
+
+
+def model_path(model: Path | str) -> Path:
+    """The model's file; one of the zoo is built, and removed when the process ends."""
+    from weftline.zoo import ZOO
+
+    return _zoo_file(str(model)) if str(model).startswith(ZOO) else Path(model)
+
+
+@cache
+def _zoo_file(name: str) -> Path:
+    from atexit import register
+
+    from weftline.zoo import build_named
+
+    folder = TemporaryDirectory(prefix="weftline-zoo-", ignore_cleanup_errors=True)
+    register(folder.cleanup)
+    return build_named(name, Path(folder.name))
+
+
+def _read_cluster(
+    given: Cluster | ClusterText | str | None, inputs: dict[str, str], say: Callable[[str], None]
+) -> Cluster | None:
+    from weftline.cluster import Cluster
+    from weftline.cluster.rules import unlinked
+    from weftline.cluster.toml_form import parse_cluster
+
+    if isinstance(given, ClusterText):
+        inputs["cluster"] = sha256(given.text.encode()).hexdigest()
+        return parse_cluster(given.text, given.where, name=given.name)
+    if not isinstance(given, str):
+        if not isinstance(given, Cluster | None):
+            raise UsageError("a cluster is a Cluster (Cluster.load or .preset), a file, or the name of a preset")
+        return given
+    cluster, inputs["cluster"] = find_cluster(given)
+    if missing := unlinked(cluster):
+        say(f"no link between {', '.join(missing[:8])}, so no tensor can pass there")
+    return cluster
+
+
+def _read_costs(request: PlanRequest, inputs: dict[str, str]) -> Profile | None:
+    from weftline.cost import read_profile
+
+    if not isinstance(request.costs, Path | str):
+        return request.costs
+    costs, inputs["costs"] = read_profile(request.costs)
+    return costs
+
+
+def _from_objects(request: PlanRequest, cluster: Cluster | None, costs: Profile | None) -> Problem:
+    """A Graph on a cluster, or a Problem, under the rules that are asked."""
+    from weftline.problem import Problem, asked_rules, build_problem
+
+    model = request.model
+    if isinstance(model, Problem):
+        if cluster is not None:
+            raise UsageError("a Problem has its own devices; leave the cluster out")
+        if costs is not None:
+            raise UsageError("a Problem has its own costs; leave those that were profiled out")
+        return model.with_rules(asked_rules(request.rules, model.rules))
+    if cluster is None:
+        raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
+    rules = asked_rules(request.rules)
+    return build_problem(model, cluster, rules=rules, without=request.without, costs=costs)  # type: ignore[arg-type]
+
+
+def _from_file(request: PlanRequest, file: Path, cluster: Cluster | None, costs: Profile | None) -> tuple[Problem, str]:
+    from weftline.importers import ImportOptions
+    from weftline.problem import load_problem
+
+    options = ImportOptions(shapes=request.shapes)
+    problem, digest = load_problem(
+        file, cluster=cluster, rules=request.rules, without=request.without, options=options, costs=costs
+    )
+    if request.model_name and problem.graph.name == file.stem:  # formats without a name of their own take the file's
+        problem = replace(problem, graph=msgspec.structs.replace(problem.graph, name=request.model_name))
+    return problem, digest
+
+
+def _backend(found: Resolved) -> AbstractContextManager[Any]:
+    """What runs candidates for real, where rewards are measured."""
+    request = found.request
+    if request.reward != "measured":
+        return nullcontext()
+    if found.file is None:
+        raise UsageError("measured rewards need model_file, the IR or ONNX file of the graph")
+    if not isinstance(request.model, Path | str):
+        import_module("weftline.run.inputs").check_same_model(found.problem.graph, found.file)
+    backend = import_module("weftline.run.openvino.meter").openvino_backend  # a room behind this one
+    return backend(  # type: ignore[no-any-return]
+        found.problem, found.file, runtimes=request.runtimes, measurements=request.measurements, seed=request.seed
+    )
+
+
+@dataclass(frozen=True)
+class ResolvedBlocks:
+    """The blocks of a request."""
+
+    request: ScheduleRequest
+    blocks: Blocks
+    micro_batches: int
+    inputs: dict[str, str]
+    """Role -> sha256 of the file that was read."""
+
+
+def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
+    """Read what a request names."""
+    from weftline.problem import Blocks, read_blocks
+
+    if (request.blocks is None) == (request.plan is None):
+        raise UsageError("a schedule needs blocks or a plan, one of them")
+    inputs = {}
+    for role, given in (("plan", request.plan), ("blocks", request.blocks)):
+        if isinstance(given, Path | str):
+            inputs[role] = given
+    blocks = request.blocks if request.plan is None else _blocks_of(request)
+    if isinstance(blocks, Path | str):
+        blocks = read_blocks(blocks)
+    if not isinstance(blocks, Blocks):
+        raise UsageError("schedule takes Blocks (wl.shape) or their file, or a throughput Plan")
+    if request.memory is not None:
+        blocks = blocks.with_memory(request.memory)
+    count = request.micro_batches or BATCHES_PER_DEVICE * sum(not lane.link for lane in blocks.devices)
+    digests = {role: sha256(Path(given).read_bytes()).hexdigest() for role, given in inputs.items()}
+    return ResolvedBlocks(request, blocks, count, digests)
+
+
+def _blocks_of(request: ScheduleRequest) -> Blocks:
+    """The stages of a plan as blocks."""
+    from weftline.plans import load_plan, plan_result
+    from weftline.schedule.make_blocks import pipeline_blocks
+    from weftline.simulate import Loads
+
+    plan = load_plan(request.plan) if isinstance(request.plan, Path | str) else request.plan
+    assert plan is not None
+    problem, result = plan_result(plan)
+    if not isinstance(result, Loads):
+        raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
+    return pipeline_blocks(
+        problem, result, train=request.train, split=request.split_backward, recompute=request.recompute
+    )
+
+
+def answer_schedule(
+    asked: ScheduleRequest | ResolvedBlocks,
+    *,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Schedule:
+    """The schedule of a request."""
+    from weftline.ask.scheduling import make_schedule
+
+    found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
+    options = found.request.options
+    return make_schedule(
+        found.blocks, found.micro_batches, inputs=found.inputs, begun=begun, on_event=on_event, **options
+    )
+
+
+def answer_memory(
+    asked: ScheduleRequest | ResolvedBlocks, limits: str, *, on_event: Callable[[Event], None] | None = None
+) -> MemorySweep:
+    """Schedules of a request for several limits of memory, `2..8` or `2,4,8`; its time is for all of them together."""
+    from weftline.ask.scheduling import sweep_memory
+
+    found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
+    options = found.request.options
+    return sweep_memory(found.blocks, found.micro_batches, limits, inputs=found.inputs, on_event=on_event, **options)

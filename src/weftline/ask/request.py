@@ -1,0 +1,188 @@
+"""What is asked, as frozen objects: a plan, a schedule, a grid of plans.
+
+In: words, files and objects. Out: requests, which `ask/answer.py` resolves and answers. The face, the command line, the
+pages and the grid build requests, and nothing else. Simplified: files are not read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from weftline.cluster import Cluster
+    from weftline.cost import Profile
+    from weftline.graph import Graph
+    from weftline.plans import Plan
+    from weftline.problem import Blocks, Problem
+    from weftline.schedule.noise import Noise
+
+__all__ = ["ClusterText", "GridRequest", "Objective", "PlanRequest", "ScheduleRequest", "read_shapes"]
+
+Objective = Literal["latency", "throughput"]
+
+
+@dataclass(frozen=True)
+class ClusterText:
+    """A cluster as the text of its TOML file."""
+
+    text: str
+    where: str
+    """What errors call it."""
+    name: str
+    """Where the text holds none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """Where does everything run? What is None keeps the file's own rules, or the defaults."""
+
+    model: Graph | Problem | Path | str
+    """An object, a file, or `zoo:NAME[:SIZE]`."""
+    cluster: Cluster | ClusterText | str | None = None
+    """An object, a file, or the name of a preset; None where the model holds its own devices."""
+    objective: Objective | None = None
+    runtime: Literal["parallel", "sequential"] | None = None
+    transfers: Literal["per-tensor", "per-edge"] | None = None
+    communication: Literal["added", "overlapped"] | None = None
+    memory: Literal["dynamic", "static"] | None = None
+    stages: int | None = None
+    without: tuple[str, ...] = ()
+    """Limits to be dropped: cpus, memory, together."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    costs: Profile | Path | str | None = None
+    """Measured times of the model on the cluster."""
+    coarsen: str = "none"
+    model_file: Path | str | None = None
+    """Of a model that is an object: what the oracle of fusions and measurements read."""
+    model_name: str = ""
+    """Of a model whose format has none."""
+    reward: Literal["simulated", "measured"] = "simulated"
+    measurements: int | None = None
+    runtimes: Mapping[str, str] = field(default_factory=dict)
+    solver: str = "auto"
+    gap: float | None = None
+    time_limit: float | None = None
+    """Seconds."""
+    work_limit: int | None = None
+    seed: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The solver's own, as after `--set`."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Role -> sha256 of files that the caller has read: model, cluster, costs."""
+    argv: tuple[str, ...] = ()
+    """The call that asks the same, for the plan's provenance."""
+
+    def __post_init__(self) -> None:
+        if self.reward not in ("simulated", "measured"):
+            raise UsageError(f"a reward is simulated or measured, not {self.reward!r:.40}")
+        if self.reward == "simulated" and (self.runtimes or self.measurements is not None):
+            raise UsageError("measurements and runtimes are for measured rewards")
+        if isinstance(self.costs, Path | str) and self.coarsen in ("gcof", "oracle"):
+            raise UsageError(f"--costs knows the kernels as they were measured; leave --coarsen {self.coarsen} out")
+
+    @property
+    def rules(self) -> dict[str, object]:
+        """The rules of the problem that are asked for."""
+        measured = self.reward == "measured" and self.objective != "throughput"
+        return {
+            "objective": self.objective,
+            "runtime": self.runtime or ("sequential" if measured else None),  # sequential is what HETERO does
+            "transfers": self.transfers,
+            "communication": self.communication,
+            "memory": self.memory,
+            "stages": self.stages,
+        }
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What every search takes."""
+        return {
+            "solver": self.solver,
+            "gap": self.gap,
+            "time_limit": self.time_limit,
+            "work_limit": self.work_limit,
+            "seed": self.seed,
+            "argv": self.argv,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRequest:
+    """In what order do micro-batches run?"""
+
+    blocks: Blocks | Path | str | None = None
+    """An object or a file; or"""
+    plan: Plan | Path | str | None = None
+    """a throughput plan, or its file: its stages become blocks."""
+    micro_batches: int | None = None
+    """None: four for each device."""
+    memory: int | Sequence[int] | None = None
+    """Limit of every device, or one for each."""
+    train: bool = True
+    split_backward: bool = False
+    recompute: bool = False
+    objective: Literal["makespan", "device-span"] = "makespan"
+    arrivals: int | None = None
+    solver: str = "auto"
+    gap: float | None = None
+    time_limit: float | None = None
+    work_limit: int | None = None
+    seed: int = 0
+    robust: Noise | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every search takes."""
+        return {
+            "solver": self.solver,
+            "device_span": self.objective == "device-span",
+            "arrivals": self.arrivals,
+            "gap": self.gap,
+            "time_limit": self.time_limit,
+            "work_limit": self.work_limit,
+            "seed": self.seed,
+            "robust": self.robust,
+            "settings": self.settings,
+            "argv": self.argv,
+        }
+
+
+class GridRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists, of which every combination is a request, and limits for each of them."""
+
+    models: tuple[str, ...] = ()
+    """Files, or `zoo:NAME` and `zoo:NAME:SIZE`."""
+    clusters: tuple[str, ...] = ()
+    """Files or presets; none where the models hold their own devices."""
+    objectives: tuple[Objective, ...] = ("latency",)
+    stages: tuple[int, ...] = ()
+    """Throughput: numbers of stages; none means all devices."""
+    solvers: tuple[str, ...] = ("auto",)
+    seeds: tuple[int, ...] = (0,)
+    gap: float | None = None
+    time_limit: float | None = None
+    """Seconds."""
+    work_limit: int | None = None
+
+
+def read_shapes(words: Sequence[str], option: str = "") -> dict[str, tuple[int, ...]]:
+    """`input=1x3x224x224` -> {"input": (1, 3, 224, 224)}; `option` is what errors call it."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, _, sizes = word.rpartition("=")
+        parts = sizes.split("x") if sizes else []
+        if not name or not all(part.isascii() and part.isdigit() and 0 < len(part) <= 12 for part in parts):
+            raise UsageError(f"{option}{word!r:.80} is not a shape; write it like input=1x3x224x224")
+        shapes[name] = tuple(map(int, parts))
+        if 0 in shapes[name]:
+            raise UsageError(f"{option}{word!r:.80}: a dimension of 0 leaves nothing to plan")
+    return shapes

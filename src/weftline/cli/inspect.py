@@ -1,0 +1,201 @@
+"""Verbs that look at a plan or schedule: `weftline verify`, `simulate`, `explain`, `diff`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weftline.cli.output import JsonFlag, print_json, show
+from weftline.errors import InputError, UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from weftline.plans import Plan
+
+__all__ = ["diff", "explain", "simulate", "verify"]
+
+
+def verify(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    json: JsonFlag = False,
+) -> None:
+    """Check that a plan holds what it says.
+
+    Re-computes value, limits and proved bounds in a process that imports no solver.
+
+    Exit code 0 only if everything holds, 6 if something does not, 3 if the file cannot be read.
+    """
+    from weftline.certify import ScheduleVerdict, verify_file
+    from weftline.units import format_time
+
+    verdict = verify_file(plan)
+    if json:
+        print_json({"ok": True, **verdict._asdict()})
+        return
+    if isinstance(verdict, ScheduleVerdict):
+        proved = f"proved bound {verdict.proved_bound}, of the period {verdict.proved_period_bound}"
+        show(f"{plan}: holds. {verdict.objective} {verdict.value}, {proved}.")
+        show(f"re-computed: {', '.join(verdict.checks)}")
+        return
+    value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
+    what = "period" if verdict.objective == "throughput" else verdict.objective
+    show(f"{plan}: holds. {what} {value}, proved bound {bound}.")
+    if verdict.bound_ns > verdict.proved_bound_ns:
+        show(f"The plan's own bound {format_time(verdict.bound_ns)} is a claim, which was not checked.")
+    show(f"re-computed: {', '.join(verdict.checks)}")
+
+
+def simulate(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Simulate a plan again; write a trace of it.
+
+    weftline simulate plan.json --trace trace.json
+    """
+    from weftline.certify.run import is_schedule
+    from weftline.files import write_atomically
+    from weftline.plans import load_plan, plan_result
+    from weftline.report import device_table, stage_table, trace_json
+    from weftline.units import format_time
+
+    if is_schedule(plan):
+        _schedule(plan, trace, json)
+        return
+    answer = load_plan(plan)
+    problem, result = plan_result(answer)
+    if trace is not None:
+        write_atomically(trace, trace_json(answer))
+    if json:
+        peaks = {device.id: int(peak) for device, peak in zip(problem.devices, result.peak, strict=True)}
+        print_json(
+            {
+                "objective": answer.objective,
+                "value_ns": result.value,
+                "plan_value_ns": answer.value_ns,
+                "memory_bytes": peaks,
+            }
+        )
+        return
+    says = f"the plan says {format_time(answer.value_ns)}"
+    what = "latency" if answer.objective == "latency" else "period"
+    show(f"{problem.graph.name}: simulated {what} {format_time(result.value)}, {says}", "")
+    show(stage_table(answer) if answer.stages else device_table(answer))
+    if result.value != answer.value_ns:
+        raise VerificationError("the simulated value is not the plan's; weftline verify says what does not hold")
+    if trace is not None:
+        show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")
+
+
+def _schedule(path: Path, trace: Path | None, json: bool) -> None:
+    from weftline.files import write_atomically
+    from weftline.plans.schedule import load_schedule
+    from weftline.report.trace import schedule_trace
+
+    answer = load_schedule(path)
+    found = answer.timetable()
+    if trace is not None:
+        write_atomically(trace, schedule_trace(answer))
+    if json:
+        says = {"schedule_makespan": answer.makespan, "peak_memory": found.peak_memory}
+        print_json({"objective": answer.objective, "makespan": found.makespan, **says})
+        return
+    show(f"{answer.name}: simulated makespan {found.makespan}, the schedule says {answer.makespan}")
+    if found.makespan != answer.makespan:
+        raise VerificationError("the simulated makespan is not the schedule's; weftline verify says what does not hold")
+    if trace is not None:
+        show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")
+
+
+def explain(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    op: Annotated[str | None, typer.Option(metavar="NAME", help="Tell the story of one op instead.")] = None,
+    placement: Annotated[bool, typer.Option("--placement", help="List every op with its device and time.")] = False,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most so many links of the chain.")] = 40,
+    json: JsonFlag = False,
+) -> None:
+    """Show what decides the value of a plan.
+
+    The limits that bind, and the chain of ops and transfers that ends last, or the slowest stage with its dearest ops
+    and tensors. With --op why one op stands where it does, and what the plan would cost with it on each other device
+    (simulated again). With --placement the whole placement.
+    """
+    from dataclasses import asdict
+
+    from weftline.plans import binding_limits, explain_op, explain_plan, explain_stage, load_plan, placed_ops
+    from weftline.plans.summary import guarantee, measured_words
+    from weftline.report import placement_table
+    from weftline.report.tables import moves_table
+
+    if op is not None and placement:
+        raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
+    answer = load_plan(plan)
+    if placement:
+        if json:
+            print_json({"placement": [asdict(row) for row in placed_ops(answer)]})
+        else:
+            show(placement_table(answer))
+        return
+    if op is not None:
+        story = explain_op(answer, op)
+        if json:
+            print_json(asdict(story))
+        else:
+            show(*story.lines(), "", moves_table(story, answer.objective))
+        return
+    reasons, slowest, limits = explain_plan(answer), explain_stage(answer), binding_limits(answer)
+    binds = ["What binds:", *(f"  {limit.says}" for limit in limits)]
+    if json:
+        told = {"value_ns": answer.value_ns, "binding": [asdict(limit) for limit in limits]}
+        told["chain"] = [asdict(reason) for reason in reasons]
+        print_json(told if slowest is None else {**told, "slowest_stage": asdict(slowest)})
+        return
+    if slowest is not None:
+        show(guarantee(answer), *slowest.lines(), *binds)
+        return
+    show(
+        *filter(None, (guarantee(answer), measured_words(answer))), *binds, "What decides the value, in order of time:"
+    )
+    shown = reasons if len(reasons) <= most else reasons[: most // 2] + reasons[-(most - most // 2) :]
+    for number, reason in enumerate(shown):
+        if number == most // 2 and len(reasons) > most:
+            show(f"             ... {len(reasons) - most} more ...")
+        show(str(reason))
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    second: Annotated[Path, typer.Argument(metavar="PLAN", help="Another plan file.")],
+    json: JsonFlag = False,
+) -> None:
+    """Compare two plans: value, bound, loads, moves.
+
+    Both values are simulated again first: a file that claims another one is refused. (weftline verify checks the rest.)
+    """
+    from dataclasses import asdict
+
+    from weftline.plans import diff_plans
+
+    difference = diff_plans(_simulated(first), _simulated(second))
+    if json:
+        print_json({**asdict(difference), "identical": difference.identical})
+    else:
+        show("the plans are the same" if difference.identical else str(difference))
+
+
+def _simulated(path: Path) -> Plan:
+    """A plan whose value is what the simulator says."""
+    from weftline.plans import load_plan, plan_result
+
+    plan = load_plan(path)
+    try:
+        value = plan_result(plan)[1].value
+    except InputError as error:
+        raise error.at(str(path)) from None
+    if value != plan.value_ns:
+        raise VerificationError(f"{path}: the simulated value is not the plan's; weftline verify says what is wrong")
+    return plan
