@@ -33,8 +33,8 @@ STATE_BUCKETS, PART_BUCKETS = 0, 1
 """Rows of buckets: for the front of a state, and for a part of a row."""
 _Place = tuple[int, int, int]
 """A row of the tree, where its children begin, how many it has."""
-_Buckets = tuple[int, int, int]
-"""Which row of buckets, the lowest cost in them, the width of each."""
+_Grid = tuple[int, int]
+"""The lowest cost in buckets, the width of each."""
 
 
 class Fronts(NamedTuple):
@@ -87,9 +87,11 @@ def make_fronts(tree: Tree, words: int, buckets: int) -> Fronts:
 
 
 @part
-def _spread(fronts: Fronts, side: int, count: int, state: int, buckets: _Buckets, target: int, bound: Ints) -> None:
+def _spread(
+    fronts: Fronts, side: int, count: int, state: int, into: int, grid: _Grid, target: int, bound: Ints
+) -> None:
     """Each pair of a part, added to each of a state's front (-1: as it is), into the bucket of its cost."""
-    into, floor, width = buckets
+    floor, width = grid
     begin = fronts.begin[state] if state >= 0 else 0
     end = fronts.end[state] if state >= 0 else 1
     cost, weight, members = fronts.part_cost[side], fronts.part_weight[side], fronts.part_members[side]
@@ -146,9 +148,8 @@ def _gather(fronts: Fronts, into: int, used: int, cost: Ints, weight: Ints, memb
 
 
 @part
-def _range(tree: Tree, fronts: Fronts, place: _Place) -> tuple[int, int]:
+def _range(tree: Tree, fronts: Fronts, at: int, many: int, row: int) -> tuple[int, int]:
     """Lowest and highest cost of a row's pairs; the lowest is ABOVE_ALL where it has none."""
-    row, at, many = place
     low = high = tree.cost[row]
     for c in range(at, at + many):
         begin, end = fronts.begin[tree.child[c]], fronts.end[tree.child[c]]
@@ -160,9 +161,8 @@ def _range(tree: Tree, fronts: Fronts, place: _Place) -> tuple[int, int]:
 
 
 @part
-def _may_do(tree: Tree, pi: Ints, up: Ints, place: _Place, bound: Ints) -> bool:
+def _may_do(tree: Tree, pi: Ints, up: Ints, at: int, many: int, row: int, bound: Ints) -> bool:
     """Can a row be part of a set that is wanted, for all that the prices tell?"""
-    row, at, many = place
     weight = pi[tree.piece[row]] if tree.piece[row] >= 0 else 0
     for p in range(len(up)):
         value = FINE_UNITS * tree.cost[row] - bound[BOUND_PRICE, p] * weight
@@ -174,7 +174,7 @@ def _may_do(tree: Tree, pi: Ints, up: Ints, place: _Place, bound: Ints) -> bool:
 
 
 @part
-def _row(tree: Tree, pi: Ints, fronts: Fronts, place: _Place, grid: _Buckets, box: Ints, bound: Ints) -> bool:
+def _row(tree: Tree, pi: Ints, fronts: Fronts, place: _Place, grid: _Grid, box: Ints, bound: Ints) -> bool:
     """All pairs of a row into the buckets of its state -> False if there is too much to do.
 
     The slack in `bound` is that of the state; what the children cost at least goes off it until they come in.
@@ -190,7 +190,7 @@ def _row(tree: Tree, pi: Ints, fronts: Fronts, place: _Place, grid: _Buckets, bo
     if piece >= 0:
         part_members[0, 0, piece >> 6] = np.uint64(1) << np.uint64(piece & 63)
     if many == 0:
-        _spread(fronts, side, count, -1, grid, target, bound)
+        _spread(fronts, side, count, -1, STATE_BUCKETS, grid, target, bound)
         return True
     for p in range(prices):
         for c in range(at, at + many):
@@ -203,7 +203,7 @@ def _row(tree: Tree, pi: Ints, fronts: Fronts, place: _Place, grid: _Buckets, bo
             continue
         box[FRONT_PAIRS] += count * (end[below] - begin[below])
         if c == at + many - 1:
-            _spread(fronts, side, count, below, grid, target, bound)
+            _spread(fronts, side, count, below, STATE_BUCKETS, grid, target, bound)
             break
         low = part_cost[side, 0] + fronts.cost[begin[below]]
         high = min(part_cost[side, count - 1] + fronts.cost[end[below] - 1], target - 1)
@@ -211,7 +211,7 @@ def _row(tree: Tree, pi: Ints, fronts: Fronts, place: _Place, grid: _Buckets, bo
             count = 0
             continue
         step = (high - low) // buckets + 1
-        _spread(fronts, side, count, below, (PART_BUCKETS, low, step), target, bound)
+        _spread(fronts, side, count, below, PART_BUCKETS, (low, step), target, bound)
         side = 1 - side
         used = (high - low) // step + 1
         count = _gather(fronts, PART_BUCKETS, used, part_cost[side], part_weight[side], part_members[side], 0)
@@ -232,32 +232,67 @@ def _free(tree: Tree, fronts: Fronts, step: int, base: int, fresh: int, top: int
         fronts.end[state] -= fresh - base
 
 
+@part
+def _slacks(bound: Ints, limit: int, least: int, rest: Ints, state: int) -> None:
+    """What a state's pairs may cost beside the rest of the graph, at each price."""
+    for p in range(bound.shape[1]):
+        bound[BOUND_SLACK, p] = limit - bound[BOUND_PRICE, p] * least - rest[p, state]
+
+
 @kernel
 def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> int:
     """Fronts of all states, step by step -> number of pairs in the last one, at the start of the arrays; -1 = no.
 
-    `box` has the entries FRONT_*.
+    Below each state its front has a pair at least as good as every set that can still be wanted. Tests compare with the
+    enumeration of all convex sets.
     """
-    up, prices = fronts.up, len(fronts.up)
-    limit, least = FINE_UNITS * (box[FRONT_TARGET] - 1), box[FRONT_LEAST]
+    row_ptr, first_row = tree.row_ptr, tree.first_row
+    up, rest, begin, end = fronts.up, fronts.rest, fronts.begin, fronts.end
+    target, least, prices, buckets = box[FRONT_TARGET], box[FRONT_LEAST], len(up), fronts.bucket_cost.shape[1]
+    limit, bound = FINE_UNITS * (target - 1), np.zeros((2, prices), np.int64)
     box[FRONT_PRICE] = best_price(tree, pi, least, max(1, box[FRONT_PRICE]), up[0], fronts.heavy)
-    bound = np.zeros((2, prices), np.int64)
     for p in range(prices):
-        price = max(1, int(box[FRONT_PRICE] * PRICE_FACTORS[p]))
-        bound[BOUND_PRICE, p] = price
-        if upwards(tree, pi, price, up[p], fronts.heavy) + price * least > limit:
+        bound[BOUND_PRICE, p] = max(1, int(box[FRONT_PRICE] * PRICE_FACTORS[p]))
+        if upwards(tree, pi, bound[BOUND_PRICE, p], up[p], fronts.heavy) + bound[BOUND_PRICE, p] * least > limit:
             return 0
-        downwards(tree, pi, price, up[p], fronts.rest[p])
+        downwards(tree, pi, bound[BOUND_PRICE, p], up[p], rest[p])
     fronts.bucket_cost[:] = ABOVE_ALL
     fronts.bucket_weight[:] = -ABOVE_ALL
-    bases = np.zeros(len(tree.children) + 1, np.int64)
+    live, bases = fronts.live, np.zeros(len(tree.children) + 1, np.int64)
     waiting = top = 0
     for step in range(len(tree.children)):
         many, fresh = tree.children[step], top
         for state in range(tree.state_ptr[step], tree.state_ptr[step + 1]):
-            top = _front(tree, pi, fronts, step, state, top, box, bound) if stop[0] == 0 else -1
-            if top < 0:
+            begin[state], end[state] = top, top
+            # Which rows may be part of a set that is wanted?
+            _slacks(bound, limit, least, rest, state)
+            alive = True
+            for p in range(prices):
+                alive = alive and up[p, state] <= bound[BOUND_SLACK, p]
+            floor, highest, rows = ABOVE_ALL, -1, 0
+            for row in range(first_row[state], first_row[state + 1] if alive else first_row[state]):
+                at = tree.child_ptr[step] + (row - row_ptr[step]) * many
+                low, high = _range(tree, fronts, at, many, row)
+                if low < target and _may_do(tree, pi, up, at, many, row, bound):
+                    floor = min(floor, low)
+                    highest = max(highest, min(high, target - 1))
+                    live[rows] = row
+                    rows += 1
+            if rows == 0:
+                continue
+            # Their pairs go into buckets, and the best of these are the front.
+            width = (highest - floor) // buckets + 1
+            for r in range(rows):
+                place = (live[r], tree.child_ptr[step] + (live[r] - row_ptr[step]) * many, many)
+                _slacks(bound, limit, least, rest, state)
+                if stop[0] != 0 or not _row(tree, pi, fronts, place, (floor, width), box, bound):
+                    return -1
+            used = (highest - floor) // width + 1
+            count = _gather(fronts, STATE_BUCKETS, used, fronts.cost, fronts.weight, fronts.members, top)
+            if count < 0:
                 return -1
+            top += count
+            end[state] = top
         waiting -= many
         base = bases[waiting] if many > 0 else fresh
         _free(tree, fronts, step, base, fresh, top)
@@ -265,41 +300,3 @@ def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> i
         bases[waiting] = base
         waiting += 1
     return int(top)
-
-
-@part
-def _front(tree: Tree, pi: Ints, fronts: Fronts, step: int, state: int, top: int, box: Ints, bound: Ints) -> int:
-    """The front of a state, from those of the states below it -> where the next begins, -1 = too much to do."""
-    up, rest, target, many = fronts.up, fronts.rest, box[FRONT_TARGET], tree.children[step]
-    limit, buckets, prices = FINE_UNITS * (target - 1), fronts.bucket_cost.shape[1], len(fronts.up)
-    fronts.begin[state] = top
-    fronts.end[state] = top
-    for p in range(prices):
-        bound[BOUND_SLACK, p] = limit - bound[BOUND_PRICE, p] * box[FRONT_LEAST] - rest[p, state]
-        if up[p, state] > bound[BOUND_SLACK, p]:
-            return top
-    floor, highest, rows = ABOVE_ALL, -1, 0
-    live = fronts.live
-    for row in range(tree.first_row[state], tree.first_row[state + 1]):
-        place = (row, tree.child_ptr[step] + (row - tree.row_ptr[step]) * many, many)
-        low, high = _range(tree, fronts, place)
-        if low < target and _may_do(tree, pi, up, place, bound):
-            floor = min(floor, low)
-            highest = max(highest, min(high, target - 1))
-            live[rows] = row
-            rows += 1
-    if rows == 0:
-        return top
-    width = (highest - floor) // buckets + 1
-    for r in range(rows):
-        place = (live[r], tree.child_ptr[step] + (live[r] - tree.row_ptr[step]) * many, many)
-        for p in range(prices):
-            bound[BOUND_SLACK, p] = limit - bound[BOUND_PRICE, p] * box[FRONT_LEAST] - rest[p, state]
-        if not _row(tree, pi, fronts, place, (STATE_BUCKETS, floor, width), box, bound):
-            return -1
-    used = (highest - floor) // width + 1
-    count = _gather(fronts, STATE_BUCKETS, used, fronts.cost, fronts.weight, fronts.members, top)
-    if count < 0:
-        return -1
-    fronts.end[state] = top + count
-    return top + count
