@@ -20,11 +20,11 @@ from weftline.ask import make_plan
 from weftline.ask.questions import lower_bounds, search_coarse
 from weftline.bounds import Bound
 from weftline.certify import bound_of
-from weftline.certify.check import Problem as CheckedProblem
+from weftline.certify.check import PlanProblem
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.search import Event, Search, Solver
 
 __all__ = [
@@ -159,7 +159,7 @@ class Judge:
 
     def __init__(self, problem: Problem) -> None:
         self.first_bound = lower_bounds(problem)[0]
-        self._checked = CheckedProblem(msgspec.to_builtins(problem_to_file(problem)))
+        self._checked = PlanProblem(msgspec.to_builtins(problem_to_file(problem)))
         self._proofs: dict[int, tuple[Bound, str]] = {}
 
     def verdict(self, search: Search) -> Row:

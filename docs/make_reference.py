@@ -21,7 +21,7 @@ DOCS = Path(__file__).parent
 SCHEMAS = {
     "plan": ("weftline.plans.plan", "Plan", "plan.json, `plan --json`"),
     "schedule": ("weftline.plans.schedule", "Schedule", "sched.json, `schedule --json`"),
-    "problem": ("weftline.problem.json_form", "ProblemFile", "a problem: graph, devices, costs, limits"),
+    "problem": ("weftline.problem.model", "ProblemFile", "a problem: graph, devices, costs, limits"),
     "graph": ("weftline.graph", "Graph", "the graph inside a problem or a JSON graph"),
     "blocks": ("weftline.problem.blocks", "BlocksFile", "blocks.json"),
     "costs": ("weftline.cost.profile_file", "Profile", "costs.json of `weftline profile`"),

@@ -29,7 +29,7 @@ from reliability.results_file import Results, Row
 from weftline.ask.planning import solvers_for
 from weftline.ask.questions import lower_bounds
 from weftline.cluster import Cluster
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.errors import InfeasibleError
 from weftline.problem import Problem, Rules, build_problem, check_feasible
 from weftline.search import Search, cp_sat
@@ -226,15 +226,15 @@ def _cp_sat(presolve: bool) -> Iterator[None]:
 def _split(problem: Problem, number: int) -> tuple[Problem, Problem] | None:
     """One op on one device, and the same op anywhere else."""
     time = problem.cost.time
-    free = np.flatnonzero((time != ABSENT).sum(axis=1) > 1)
+    free = np.flatnonzero((time != NO_TIME).sum(axis=1) > 1)
     if not len(free):
         return None
     op = int(free[number % len(free)])
-    able = np.flatnonzero(time[op] != ABSENT)
+    able = np.flatnonzero(time[op] != NO_TIME)
     device = int(able[number % len(able)])
     here, elsewhere = time.copy(), time.copy()
-    here[op, np.arange(len(problem.devices)) != device] = ABSENT
-    elsewhere[op, device] = ABSENT
+    here[op, np.arange(len(problem.devices)) != device] = NO_TIME
+    elsewhere[op, device] = NO_TIME
     return tuple(replace(problem, cost=problem.cost.with_time(part)) for part in (here, elsewhere))  # type: ignore[return-value]
 
 

@@ -227,7 +227,13 @@ READERS = {
         Reader("plan checker", "plan.json", "plan", "json", _checked_plan, (check.Refusal,), weight=3),
         Reader("schedule", "s.json", "schedule", "json", _schedule, weight=2),
         Reader(
-            "schedule checker", "s.json", "schedule", "json", _checked_schedule, (check_schedule.Refusal,), weight=2
+            "schedule checker",
+            "s.json",
+            "schedule",
+            "json",
+            _checked_schedule,
+            (check_schedule.ScheduleRefusal,),
+            weight=2,
         ),
         Reader("blocks", "b.json", "blocks", "json", _blocks),
         Reader("costs", "c.json", "costs", "json", _costs, _LOADS),

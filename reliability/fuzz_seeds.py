@@ -78,7 +78,7 @@ def _graphs() -> list[bytes]:
 
 
 def _problems() -> list[bytes]:
-    from weftline.problem.json_form import problem_to_json
+    from weftline.problem.model import problem_to_json
     from weftline.testing import random_problem
 
     found = [random_problem(seed, objective, max_ops=7) for objective in ("latency", "throughput") for seed in (3, 5)]

@@ -76,7 +76,7 @@ def test_what_an_interrupt_becomes_is_the_interrupt() -> None:
 
 def test_a_block_that_goes_on_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that compiled code that swallows an interrupt gets another, and that none comes after the block."""
-    monkeypatch.setattr(interrupts, "INSIST", 0.05)
+    monkeypatch.setattr(interrupts, "INSIST_SECONDS", 0.05)
     heard = 0
     with Interruption(insist=True) as stop:
         while True:

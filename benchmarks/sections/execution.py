@@ -27,7 +27,7 @@ from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import geometric_mean
 from weftline.ask import make_plan
 from weftline.cluster.detect import worker_cluster
-from weftline.cost import ABSENT, CostTable, Profile
+from weftline.cost import NO_TIME, CostTable, Profile
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.latency.prepare import prepare as prepare_placements
@@ -233,7 +233,7 @@ def _cuts(problem: Problem) -> Iterator[tuple[int, int]]:
 def _cut_plan(problem: Problem, ops: int, first: int) -> Plan:
     """The plan of one cut: no device can run what the other has."""
     placement: Indices = np.where(np.arange(len(problem.graph.ops)) < ops, first, 1 - first).astype(np.int32)
-    time = np.where(placement[:, None] == np.arange(2), problem.cost.time, ABSENT)
+    time = np.where(placement[:, None] == np.arange(2), problem.cost.time, NO_TIME)
     cost = CostTable(time, problem.cost.transfer, problem.cost.transfer_row, problem.cost.source)
     return make_plan(replace(problem, cost=cost), time_limit=2.0)
 

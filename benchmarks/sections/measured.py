@@ -31,7 +31,7 @@ from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.importers.openvino.module import openvino_module
+from weftline.importers.openvino import openvino_module
 from weftline.latency.measured.measured import (
     count_parts,
     policy_source,

@@ -38,7 +38,7 @@ from weftline.errors import InfeasibleError
 from weftline.latency import solvers
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem, asked_rules, build_problem, load_problem
-from weftline.problem.json_form import problem_hash, problem_to_file
+from weftline.problem.model import problem_hash, problem_to_file
 from weftline.search import Solver
 from weftline.units import format_time
 from weftline.zoo import architectures, synthetic

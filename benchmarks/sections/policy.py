@@ -30,7 +30,7 @@ from weftline.latency.policy.forward_backward import booked_again
 from weftline.latency.policy.instances import draw_cluster, draw_graph
 from weftline.latency.policy.network import PolicyOutput, Weights
 from weftline.latency.policy.policy import Policy, PolicyParameters, asked_weights, offer_plans, polish
-from weftline.latency.policy.samples import untold
+from weftline.latency.policy.samples import no_bias
 from weftline.latency.prepare import prepare
 from weftline.problem import Problem
 from weftline.search import Search
@@ -141,7 +141,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     policy = Policy.of(problem, weights)
     if policy is None:
         return {"one": 0.0, "mended": 0.0, "policy": 0.01}
-    plan = policy.decode(policy.said.one)
+    plan = policy.decode(policy.output.one)
     one = perf_counter() - begun
     assert plan.timeline is not None
     values["policy, one decode"] = plan.timeline.value
@@ -152,7 +152,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     values["policy, one decode booked again, or a single device"] = min(
         again, values.get("best single device") or again
     )
-    plain = untold(policy.seen)
+    plain = no_bias(policy.seen)
     unlearnt = Policy(problem, policy.seen, PolicyOutput(plain, plain, plain.bias))
     for asked, name in ((unlearnt, "control: cPEFT"), (None, "policy, one decode")):
         begun, either = perf_counter(), Search(problem)

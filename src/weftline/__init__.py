@@ -42,11 +42,11 @@ from weftline.errors import (
     VerificationError,
     WeftlineError,
 )
-from weftline.export.verb import export
+from weftline.export import export
 from weftline.grid.verb import sweep
 from weftline.lazy import lazy_names as _lazy_names
 from weftline.measure.verb import calibrate, profile
-from weftline.report.verb import report
+from weftline.report import report
 from weftline.run.verb import run
 
 if TYPE_CHECKING:

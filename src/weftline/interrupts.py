@@ -18,9 +18,9 @@ from typing import Any, Self
 
 __all__ = ["Interruption", "keep_interrupts", "uninterrupted"]
 
-AGAIN = 0.05
+AGAIN_SECONDS = 0.05
 """Seconds until a Ctrl-C that Python has forgotten comes again."""
-INSIST = 3.0
+INSIST_SECONDS = 3.0
 """Seconds after which a block that went on in spite of a Ctrl-C gets it again."""
 
 
@@ -35,7 +35,7 @@ def keep_interrupts() -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             before(lost)
             return
-        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
         timer.daemon = True
         timer.start()
 
@@ -80,7 +80,7 @@ class Interruption:
             return
         self._seen = True
         if self._insists:
-            timer = threading.Timer(INSIST, self._send)
+            timer = threading.Timer(INSIST_SECONDS, self._send)
             timer.daemon = True
             timer.start()
         raise KeyboardInterrupt

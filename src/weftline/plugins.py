@@ -20,7 +20,6 @@ GROUPS = {
     "weftline.pipeline": ("weftline.pipeline", "weftline.partition"),
     "weftline.schedule": ("weftline.schedule",),
     "weftline.export": ("weftline.export",),
-    "weftline.export_plan": ("weftline.export_plan",),
 }
 """Group -> the names of entry points that belong to it: its own, then those it had before."""
 

@@ -15,8 +15,10 @@ from weftline.errors import InputError
 
 __all__ = [
     "MAX_QUANTITY",
+    "exact_bytes",
+    "exact_count",
+    "exact_time",
     "format_bytes",
-    "format_count",
     "format_name",
     "format_names",
     "format_time",
@@ -32,6 +34,7 @@ MAX_QUANTITY = 2**60
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_POWERS = ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""))
 _BYTES = {f"{prefix}B": Fraction(factor) for prefix, factor in {**_DECIMAL, **_BINARY}.items()}
 _BITS = {f"{prefix}b": Fraction(factor, 8) for prefix, factor in {**_DECIMAL, **_BINARY}.items()}
 _BITS |= {f"{prefix}bit": Fraction(factor, 8) for prefix, factor in {**_DECIMAL, **_BINARY}.items()}
@@ -95,6 +98,31 @@ def parse_ratio(text: str) -> float:
     return value
 
 
+def exact_bytes(size: int) -> str:
+    """All digits: whole binary units where they fit, else decimal ones."""
+    for prefix, factor in reversed(_BINARY.items()):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor} {prefix}B"
+    return exact_count(size, "B")
+
+
+def exact_count(value: int, unit: str) -> str:
+    """All digits, in the largest unit that leaves something before the point: 12300000000 -> "12.3 GB/s"."""
+    return _exact(value, tuple((power, f"{prefix}{unit}") for power, prefix in _POWERS))
+
+
+def exact_time(nanoseconds: int) -> str:
+    """All digits: 1500 -> "1.5 us"."""
+    return _exact(nanoseconds, ((9, "s"), (6, "ms"), (3, "us"), (0, "ns")))
+
+
+def _exact(value: int, scale: tuple[tuple[int, str], ...]) -> str:
+    power, unit = next((step for step in scale if value >= 10 ** step[0]), scale[-1])
+    whole, part = divmod(value, 10**power)
+    decimals = f"{part:0{power}d}".rstrip("0") if power else ""
+    return f"{whole}{'.' if decimals else ''}{decimals} {unit}"
+
+
 def format_name(name: str, *, keep: str = "") -> str:
     """A name from a file for human eyes: what is not printable (line breaks too, unless kept) becomes an escape."""
     if name.isprintable():
@@ -116,11 +144,6 @@ def format_time(nanoseconds: int) -> str:
 def format_bytes(size: int) -> str:
     """Binary units: 25769803776 -> "24 GiB"."""
     return _format(size, ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")))
-
-
-def format_count(number: int) -> str:
-    """Decimal prefixes: 4089184256 -> "4.089 G"."""
-    return _format(number, ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))).strip()
 
 
 def _format(value: int, scale: tuple[tuple[int, str], ...]) -> str:

@@ -24,7 +24,7 @@ def test_loading_counts_and_compiling_does_not(monkeypatch: pytest.MonkeyPatch) 
     with clock.preparing():
         pass
     assert clock.spent >= 100.0
-    monkeypatch.setattr(certificate, "LOADING", -1.0)
+    monkeypatch.setattr(certificate, "LOADING_SECONDS", -1.0)
     begun = clock.begun
     with clock.preparing():
         pass

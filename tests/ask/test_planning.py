@@ -21,7 +21,7 @@ from weftline.errors import InfeasibleError, LimitReached, UsageError, Verificat
 from weftline.plans import Plan, plan_result
 from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, problem_hash
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.schedule import schedulers
 from weftline.schedule.make_blocks import make_shape
 from weftline.search import Event, Search, Solver

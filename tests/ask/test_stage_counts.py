@@ -13,7 +13,7 @@ from weftline.ask.stage_counts import parse_counts, same_placement, stage_proble
 from weftline.cluster import Device
 from weftline.errors import UsageError
 from weftline.problem import Problem, asked_rules, load_problem
-from weftline.testing.by_hand import problem_of
+from weftline.testing.generate import problem_of
 
 FIDDLE = {
     "maxFPGAs": 2,

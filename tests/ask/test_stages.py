@@ -19,7 +19,7 @@ from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, asked_rules
 from weftline.search import Event, Search, Solver
 from weftline.testing import brute_force_throughput, random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _problems(problem: Problem, counts: str | list[int] = "auto") -> StageProblems:
@@ -28,7 +28,7 @@ def _problems(problem: Problem, counts: str | list[int] = "auto") -> StageProble
 
 def _chain(ops: int, devices: int, length: int = 1) -> Problem:
     """Equal ops in a row, equal devices."""
-    wires = [Wire(i, (i + 1,), length) for i in range(ops - 1)]
+    wires = [Feed(i, (i + 1,), length) for i in range(ops - 1)]
     return problem_of([[100] * devices] * ops, wires, objective="throughput")
 
 
@@ -78,7 +78,7 @@ def test_best_is_the_fewest_stages_that_are_good_enough() -> None:
     assert sweep.plan.value_ns == 400
     assert sweep.plan.provenance.gap == make_module.DEFAULT_GAP
     assert [row.value_ns for row in sweep.rows] == [400] * 4
-    nearly = problem_of([[199, 199], [1, 1]], [Wire(0, (1,), 0)], objective="throughput")
+    nearly = problem_of([[199, 199], [1, 1]], [Feed(0, (1,), 0)], objective="throughput")
     assert sweep_stages(_problems(nearly), solver="greedy", work_limit=100).best_stages == 1
 
 

@@ -11,22 +11,21 @@ from weftline.bounds import group_bound, load_bound
 from weftline.errors import InfeasibleError
 from weftline.latency.bounds import path_bound
 from weftline.problem import check_feasible
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum
-from weftline.testing.generate import Objective, random_problem
+from weftline.testing.generate import Feed, Objective, problem_of, random_problem
 
 
 @pytest.mark.parametrize(("length", "value"), [(10, 6), (1, 4)])
 def test_path_by_hand(length: int, value: int) -> None:
     """Tests a chain of two ops that like different devices: move if the transfer is short."""
     # earliest(op0) = (2, 5). Long link: op1 ends at 2 + 4 on d0 or at 5 + 1 on d1. Short link: 2 + 1 + 1 on d1.
-    bound = path_bound(problem_of([[2, 5], [4, 1]], [Wire(0, (1,), length)]))
+    bound = path_bound(problem_of([[2, 5], [4, 1]], [Feed(0, (1,), length)]))
     assert (bound.value, bound.by, bound.witness) == (value, "path", {"kind": "path", "ops": [0, 1]})
 
 
 def test_path_takes_the_slower_branch_and_leaves_the_rest_out_of_its_witness() -> None:
     """Tests that a join waits for its last input, and that the witness holds only what the value rests on."""
-    wires = [Wire(0, (2,), 1), Wire(1, (2,), 1)]
+    wires = [Feed(0, (2,), 1), Feed(1, (2,), 1)]
     bound = path_bound(problem_of([[1], [5], [2], [6]], wires))
     assert (bound.value, bound.witness) == (7, {"kind": "path", "ops": [1, 2]})
 
@@ -34,7 +33,7 @@ def test_path_takes_the_slower_branch_and_leaves_the_rest_out_of_its_witness() -
 def test_path_without_link() -> None:
     """Tests that no path at all from one op to the next is proved infeasible."""
     with pytest.raises(InfeasibleError, match="missing links"):
-        path_bound(problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), -1)]))
+        path_bound(problem_of([[1, -1], [-1, 1]], [Feed(0, (1,), -1)]))
 
 
 def test_group_by_hand() -> None:

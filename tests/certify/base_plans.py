@@ -19,7 +19,7 @@ import numpy as np
 from weftline.ask import make_plan
 from weftline.bounds import Bound
 from weftline.cluster import Device
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.graph import Op, Tensor, Tied, assemble
 from weftline.plans.plan import plan_to_json
 from weftline.problem import Problem, Rules
@@ -80,7 +80,7 @@ def _planned(
     n, k = len(ops), 3
     graph = assemble("hand-made", ops, tensors, [Tied("shared", 5, (0, n - 1))])
     time = np.full((n, k), 10, np.int64) + np.arange(k)
-    time[0, 2] = ABSENT
+    time[0, 2] = NO_TIME
     transfer = np.full((1, k, k), 4, np.int64)
     transfer[:, range(k), range(k)] = 0
     problem = Problem(

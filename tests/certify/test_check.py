@@ -17,7 +17,7 @@ from weftline.ask import make_plan
 from weftline.certify import Refusal, bound_of, check, check_plan
 from weftline.errors import InfeasibleError
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.testing import brute_force_latency, brute_force_throughput, random_problem
 
 OBJECTIVES = ("latency", "throughput")
@@ -120,13 +120,13 @@ def _optimum(problem: Problem) -> int | None:
     return (brute_force_latency if problem.rules.objective == "latency" else brute_force_throughput)(problem)
 
 
-def _tiny_problems() -> list[tuple[check.Problem, int]]:
+def _tiny_problems() -> list[tuple[check.PlanProblem, int]]:
     found = []
     for seed in range(60):
         problem = random_problem(seed, OBJECTIVES[seed % 2], max_ops=4, max_devices=2)  # type: ignore[arg-type]
         best = _optimum(problem)
         if best is not None:
-            found.append((check.Problem(msgspec.to_builtins(problem_to_file(problem))), best))
+            found.append((check.PlanProblem(msgspec.to_builtins(problem_to_file(problem))), best))
     return found
 
 
@@ -135,7 +135,7 @@ TINY = _tiny_problems()
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(TINY), st.data())
-def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.Problem, int], data: st.DataObject) -> None:
+def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.PlanProblem, int], data: st.DataObject) -> None:
     """Tests that a bound which the checker derives from any witness is a true lower bound, or is refused."""
     problem, best = tiny
     numbers = st.lists(st.integers(-1, 4), max_size=5)

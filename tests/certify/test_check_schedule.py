@@ -96,7 +96,7 @@ def test_changes_are_refused(schedule: dict[str, Any], name: str) -> None:
     """Tests that each change of a field that matters is found."""
     changed = copy.deepcopy(schedule)
     TAMPERS[name](changed)
-    with pytest.raises(check_schedule.Refusal):
+    with pytest.raises(check_schedule.ScheduleRefusal):
         check_schedule.check(changed)
 
 
@@ -105,7 +105,7 @@ def test_a_repetend_has_a_length(schedule: dict[str, Any], field: str, value: in
     """Tests that scales and lengths below one are refused before anything is divided by them."""
     changed = copy.deepcopy(schedule)
     changed["repetend"][field] = value
-    with pytest.raises(check_schedule.Refusal, match="has no length"):
+    with pytest.raises(check_schedule.ScheduleRefusal, match="has no length"):
         check_schedule.check(changed)
 
 
@@ -113,7 +113,7 @@ def test_an_edge_has_two_or_three_numbers(schedule: dict[str, Any]) -> None:
     """Tests that a fourth number is refused, not left unread."""
     changed = copy.deepcopy(schedule)
     changed["blocks"]["edges"][0] = [*changed["blocks"]["edges"][0], 0, 0][:4]
-    with pytest.raises(check_schedule.Refusal, match="two or three numbers"):
+    with pytest.raises(check_schedule.ScheduleRefusal, match="two or three numbers"):
         check_schedule.check(changed)
 
 
@@ -122,7 +122,7 @@ def test_proof_needs_a_bound_that_can_be_seen(schedule: dict[str, Any]) -> None:
     changed = copy.deepcopy(schedule)
     changed.update(bound=changed["makespan"], gap=0.0, proof="proved")
     assert check_schedule.bound_of(changed) < changed["makespan"]
-    with pytest.raises(check_schedule.Refusal, match="proof"):
+    with pytest.raises(check_schedule.ScheduleRefusal, match="proof"):
         check_schedule.check(changed)
     changed["proof"] = "claimed"
     check_schedule.check(changed)
@@ -133,7 +133,7 @@ def test_missing_fields_are_unreadable(schedule: dict[str, Any], field: str) -> 
     """Tests that a file without a field is refused with a sentence, not with a traceback."""
     changed = copy.deepcopy(schedule)
     del changed[field]
-    with pytest.raises(check_schedule.Unreadable):
+    with pytest.raises(check_schedule.UnreadableSchedule):
         check_schedule.check(changed)
 
 

@@ -13,28 +13,28 @@ from weftline.certify import Refusal, bound_of, check
 from weftline.latency.sequential.label_costs import label_costs
 from weftline.latency.sequential.labelling import best_labelling, labelling_bound
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum
+from weftline.testing.generate import Feed, problem_of
 
 Json = Any
 
 # A star (tensor 0: op0 to op1 and op2) and a pair (tensor 1: op2 to op3), on two devices and on three.
 TIMES = [[1, 5, 4], [9, 2, 3], [5, 1, 2], [2, 8, 8]]
-WIRES = [Wire(0, (1, 2), 3), Wire(2, (3,), 4)]
+WIRES = [Feed(0, (1, 2), 3), Feed(2, (3,), 4)]
 
 
-def _read(problem: Problem) -> check.Problem:
-    return check.Problem(msgspec.to_builtins(problem_to_file(problem)))
+def _read(problem: Problem) -> check.PlanProblem:
+    return check.PlanProblem(msgspec.to_builtins(problem_to_file(problem)))
 
 
-def _cut() -> tuple[check.Problem, Json]:
+def _cut() -> tuple[check.PlanProblem, Json]:
     problem = problem_of([row[:2] for row in TIMES], WIRES, runtime="sequential", capacity=[99, None])
     return _read(problem), copy.deepcopy(labelling_bound(problem).witness)
 
 
-def _elimination() -> tuple[check.Problem, Json]:
+def _elimination() -> tuple[check.PlanProblem, Json]:
     problem = problem_of(TIMES, WIRES, runtime="sequential")
     return _read(problem), copy.deepcopy(labelling_bound(problem).witness)
 
@@ -91,7 +91,7 @@ def test_malformed_witnesses_are_refused(name: str) -> None:
 
 def test_the_parallel_runtime_has_no_such_bound() -> None:
     """Tests that both kinds are refused where devices work at the same time."""
-    problem = _read(problem_of([[1, 1]] * 2, [Wire(0, (1,), 3)]))
+    problem = _read(problem_of([[1, 1]] * 2, [Feed(0, (1,), 3)]))
     for witness in ({"kind": "messages", "pairs": [], "stars": []}, {"kind": "elimination", "order": [0, 1]}):
         with pytest.raises(Refusal, match="sequential runtime alone"):
             bound_of(problem, witness)
@@ -100,29 +100,29 @@ def test_the_parallel_runtime_has_no_such_bound() -> None:
 def test_dropped_devices_are_never_better() -> None:
     """Tests that a device may be left out for one that is no worse in times and links, and only then."""
     links = [[0, 3, 9], [3, 0, 9], [9, 9, 0]]
-    problem = _read(problem_of([[1, 1, 1], [2, 3, 9]], [Wire(0, (1,), links)], runtime="sequential"))
+    problem = _read(problem_of([[1, 1, 1], [2, 3, 9]], [Feed(0, (1,), links)], runtime="sequential"))
     witness: dict[str, Any] = {"kind": "elimination", "dropped": [[1, 0], [2, 0]], "order": []}
     assert bound_of(problem, witness) == 3
     for dropped in ([[0, 1]], [[1, 2]], [[1, 0], [1, 0]], [[1, 1]], [[1]], [[0, 3]], 3):
         with pytest.raises(Refusal):
             bound_of(problem, {**witness, "dropped": dropped})
     far = _read(
-        problem_of([[1, 1, 1], [2, 3, 9]], [Wire(0, (1,), [[0, 3, 9], [3, 0, 8], [9, 9, 0]])], runtime="sequential")
+        problem_of([[1, 1, 1], [2, 3, 9]], [Feed(0, (1,), [[0, 3, 9], [3, 0, 8], [9, 9, 0]])], runtime="sequential")
     )
     with pytest.raises(Refusal, match="sometimes better"):
         bound_of(far, witness)
-    once = _read(problem_of([[1, 1], [4, 3]], [Wire(0, (1,), 3)], runtime="sequential"))
+    once = _read(problem_of([[1, 1], [4, 3]], [Feed(0, (1,), 3)], runtime="sequential"))
     with pytest.raises(Refusal, match="sometimes better"):
         bound_of(once, {**witness, "dropped": [[1, 0]]})
     links = [[0, 3, 9, 9], [3, 0, 8, 9], [9, 9, 0, 9], [9, 9, 9, 0]]
-    one_link = _read(problem_of([[1] * 4, [2] * 4], [Wire(0, (1,), links)], runtime="sequential"))
+    one_link = _read(problem_of([[1] * 4, [2] * 4], [Feed(0, (1,), links)], runtime="sequential"))
     with pytest.raises(Refusal, match="sometimes better"):
         bound_of(one_link, {**witness, "dropped": [[1, 0]]})
 
 
 def test_an_order_that_takes_too_long_is_refused() -> None:
     """Tests that a forged order cannot keep the checker busy: the hub of many spokes is not minimised first."""
-    wires = [Wire(0, (i,), 1) for i in range(1, 30)]
+    wires = [Feed(0, (i,), 1) for i in range(1, 30)]
     problem = _read(problem_of([[1, 2]] * 30, wires, runtime="sequential"))
     with pytest.raises(Refusal, match="takes too long"):
         bound_of(problem, {"kind": "elimination", "order": list(range(30))})
@@ -131,7 +131,7 @@ def test_an_order_that_takes_too_long_is_refused() -> None:
 
 def test_nothing_is_proved_where_nothing_is_possible() -> None:
     """Tests that ops whose tensors have no link are no reason for an infinite bound."""
-    problem = _read(problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), [[0, -1], [-1, 0]])], runtime="sequential"))
+    problem = _read(problem_of([[1, -1], [-1, 1]], [Feed(0, (1,), [[0, -1], [-1, 0]])], runtime="sequential"))
     for witness in ({"kind": "messages", "pairs": [], "stars": []}, {"kind": "elimination", "order": []}):
         with pytest.raises(Refusal, match="no placement"):
             bound_of(problem, witness)
@@ -172,5 +172,5 @@ def test_no_messages_prove_more_than_the_optimum() -> None:
 def test_a_link_that_costs_nothing_counts() -> None:
     """Tests that the witness of a cut takes the cheapest link for every tensor, also one of no time."""
     links = [[0, 0, 9], [0, 0, 9], [9, 9, 0]]
-    problem = problem_of([[5, 5, 5], [5, 5, 5]], [Wire(0, (1,), links)], objective="throughput")
+    problem = problem_of([[5, 5, 5], [5, 5, 5]], [Feed(0, (1,), links)], objective="throughput")
     assert bound_of(_read(problem), {"kind": "cut", "op": 0}) == 5

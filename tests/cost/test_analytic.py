@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weftline.cluster import Cluster, Device, Link, Rate
-from weftline.cost import ABSENT, analytic_costs, table
+from weftline.cost import NO_TIME, analytic_costs, table
 from weftline.errors import InputError
 from weftline.graph import Op, Tensor, assemble
 
@@ -59,8 +59,8 @@ def test_transfers() -> None:
     graph = assemble("g", [Op("a")], [Tensor("t", 0, (), 10), Tensor("u", 0, (), 0), Tensor("v", 0, (), 10)])
     cluster = Cluster("c", (FAST, SLOW), (Link("fast", "slow", 3 * 10**9, 7),))
     cost = analytic_costs(graph, cluster)
-    assert cost.transfer[cost.transfer_row[0]].tolist() == [[0, 7 + 4], [ABSENT, 0]]
-    assert cost.transfer[cost.transfer_row[1]].tolist() == [[0, 7], [ABSENT, 0]]
+    assert cost.transfer[cost.transfer_row[0]].tolist() == [[0, 7 + 4], [NO_TIME, 0]]
+    assert cost.transfer[cost.transfer_row[1]].tolist() == [[0, 7], [NO_TIME, 0]]
     assert cost.transfer_row[0] == cost.transfer_row[2]
     assert len(cost.transfer) == 2
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weftline.cost import ABSENT, devices_of_file, expand_file_costs
+from weftline.cost import NO_TIME, devices_of_file, expand_file_costs
 from weftline.errors import InputError
 from weftline.importers import DeviceClass, FileCosts
 
 COSTS = FileCosts(
     classes=(DeviceClass("acc", "accelerator", count=2, memory=100), DeviceClass("cpu", "cpu", host=True)),
-    time=np.array([[3, 9], [ABSENT, 8]], np.int64),
+    time=np.array([[3, 9], [NO_TIME, 8]], np.int64),
     transfer=np.array([[[4, 5], [6, 0]]], np.int64),
     transfer_row=np.zeros(1, np.int32),
     source="a file",
@@ -33,7 +33,7 @@ def test_devices_are_numbered() -> None:
 def test_columns_are_repeated() -> None:
     """Tests that two devices of a class pay the class's transfer between them, and nothing at home."""
     table = expand_file_costs(COSTS)
-    assert table.time.tolist() == [[3, 3, 9], [ABSENT, ABSENT, 8]]
+    assert table.time.tolist() == [[3, 3, 9], [NO_TIME, NO_TIME, 8]]
     assert table.transfer.tolist() == [[[0, 4, 5], [4, 0, 5], [6, 6, 0]]]
     assert table.source == "a file"
 

@@ -8,8 +8,8 @@ import pytest
 
 from weftline import zoo
 from weftline.cluster import Cluster, Device, Rate
-from weftline.cost import ABSENT, analytic_costs
-from weftline.cost.fused import fused_times, outside_traffic, shares
+from weftline.cost import NO_TIME, analytic_costs
+from weftline.cost.analytic import fused_times, outside_traffic, shares
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import ImportOptions
 from weftline.importers.onnx.model import graph_of_model
@@ -76,7 +76,7 @@ def test_free_ops_stay_free_and_absent_stays_absent() -> None:
     fused = fused_times(graph, (FAST,), time, np.zeros((3, 1), np.int32))
     assert fused[1, 0] == 0
     assert fused.sum() < time.sum()
-    time[2, 0] = ABSENT
+    time[2, 0] = NO_TIME
     assert fused_times(graph, (FAST,), time, np.zeros((3, 1), np.int32)).tolist() == time.tolist()
 
 

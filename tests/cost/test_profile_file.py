@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from weftline.cluster import Cluster, Device, Link
-from weftline.cost import ABSENT, Profile, profiled_costs, read_profile, save_profile
+from weftline.cost import NO_TIME, Profile, profiled_costs, read_profile, save_profile
 from weftline.cost.profile_file import (
     DeviceProfile,
     Kernel,
@@ -132,7 +132,7 @@ def test_changes_of_layout_are_part_of_transfers() -> None:
     ]
     unlinked = msgspec.structs.replace(CLUSTER, links=CLUSTER.links[:1])
     cost, _ = profiled_costs(_graph(), unlinked, _profile(fast, slow), busy=False)
-    assert cost.transfer[cost.transfer_row][names.index("t1"), 1, 0] == ABSENT
+    assert cost.transfer[cost.transfer_row][names.index("t1"), 1, 0] == NO_TIME
 
 
 def test_kernels_are_not_cut() -> None:
@@ -161,7 +161,7 @@ def test_files_with_costs_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "g.json").write_bytes(graph_to_json(_graph()))
     with pytest.raises(InputError, match="profiled with another model file"):
         load_problem(tmp_path / "g.json", cluster=CLUSTER, costs=_profile(FAST, SLOW))
-    from weftline.problem.json_form import problem_to_json
+    from weftline.problem.model import problem_to_json
 
     made = build_problem(_graph(), CLUSTER, costs=_profile(FAST, SLOW))
     (tmp_path / "p.json").write_bytes(problem_to_json(made))

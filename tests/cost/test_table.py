@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InputError
 
-TIME = np.array([[1, 2], [3, ABSENT]], np.int64)
+TIME = np.array([[1, 2], [3, NO_TIME]], np.int64)
 TRANSFER = np.array([[[0, 5], [6, 0]]], np.int64)
 ROW = np.zeros(1, np.int32)
 

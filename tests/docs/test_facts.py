@@ -11,15 +11,16 @@ import typer.main
 from weftline import cluster, graph, units
 from weftline.certify import check
 from weftline.cli.main import app
-from weftline.cluster import rules, toml_form
+from weftline.cluster import rules
+from weftline.cluster import toml as toml_form
 from weftline.cost import profile_file, table
-from weftline.graph.rules import MAX_NAME, MAX_OPS
+from weftline.graph.build import MAX_NAME, MAX_OPS
 from weftline.grid.file import SweepFile
 from weftline.grid.job import Failure, Row
 from weftline.importers import registry
 from weftline.importers.onnx import call as onnx_types
-from weftline.importers.onnx import load as onnx_load
 from weftline.importers.onnx import products as onnx_einsum
+from weftline.importers.onnx import scope as onnx_load
 from weftline.importers.onnx import values as onnx_values
 from weftline.papers import cost_file
 from weftline.papers.fiddle import msr_fiddle
@@ -29,7 +30,7 @@ from weftline.plans import plan as files
 from weftline.plans import plan as model
 from weftline.plugins import GROUPS
 from weftline.problem import Rules, load
-from weftline.problem.json_form import DeviceFile, ProblemFile
+from weftline.problem.model import DeviceFile, ProblemFile
 from weftline.zoo.builder import MAX_WEIGHT_BYTES
 from weftline.zoo.synthetic import MAX_SYNTHETIC_OPS
 

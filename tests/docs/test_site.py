@@ -16,7 +16,7 @@ import pytest
 
 from weftline.ask import make_plan
 from weftline.plans.plan import plan_to_json
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -103,7 +103,7 @@ def test_the_reference_is_up_to_date() -> None:
 def test_plans_fit_their_schema(objective: str) -> None:
     """Tests that real plans are valid by the schema, and that a wrong one is not."""
     schema = json.loads((DOCS / "schemas" / "plan.json").read_text(encoding="utf-8"))
-    problem = problem_of([[5, 9], [9, 5]], [Wire(0, (1,), 1, bytes=8)], objective=objective)
+    problem = problem_of([[5, 9], [9, 5]], [Feed(0, (1,), 1, bytes=8)], objective=objective)
     plan = json.loads(plan_to_json(make_plan(problem, work_limit=10)))
     jsonschema.validate(plan, schema)
     for broken in ({**plan, "value_ns": "fast"}, {**plan, "more": 1}, {k: v for k, v in plan.items() if k != "bounds"}):

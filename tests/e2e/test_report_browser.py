@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.e2e.chromium import chromium
 from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, run_of, sample
 
-from weftline.report.html.html import MOST_BYTES, report_html
+from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html.run import run_table
 from weftline.report.html.sensitivity import Help
 

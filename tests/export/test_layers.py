@@ -11,11 +11,8 @@ from tests.export.layer_plans import by_layer, placed
 
 from weftline.errors import InputError, UsageError
 from weftline.export import ExportOptions, plan_exporters
-from weftline.export.accelerate import accelerate_map, check_device_map
-from weftline.export.layers import layers_of
-from weftline.export.llamacpp import layer_devices, llamacpp_arguments
-from weftline.export.megatron import megatron_layout, read_layout
-from weftline.export.vllm import check_partition, vllm_partition
+from weftline.export.layers import check_partition, layers_of, megatron_layout, read_layout, vllm_partition
+from weftline.export.weights import accelerate_map, check_device_map, layer_devices, llamacpp_arguments
 from weftline.plans import Plan
 
 FOUR = ["gpu0", "gpu0", "gpu0", "gpu1"]

@@ -14,7 +14,7 @@ from tests.run.openvino_samples import RUNTIMES, model_files, openvino, split_pl
 
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import ExportOptions
-from weftline.export.openvino import PLAN_EXPORTER, openvino_affinity, read_affinity
+from weftline.export.openvino import EXPORTERS, openvino_affinity, read_affinity
 from weftline.run.openvino.load_affinity import AffinityError, compile_with_affinity, placed_operations, set_affinity
 
 SCRIPT = """
@@ -38,7 +38,7 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     """Tests that the loader, alone in a process, gives every operation a device, and the placed ones the plan's."""
     model = next(path for path in model_files("bert", tmp_path) if path.suffix == kind)
     plan = split_plan(model)
-    files = PLAN_EXPORTER.write(plan, tmp_path, ExportOptions(model, RUNTIMES))
+    files = EXPORTERS[0].write(plan, tmp_path, ExportOptions(model, RUNTIMES))
     assert [path.name for path in files] == ["affinity.json", "load_affinity.py"]
     affinity = read_affinity(files[0])
     assert set(affinity.values()) == {"CPU", "CPU2"}
@@ -86,7 +86,7 @@ def test_loader_fails_loudly(tmp_path: Path) -> None:
 def test_loader_as_a_program(tmp_path: Path) -> None:
     """Tests that the file itself says in one line what is wrong."""
     xml, _ = model_files("bert", tmp_path)
-    files = PLAN_EXPORTER.write(split_plan(xml), tmp_path, ExportOptions(None, RUNTIMES))
+    files = EXPORTERS[0].write(split_plan(xml), tmp_path, ExportOptions(None, RUNTIMES))
     broken = read_affinity(files[0])
     files[0].write_text(json.dumps({**broken, "ghost": "CPU"}))
     call = [sys.executable, str(files[1]), str(xml), str(files[0])]

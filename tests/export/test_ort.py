@@ -16,9 +16,10 @@ from weftline import zoo
 from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
+from weftline.export import plan_exporters
 from weftline.export.exporter import ExportOptions
 from weftline.export.load_ort import PlacementError, annotate, load
-from weftline.export.ort import PLAN_EXPORTER, ort_placement
+from weftline.export.onnx import ort_placement
 from weftline.plans import Plan
 from weftline.problem import load_problem
 
@@ -47,7 +48,7 @@ def options(model: Path, **runtimes: str) -> ExportOptions:
 def test_one_provider(model: Path, plan: Plan, tmp_path: Path) -> None:
     """Tests that the files run without weftline, with external weights, and that all nodes are where they should be."""
     device = next(iter(plan.placement.values()))
-    files = PLAN_EXPORTER.write(plan, tmp_path, options(model, **{device: CPU}))
+    files = plan_exporters()["ort"].write(plan, tmp_path, options(model, **{device: CPU}))
     assert [path.name for path in files] == ["placement.json", "providers.json", "load_ort.py"]
     placement = json.loads(files[0].read_text())
     assert set(placement.values()) == {CPU}

@@ -8,7 +8,7 @@ import pytest
 from weftline.errors import UsageError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph import arrays as dag
-from weftline.graph.arrays import adjacency, descendants, levels, longest_path_from, longest_path_to
+from weftline.graph.arrays import adjacency, descendants, levels, longest_path_to, ready_first
 from weftline.testing import SeededChooser, make_graph
 
 GRAPHS = [make_graph(SeededChooser(seed), 10) for seed in range(40)]
@@ -38,9 +38,8 @@ def test_against_all_paths(graph: Graph) -> None:
     assert longest_path_to(graph.arrays, weight).tolist() == [
         max(value for path, value in total.items() if path[-1] == op) for op in range(n)
     ]
-    assert longest_path_from(graph.arrays, weight).tolist() == [
-        max(value for path, value in total.items() if path[0] == op) for op in range(n)
-    ]
+    waiting = np.bincount(after, minlength=n).tolist()
+    assert ready_first(successors, waiting) == list(range(n))
     assert levels(graph.arrays).tolist() == [max(len(p) for p in paths if p[-1] == op) - 1 for op in range(n)]
     bits = descendants(graph.arrays)
     for op in range(n):

@@ -6,7 +6,7 @@ import pytest
 
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, Tied, check_graph
-from weftline.graph import rules as graph_rules
+from weftline.graph import build as graph_rules
 
 A, B = Op("a"), Op("b")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from weftline.errors import InputError
 from weftline.graph import check_graph
 from weftline.importers import read_file
-from weftline.importers.openvino import xml as openvino_xml
+from weftline.importers.openvino import ir as openvino_xml
 from weftline.importers.openvino.ir import IMPORTERS
 
 LAYERS = """<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1,4" element_type="f32"/>
@@ -59,7 +59,7 @@ def test_the_sample_is_fine(tmp_path: Path) -> None:
 )
 def test_no_document_types(before: str, tmp_path: Path) -> None:
     """Tests that a DTD is refused before anything in it is looked at."""
-    from weftline.importers.openvino.xml import read_xml
+    from weftline.importers.openvino.ir import read_xml
 
     path = tmp_path / "model.xml"
     path.write_text(_ir(before=before))

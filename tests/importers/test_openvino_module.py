@@ -10,7 +10,7 @@ import multiprocessing, sys, threading
 from weftline.importers import read_file
 import weftline.importers.openvino.live, weftline.run.openvino.run, weftline.export.openvino
 assert "openvino" not in sys.modules
-from weftline.importers.openvino.module import openvino_module
+from weftline.importers.openvino import openvino_module
 before = threading.active_count()
 openvino_module().Core()
 assert threading.active_count() == before and not multiprocessing.active_children()
@@ -29,7 +29,7 @@ def test_without_openvino() -> None:
 import sys
 sys.modules["openvino._pyopenvino"] = None
 from weftline.errors import MissingExtra
-from weftline.importers.openvino.module import openvino_module
+from weftline.importers.openvino import openvino_module
 try:
     openvino_module()
 except MissingExtra as error:

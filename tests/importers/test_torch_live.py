@@ -11,7 +11,7 @@ from torch import nn
 
 import weftline as wl
 from weftline.errors import InputError, UsageError
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 
 
 class Small(nn.Module):
@@ -40,7 +40,7 @@ def test_by_hand() -> None:
     assert [(tied.bytes, tied.ops) for tied in graph.tied] == [(8 * 8 * 4, tuple(products))]
     norm = next(op for op in graph.ops if op.kind == "LayerNormalization")
     assert norm.weight_bytes == 2 * 8 * 4
-    given = next(tensor for tensor in graph.tensors if tensor.producer == INPUT)
+    given = next(tensor for tensor in graph.tensors if tensor.producer == MODEL_INPUT)
     assert (given.bytes, given.shape, given.dtype) == (4 * 8 * 4, (4, 8), "float32")
     assert {graph.ops[op].kind for op in given.consumers} == {"MatMul", "Add"}
     assert [tensor.shape for tensor in graph.tensors if tensor.output] == [(4, 8)]
@@ -69,9 +69,9 @@ class Split(nn.Module):
 def test_several_outputs_and_inputs_by_name() -> None:
     """Tests that each taken output is a tensor of its own."""
     graph = wl.from_torch(Split(), {"x": torch.zeros(3, 6), "scale": torch.ones(1)})
-    assert sum(tensor.producer == INPUT for tensor in graph.tensors) == 2
+    assert sum(tensor.producer == MODEL_INPUT for tensor in graph.tensors) == 2
     assert sorted(tensor.shape for tensor in graph.tensors if tensor.output) == [(3, 1), (3, 2)]
-    assert [tensor.shape for tensor in graph.tensors if tensor.producer == INPUT] == [(3, 6), (1,)]
+    assert [tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT] == [(3, 6), (1,)]
 
 
 def test_a_transformer_is_planned_and_exported_by_layer(tmp_path: Any) -> None:

@@ -8,7 +8,7 @@ from weftline.errors import InfeasibleError
 from weftline.latency.list.memory_left import RoomLeft
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _solve(name: str, problem: Problem) -> Search:
@@ -23,7 +23,7 @@ def _placement(name: str, problem: Problem) -> list[int]:
     return best.placement.tolist()
 
 
-CHAIN = [Wire(i, (i + 1,), 0) for i in range(5)]
+CHAIN = [Feed(i, (i + 1,), 0) for i in range(5)]
 
 
 def test_single_device_takes_the_best_one() -> None:
@@ -36,7 +36,7 @@ def test_single_device_takes_the_best_one() -> None:
 
 def test_greedy_ignores_transfers() -> None:
     """Tests that every op goes where it is fastest, the first device on a tie, as long as memory lasts."""
-    problem = problem_of([[1, 2], [2, 1], [1, 1]], [Wire(0, (1,), 100), Wire(1, (2,), 100)])
+    problem = problem_of([[1, 2], [2, 1], [1, 1]], [Feed(0, (1,), 100), Feed(1, (2,), 100)])
     assert _placement("greedy", problem) == [0, 1, 0]
     full = problem_of([[1, 9]] * 3, weights=[2] * 3, capacity=[4, None])
     assert _placement("greedy", full) == [0, 0, 1]
@@ -95,7 +95,7 @@ def test_pack_proves_that_nothing_fits() -> None:
 
 def test_auto_says_what_each_heuristic_met() -> None:
     """Tests the reasons when weights fit but activations do not: not a proof."""
-    problem = problem_of([[1], [1]], [Wire(0, (1,), 0, 50)], capacity=[10])
+    problem = problem_of([[1], [1]], [Feed(0, (1,), 0, 50)], capacity=[10])
     with pytest.raises(InfeasibleError) as caught:
         _solve("auto", problem)
     assert not caught.value.proved
@@ -105,7 +105,7 @@ def test_auto_says_what_each_heuristic_met() -> None:
 def test_auto_is_as_good_as_each_heuristic() -> None:
     """Tests that the default keeps the best of all on a larger problem."""
     rng = np.random.default_rng(0)
-    problem = problem_of(rng.integers(1, 100, (30, 3)).tolist(), [Wire(i, (i + 1, i + 2), 5) for i in range(28)])
+    problem = problem_of(rng.integers(1, 100, (30, 3)).tolist(), [Feed(i, (i + 1, i + 2), 5) for i in range(28)])
     best = _solve("auto", problem).best
     assert best is not None
     for name in ("single-device", "even-split", "round-robin", "greedy", "heft"):

@@ -19,14 +19,13 @@ from weftline.latency.sequential.label_costs import (
 from weftline.latency.sequential.labelling import best_labelling, eliminate, labelling_bound, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.simulate import simulate_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _checked(problem: Problem, witness: dict[str, object]) -> int:
-    return check.bound_of(check.Problem(msgspec.to_builtins(problem_to_file(problem))), witness)
+    return check.bound_of(check.PlanProblem(msgspec.to_builtins(problem_to_file(problem))), witness)
 
 
 def _drawn(seed: int, devices: int, **options: object) -> tuple[Problem, LabelCosts, int]:
@@ -170,7 +169,7 @@ def test_huge_times_do_not_overflow() -> None:
         links = np.full((devices, devices), big).tolist()
         links[0][1] = -1
         times = [[big] + [3 * big] * (devices - 1), [3 * big, big] + [2 * big] * (devices - 2)]
-        problem = problem_of(times, [Wire(0, (1,), links)], runtime="sequential")
+        problem = problem_of(times, [Feed(0, (1,), links)], runtime="sequential")
         found = labelling_bound(problem)
         assert found.value == 4 * big
         assert found.witness is not None
@@ -179,7 +178,7 @@ def test_huge_times_do_not_overflow() -> None:
 
 def test_many_equal_devices_are_one() -> None:
     """Tests sixteen equal devices, too many for sets of them: all but one are dropped, with proof."""
-    times, wires = [[3] * 16, [4] * 16, [5] * 16], [Wire(0, (1, 2), 7)]
+    times, wires = [[3] * 16, [4] * 16, [5] * 16], [Feed(0, (1, 2), 7)]
     problem = problem_of(times, wires, runtime="sequential")
     found = labelling_bound(problem)
     assert found.value == 12
@@ -201,7 +200,7 @@ def test_sets_that_stay_together_are_one() -> None:
     """Tests that a set pays no transfer inside it, and each of its readers one per edge."""
     problem = problem_of(
         [[1, 1], [9, 0], [0, 9], [9, 0]],
-        [Wire(0, (1, 3), 4)],
+        [Feed(0, (1, 3), 4)],
         together=((1, 3),),
         runtime="sequential",
         transfers="per-edge",
@@ -209,7 +208,7 @@ def test_sets_that_stay_together_are_one() -> None:
     assert labelling_bound(problem).value == 1 + 0  # op0 joins them
     pinned = problem_of(
         [[1, -1], [9, 0], [0, 9], [9, 0]],
-        [Wire(0, (1, 3), 4)],
+        [Feed(0, (1, 3), 4)],
         together=((1, 3),),
         runtime="sequential",
         transfers="per-edge",

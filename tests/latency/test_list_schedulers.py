@@ -20,9 +20,8 @@ from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver
 from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import default_order
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 NAMES = ("cpeft", "cpeft-64", "etf", "getf", "m-topo", "m-etf", "m-sct", "placeto-greedy")
 SOLVERS: dict[str, Solver] = {name: solvers()[name] for name in NAMES}
@@ -94,8 +93,8 @@ def test_nothing_fits(name: str) -> None:
     """Tests that a solver that finds nothing says so, and does not call it a proof."""
     for problem in (
         problem_of([[1], [1]], weights=[2, 2], capacity=[3]),
-        problem_of([[1], [1]], [Wire(0, (1,), 0, 50)], capacity=[10]),
-        problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), [[0, -1], [-1, 0]])]),
+        problem_of([[1], [1]], [Feed(0, (1,), 0, 50)], capacity=[10]),
+        problem_of([[1, -1], [-1, 1]], [Feed(0, (1,), [[0, -1], [-1, 0]])]),
     ):
         with pytest.raises(InfeasibleError) as caught:
             _solve(name, problem)
@@ -106,7 +105,7 @@ def test_nothing_fits(name: str) -> None:
 def test_a_missing_link_is_never_chosen(name: str) -> None:
     """Tests that a fast device without a way on is left alone: op1 runs on d1 only, and only d0 reaches it."""
     gone = [[0, 2, 2], [2, 0, 2], [2, -1, 0]]
-    problem = problem_of([[9, -1, 1], [-1, 1, -1]], [Wire(0, (1,), gone)])
+    problem = problem_of([[9, -1, 1], [-1, 1, -1]], [Feed(0, (1,), gone)])
     assert possible_devices(problem).tolist() == [[True, False, False], [False, True, False]]
     assert _placement(name, problem) == [0, 1]
 
@@ -115,7 +114,7 @@ def test_a_link_to_a_set_that_is_placed() -> None:
     """Tests that an op behind which a `together` set already stands looks at the link to it."""
     # op0 and op2 stand together on d1 (fast there); op1 would be fastest on d0, from which no tensor reaches d1.
     gone = [[0, -1, 0], [1, 0, 1], [1, 1, 0]]
-    problem = problem_of([[9, 1, 9], [1, 9, 5], [9, 1, 9]], [Wire(1, (2,), gone)], together=((0, 2),))
+    problem = problem_of([[9, 1, 9], [1, 9, 5], [9, 1, 9]], [Feed(1, (2,), gone)], together=((0, 2),))
     timeline = Decoder(problem).decode(np.array([0, 1, 2], np.int32), lam=0.0)
     assert timeline.placement.tolist() == [1, 2, 1]
 
@@ -149,14 +148,14 @@ def test_optimistic_costs_against_a_slow_reference() -> None:
     for seed in range(60):
         problem = _larger(seed)
         assert optimistic_costs(problem).tolist() == _slow_costs(problem), seed
-    chain = problem_of([[5, 5], [4, 1], [1, 9]], [Wire(0, (1,), 2), Wire(1, (2,), 3)])
+    chain = problem_of([[5, 5], [4, 1], [1, 9]], [Feed(0, (1,), 2), Feed(1, (2,), 3)])
     # op1: op2 on d0 takes 1, from d1 3 + 1. op0: from d0 min(4 + 1, 2 + 1 + 4), from d1 min(2 + 4 + 1, 1 + 4).
     assert optimistic_costs(chain).tolist() == [[5, 5], [1, 4], [0, 0]]
 
 
 def test_cpeft_sees_what_follows() -> None:
     """Tests an op that HEFT puts where it ends first, and cPEFT where its consumer must be."""
-    problem = problem_of([[3, 2], [1, -1]], [Wire(0, (1,), 5)])
+    problem = problem_of([[3, 2], [1, -1]], [Feed(0, (1,), 5)])
     assert Decoder(problem).decode(lam=0.0).placement.tolist() == [1, 0]
     assert Decoder(problem).decode().placement.tolist() == [0, 0]
     assert _placement("cpeft", problem) == [0, 0]
@@ -218,7 +217,7 @@ def test_etf_takes_the_earliest_start() -> None:
     assert sorted(_placement("etf", problem)) == [0, 1]
     assert Decoder(problem).decode(lam=0.0).placement.tolist() == [0, 0]
     # Equal starts: the op of higher rank first (op1), each on the device where it ends first.
-    assert _placement("etf", problem_of([[3, 9], [8, 5], [1, -1]], [Wire(1, (2,), 1)])) == [0, 1, 0]
+    assert _placement("etf", problem_of([[3, 9], [8, 5], [1, -1]], [Feed(1, (2,), 1)])) == [0, 1, 0]
 
 
 def _slow_etf(problem: Problem) -> list[tuple[int, int, int]]:
@@ -284,7 +283,7 @@ def test_etf_against_a_slow_reference() -> None:
 
 def test_kahn_order_is_a_queue() -> None:
     """Tests that ops come in the order in which they became ready, not by number."""
-    wires = [Wire(0, (3,), 0), Wire(1, (2,), 0), Wire(3, (4,), 0), Wire(2, (5,), 0)]
+    wires = [Feed(0, (3,), 0), Feed(1, (2,), 0), Feed(3, (4,), 0), Feed(2, (5,), 0)]
     assert kahn_order(problem_of([[1]] * 6, wires)).tolist() == [0, 1, 3, 2, 4, 5]
 
 
@@ -293,7 +292,7 @@ def test_placeto_visits_every_op_once() -> None:
     # All on d0 takes 8; op0 alone to d1 gives 4; then op1 stays.
     assert _placement("placeto-greedy", problem_of([[4, 4], [4, 4]])) == [1, 0]
     # Moving only one end of a costly wire is worse, moving both would be better: it stays on d0.
-    wires = [Wire(0, (1,), 50)]
+    wires = [Feed(0, (1,), 50)]
     assert _placement("placeto-greedy", problem_of([[5, 5], [5, 5], [9, 9]], wires)) == [0, 0, 1]
     assert _placement("placeto-greedy", problem_of([[5, 5], [5, 5], [9, 99]], wires)) == [0, 0, 0]
     # A `together` set moves as one.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.papers.machines import Machine, Read
 
-from weftline.cost import ABSENT, CostTable, devices_of_file, expand_file_costs
+from weftline.cost import NO_TIME, CostTable, devices_of_file, expand_file_costs
 from weftline.errors import LimitReached, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.latency import solvers
@@ -28,8 +28,7 @@ from weftline.latency.measured.measurements import Measurements, Reading
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate.latency import INFEASIBLE
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 from weftline.zoo import regal_costs, synthetic
 
 
@@ -96,7 +95,7 @@ def test_proposals_beat_random_placements() -> None:
     """Tests that with the truth far from the table, 24 measurements lead further than as many random ones."""
     problem = _problem()
     time = problem.cost.time.copy()
-    time[0, 1] = time[-1, 0] = ABSENT  # so that no device alone will do
+    time[0, 1] = time[-1, 0] = NO_TIME  # so that no device alone will do
     problem = replace(problem, cost=replace(problem.cost, time=time))
     found: dict[str, list[float]] = {"policy": [], "heft": [], "random": []}
     for seed in range(3):
@@ -169,9 +168,9 @@ def test_moves_change_few_borders() -> None:
 
 def test_sub_models_are_counted() -> None:
     """Tests a chain that comes back to its device, and a device that is used by two branches at once."""
-    chain = problem_of([[1, 1]] * 5, [Wire(op, (op + 1,)) for op in range(4)])
+    chain = problem_of([[1, 1]] * 5, [Feed(op, (op + 1,)) for op in range(4)])
     assert count_parts(chain, np.array([[0, 0, 0, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 1, 0]])).tolist() == [1, 3, 5]
-    fork = problem_of([[1, 1]] * 4, [Wire(0, (1, 2)), Wire(1, (3,)), Wire(2, (3,))])
+    fork = problem_of([[1, 1]] * 4, [Feed(0, (1, 2)), Feed(1, (3,)), Feed(2, (3,))])
     assert count_parts(fork, np.array([[0, 1, 1, 0], [0, 0, 1, 0]])).tolist() == [3, 3]
 
 
@@ -218,7 +217,7 @@ def test_sets_stay_together_whatever_is_forbidden() -> None:
     """Tests that no change of a placement tears a set, though devices cannot run some of its members."""
     problem = replace(_problem(), together=((0, 3, 5), (7, 8)))
     time = problem.cost.time.copy()
-    time[3, 0] = time[8, 1] = ABSENT
+    time[3, 0] = time[8, 1] = NO_TIME
     problem = replace(problem, cost=replace(problem.cost, time=time))
     dice = np.random.default_rng(0)
     rows = random_cuts(problem, dice, 50)

@@ -13,14 +13,13 @@ from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, label_costs
 from weftline.latency.sequential.min_cut import SOLVER_MIN_CUT as SOLVER
 from weftline.latency.sequential.min_cut import expand
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
 from weftline.problem.load import load_problem
+from weftline.problem.model import problem_to_file
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver, optimum, solve
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 from weftline.zoo import build
-from weftline.zoo.saving import save
+from weftline.zoo.registry import save
 
 
 def _solved(problem: Problem, **limits: object) -> Search:
@@ -77,7 +76,7 @@ def test_real_models_are_solved_with_proof(name: str, tmp_path: object) -> None:
 
 def test_the_witness_is_checked_in_full() -> None:
     """Tests that a bound above the optimum would not be called proved."""
-    problem = problem_of([[1, 5], [5, 1]], [Wire(0, (1,), 2)], runtime="sequential")
+    problem = problem_of([[1, 5], [5, 1]], [Feed(0, (1,), 2)], runtime="sequential")
     search = _solved(problem)
     assert search.best is not None
     assert search.bound is not None
@@ -103,7 +102,7 @@ def test_memory_by_hand() -> None:
 
 def test_the_parallel_runtime_gets_a_placement_without_a_bound() -> None:
     """Tests that the least work and communication is offered as a heuristic."""
-    search = _solved(problem_of([[1, 9], [9, 1]], [Wire(0, (1,), 2)], runtime="parallel"))
+    search = _solved(problem_of([[1, 9], [9, 1]], [Feed(0, (1,), 2)], runtime="parallel"))
     assert search.best is not None
     assert search.best.placement.tolist() == [0, 1]
     assert search.bound is None
@@ -111,7 +110,7 @@ def test_the_parallel_runtime_gets_a_placement_without_a_bound() -> None:
 
 def test_missing_links_are_a_proof() -> None:
     """Tests that ops which cannot be joined are reported as proved infeasible."""
-    problem = problem_of([[1, -1], [-1, 1]], [Wire(0, (1,), [[0, -1], [-1, 0]])], runtime="sequential")
+    problem = problem_of([[1, -1], [-1, 1]], [Feed(0, (1,), [[0, -1], [-1, 0]])], runtime="sequential")
     with pytest.raises(InfeasibleError, match="missing links") as caught:
         _solved(problem)
     assert caught.value.proved

@@ -43,8 +43,8 @@ def test_untrained_network_is_cpeft(devices: int) -> None:
         policy = Policy.of(problem, first_weights(seed))
         assert policy is not None
         plain = Decoder(problem).decode()
-        for lean in (policy.said.one, policy.said.many):
-            timeline = policy.decode(lean).timeline
+        for center in (policy.output.one, policy.output.many):
+            timeline = policy.decode(center).timeline
             assert timeline is not None
             assert np.array_equal(timeline.placement, plain.placement)
             assert np.array_equal(timeline.start, plain.start)
@@ -72,7 +72,7 @@ def test_some_weights_are_not_cpeft() -> None:
     problem = some_problem(1, 3)
     policy = Policy.of(problem, some_weights())
     assert policy is not None
-    assert not np.array_equal(policy.decode(policy.said.one).placement, Decoder(problem).decode().placement)
+    assert not np.array_equal(policy.decode(policy.output.one).placement, Decoder(problem).decode().placement)
 
 
 def test_numbers_of_devices_do_not_matter() -> None:
@@ -91,10 +91,10 @@ def test_numbers_of_devices_do_not_matter() -> None:
     first, second = (Policy.of(each, some_weights()) for each in (problem, turned))
     assert first is not None
     assert second is not None
-    for one, other in ((first.said.one, second.said.one), (first.said.many, second.said.many)):
+    for one, other in ((first.output.one, second.output.one), (first.output.many, second.output.many)):
         assert np.allclose(one.bias[:, turn], other.bias, atol=1e-4)
         assert np.allclose([one.lam, one.kappa, one.power], [other.lam, other.kappa, other.power], atol=1e-4)
-    assert np.array_equal(first.decode(first.said.one).placement, turn[second.decode(second.said.one).placement])
+    assert np.array_equal(first.decode(first.output.one).placement, turn[second.decode(second.output.one).placement])
 
 
 def test_numbers_of_ops_do_not_matter() -> None:
@@ -124,8 +124,8 @@ def test_numbers_of_ops_do_not_matter() -> None:
     first, second = (Policy.of(each, some_weights()) for each in (problem, renumbered))
     assert first is not None
     assert second is not None
-    assert np.allclose(first.said.one.bias[order], second.said.one.bias, atol=1e-4)
-    assert np.array_equal(first.decode(first.said.one).placement[order], second.decode(second.said.one).placement)
+    assert np.allclose(first.output.one.bias[order], second.output.one.bias, atol=1e-4)
+    assert np.array_equal(first.decode(first.output.one).placement[order], second.decode(second.output.one).placement)
 
 
 def test_features_have_no_scale() -> None:
@@ -153,15 +153,15 @@ def test_torch_and_numpy_agree() -> None:
     answers = forward({name: torch.from_numpy(array) for name, array in learnt.items()}, batch_of(seen))
     first = 0
     for graph, each in enumerate(seen):
-        said, here = ask(learnt, each), slice(first, first + len(each.unit))
+        output, here = ask(learnt, each), slice(first, first + len(each.unit))
         first += len(each.unit)
-        assert np.allclose(answers.logits[here].numpy(), said.logits, atol=1e-4)
-        for i, lean in enumerate((said.one, said.many)):
+        assert np.allclose(answers.logits[here].numpy(), output.logits, atol=1e-4)
+        for i, center in enumerate((output.one, output.many)):
             bias = answers.op_bias[here, :, i] + answers.device_bias[graph, :, i]
-            assert np.allclose(bias.numpy(), lean.bias, atol=1e-4)
+            assert np.allclose(bias.numpy(), center.bias, atol=1e-4)
             weights = answers.weights[graph, i].numpy() + np.array([1, 0, 1])
-            assert np.allclose(weights, [lean.lam, lean.kappa, lean.power], atol=1e-4)
-            assert np.abs(lean.bias).max() > 0.05
+            assert np.allclose(weights, [center.lam, center.kappa, center.power], atol=1e-4)
+            assert np.abs(center.bias).max() > 0.05
 
 
 def test_lean_is_in_units() -> None:

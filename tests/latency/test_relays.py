@@ -12,12 +12,11 @@ from weftline.latency.blocks.chain import Chains, reach
 from weftline.latency.blocks.decomposition import BLOCK_PLAN, Decomposition
 from weftline.latency.blocks.relays import join, with_relays
 from weftline.problem import Problem
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.simulate import Timeline, replay, simulate_latency
 from weftline.simulate.tables import edge_readers, tables
-from weftline.testing.brute_force import brute_force_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import SeededChooser, make_order, make_placement, random_problem
+from weftline.testing.conformance import brute_force_latency
+from weftline.testing.generate import Feed, SeededChooser, make_order, make_placement, problem_of, random_problem
 
 SEEDS = range(40)
 KINDS = ("per-tensor", "per-edge")
@@ -31,7 +30,7 @@ def _problem(seed: int, transfers: str) -> Problem:
 def _skip(transfers: str) -> Problem:
     """x and two slow ops on d0, what joins them and what adds x on d1; only the order of the transfers is open."""
     here, there = [1, NEVER_HERE], [NEVER_HERE, 1]
-    wires = [Wire(0, (1, 2)), Wire(0, (4,), 6), Wire(1, (3,), 2), Wire(2, (3,), 2), Wire(3, (4,))]
+    wires = [Feed(0, (1, 2)), Feed(0, (4,), 6), Feed(1, (3,), 2), Feed(2, (3,), 2), Feed(3, (4,))]
     return problem_of([here, [4, NEVER_HERE], [4, NEVER_HERE], there, there], wires, transfers=transfers)
 
 
@@ -110,7 +109,7 @@ def test_timelines_can_be_replayed(transfers: str, every: bool) -> None:
 
 def test_a_missing_link_is_no_timeline() -> None:
     """Tests that there is nothing where a transfer has no link."""
-    problem = problem_of([[1, 1], [1, 1], [1, 1]], [Wire(0, (2,), [[0, -1], [3, 0]]), Wire(1, (2,), 2)])
+    problem = problem_of([[1, 1], [1, 1], [1, 1]], [Feed(0, (2,), [[0, -1], [3, 0]]), Feed(1, (2,), 2)])
     relayed = with_relays(tables(problem), problem.group)
     order = np.arange(len(relayed.op), dtype=np.int32)
     there, back = np.array([0, 0, 1], np.int32), np.array([1, 1, 0], np.int32)
@@ -129,7 +128,7 @@ def test_an_early_input_is_sent_early(transfers: str) -> None:
     relayed = with_relays(tables(problem), problem.group)
     annealer = PlacementAnnealer(
         relayed.table,
-        capacity=np.full(2, UNLIMITED, np.int64),
+        capacity=np.full(2, NO_LIMIT, np.int64),
         group=relayed.group,
         start=[(placement[relayed.op], None)],
     )

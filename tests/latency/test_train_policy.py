@@ -13,7 +13,7 @@ from weftline.latency.policy.features import see
 from weftline.latency.policy.instances import fresh_problem
 from weftline.latency.policy.network import PolicyOutput, first_weights
 from weftline.latency.policy.policy import load_weights
-from weftline.latency.policy.samples import untold
+from weftline.latency.policy.samples import no_bias
 from weftline.latency.policy.train import advantages, judge, train_policy
 from weftline.latency.policy.train_network import checkpoint_of, first_state, load_state, save_state
 from weftline.search import Event
@@ -120,10 +120,10 @@ def test_pushes_point_downhill() -> None:
     seen = see(problem)
     assert seen is not None
     fast = int(seen.simple_values[:2].argmin())
-    lean = untold(seen)
-    lean.bias[:, fast] += 2.0
-    said = PolicyOutput(lean, lean, np.zeros_like(lean.bias))
-    pushes = [judge(problem, seen, said, np.random.default_rng(i), risk=False).one.device for i in range(10)]
+    center = no_bias(seen)
+    center.bias[:, fast] += 2.0
+    output = PolicyOutput(center, center, np.zeros_like(center.bias))
+    pushes = [judge(problem, seen, output, np.random.default_rng(i), risk=False).one.device for i in range(10)]
     mean = np.mean(pushes, axis=0)
     assert mean[fast] > mean[1 - fast]
 

@@ -20,13 +20,13 @@ from weftline.measure.profile import profile_model
 from weftline.problem import Problem
 from weftline.run.devices import ort_devices
 from weftline.run.split.segments import Parts
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 from weftline.zoo import build, save
 
 
 def chain(times: list[int], together: tuple[tuple[int, ...], ...] = ()) -> Problem:
     """Ops one after another on two equal devices; a transfer takes 7."""
-    wires = [Wire(op, (op + 1,), 7) for op in range(len(times) - 1)]
+    wires = [Feed(op, (op + 1,), 7) for op in range(len(times) - 1)]
     return problem_of([[time, time] for time in times], wires, together=together)
 
 
@@ -50,7 +50,7 @@ def test_what_is_left_is_shared_by_all_transfers() -> None:
     assert longer_transfers(problem, parts, 3 * 7 + 30.0) == 10
     assert longer_transfers(problem, parts, 5.0) == 0
     assert longer_transfers(problem, parts, 1e12) == MOST_STEP_NS
-    fan = problem_of([[1, 1]] * 3, [Wire(0, (1, 2), 4)])
+    fan = problem_of([[1, 1]] * 3, [Feed(0, (1, 2), 4)])
     assert longer_transfers(fan, Parts(np.array([0, 1, 1], np.int32), (0, 1)), 4 + 6.0) == 6
 
 

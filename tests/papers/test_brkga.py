@@ -4,14 +4,13 @@ from weftline.papers.archer import SOLVER_BRKGA as SOLVER
 from weftline.papers.archer import SOLVER_LONG
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _two_strands() -> Problem:
     """Two independent chains whose ops alternate in the given order: only another order cuts no tensor."""
-    wires = [Wire(i, (i + 2,), 50) for i in range(6)]
+    wires = [Feed(i, (i + 2,), 50) for i in range(6)]
     return problem_of([[10, 10]] * 8, wires, objective="throughput")
 
 
@@ -25,7 +24,7 @@ def test_finds_an_order_that_cuts_nothing() -> None:
 
 def test_few_orders_end_it_early() -> None:
     """Tests that the long preset ends on a chain, which has a single order, after one candidate."""
-    problem = problem_of([[1, 1]] * 5, [Wire(i, (i + 1,), 1) for i in range(4)], objective="throughput")
+    problem = problem_of([[1, 1]] * 5, [Feed(i, (i + 1,), 1) for i in range(4)], objective="throughput")
     search = Search(problem)
     SOLVER_LONG.solve(search)
     assert search.offered == 1

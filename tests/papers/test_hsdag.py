@@ -19,8 +19,7 @@ from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate import simulate_latency
 from weftline.simulate.latency import INFEASIBLE
-from weftline.testing.by_hand import problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import problem_of, random_problem
 from weftline.zoo import regal_costs, synthetic
 
 

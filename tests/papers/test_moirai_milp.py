@@ -8,7 +8,6 @@ from tests.latency.exact_problems import KINDS, problems
 from weftline import load_problem
 from weftline.errors import InfeasibleError
 from weftline.latency.bounds import windows
-from weftline.papers.moirai import milp as moirai_milp
 from weftline.papers.moirai.milp import SOLVER, count_pairs
 from weftline.papers.moirai.milp_model import MilpModel
 from weftline.papers.moirai.milp_worker import solve_here, solve_in_process
@@ -88,12 +87,11 @@ def test_pairs_are_counted_by_reachability() -> None:
         assert count_pairs(tables(problem)) == ops + sends
 
 
-def test_large_problem_is_left_to_heuristics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_problem_is_left_to_heuristics() -> None:
     """Tests that a model beyond the size limit is not built, and that the start is offered all the same."""
-    monkeypatch.setattr(moirai_milp, "MOST_PAIRS", -1)
     told: list[str] = []
     problem = random_problem(21, "latency", max_ops=8, limits=False, runtime="parallel")
-    search = Search(problem, on_event=lambda event: told.append(event.message))
+    search = Search(problem, options={"most_pairs": "0"}, on_event=lambda event: told.append(event.message))
     SOLVER.solve(search)
     assert search.best is not None
     assert any("too large for Moirai's MILP" in message for message in told)

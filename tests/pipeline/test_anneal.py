@@ -10,17 +10,15 @@ from weftline.pipeline.slice.slice import slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_throughput, violations
-from weftline.testing.brute_force import brute_force_throughput
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.conformance import brute_force_throughput, check_solver
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _wide(count: int, devices: int, seed: int) -> Problem:
     generator = np.random.default_rng(seed)
     time = [[int(t)] * devices for t in generator.integers(20, 80, count)]
     wires = [
-        Wire(i, tuple(np.unique(generator.integers(i + 1, count, 3)).tolist()), int(generator.integers(10, 60)))
+        Feed(i, tuple(np.unique(generator.integers(i + 1, count, 3)).tolist()), int(generator.integers(10, 60)))
         for i in range(count - 1)
     ]
     return problem_of(time, wires, objective="throughput")
@@ -83,7 +81,7 @@ def test_stops_when_the_flag_is_up() -> None:
 
 def test_begins_where_it_is_told() -> None:
     """Tests that a start is kept until something better is found, and that no pipeline is taken for one."""
-    pieces = make_pieces(problem_of([[1, 1]] * 3, [Wire(0, (1,), 9), Wire(1, (2,), 9)], objective="throughput"))
+    pieces = make_pieces(problem_of([[1, 1]] * 3, [Feed(0, (1,), 9), Feed(1, (2,), 9)], objective="throughput"))
     annealer = PipelineAnnealer(pieces, seed=0, start=np.array([0, 1, 1], np.int32), coarser=False)
     best = annealer.best
     assert best is not None
@@ -99,7 +97,7 @@ def test_begins_where_it_is_told() -> None:
 def test_a_host_relieves_the_stages() -> None:
     """Tests that cheap ops move to a host, though a stage could run them."""
     time = [[10, 1], [10, 1], [10, 90], [10, 90]]
-    problem = problem_of(time, [Wire(0, (2,), 1), Wire(1, (3,), 1)], hosts=[1], objective="throughput")
+    problem = problem_of(time, [Feed(0, (2,), 1), Feed(1, (3,), 1)], hosts=[1], objective="throughput")
     found = PipelineAnnealer(make_pieces(problem), seed=0).run(5000)
     assert found is not None
     assert found[1] == 22

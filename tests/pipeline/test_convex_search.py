@@ -19,7 +19,7 @@ from weftline.pipeline.convex.state import PLANE_IN, PLANE_OUT, make_state
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.problem import Problem
 from weftline.testing import random_problem
-from weftline.testing.by_hand import problem_of
+from weftline.testing.generate import problem_of
 
 STOP = np.zeros(1, np.int64)
 

@@ -9,14 +9,13 @@ import pytest
 from weftline.certify import check
 from weftline.pipeline.bounds import cut_bound
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
-from weftline.testing.brute_force import brute_force_throughput
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.problem.model import problem_to_file
+from weftline.testing.conformance import brute_force_throughput
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _checked(problem: Problem, witness: dict[str, object]) -> int:
-    return check.bound_of(check.Problem(msgspec.to_builtins(problem_to_file(problem))), witness)
+    return check.bound_of(check.PlanProblem(msgspec.to_builtins(problem_to_file(problem))), witness)
 
 
 def _cheapest_stage(problem: Problem, op: int) -> int:
@@ -38,7 +37,7 @@ def _cheapest_stage(problem: Problem, op: int) -> int:
 
 def test_by_hand() -> None:
     """Tests that an expensive op costs its time and, for each tensor, the cheaper of keeping or cutting it."""
-    problem = problem_of([[1, 1], [9, 9], [4, 4]], [Wire(0, (1,), 5), Wire(1, (2,), 3)], objective="throughput")
+    problem = problem_of([[1, 1], [9, 9], [4, 4]], [Feed(0, (1,), 5), Feed(1, (2,), 3)], objective="throughput")
     found = cut_bound(problem)
     assert found is not None
     assert (found.value, found.by, found.witness) == (13, "cut", {"kind": "cut", "op": 1})  # 1 + 9 + 3
@@ -46,7 +45,7 @@ def test_by_hand() -> None:
 
 def test_a_tensor_with_many_readers_counts_once() -> None:
     """Tests that one output to two readers outside is paid for once."""
-    problem = problem_of([[9, 9], [50, 50], [50, 50]], [Wire(0, (1, 2), 4)], objective="throughput")
+    problem = problem_of([[9, 9], [50, 50], [50, 50]], [Feed(0, (1, 2), 4)], objective="throughput")
     witness: dict[str, object] = {"kind": "cut", "op": 0}
     assert _checked(problem, witness) == 13
 
@@ -56,7 +55,7 @@ def test_equals_enumeration() -> None:
     for seed in range(25):
         drawn = random_problem(seed, "throughput", max_ops=7, max_devices=1, limits=False, communication="added")
         time = np.maximum(drawn.cost.time, 0).repeat(2, axis=1)
-        wires = [Wire(t.producer, t.consumers, t.bytes) for t in drawn.graph.tensors if t.producer >= 0 and t.consumers]
+        wires = [Feed(t.producer, t.consumers, t.bytes) for t in drawn.graph.tensors if t.producer >= 0 and t.consumers]
         problem = problem_of(time.tolist(), wires, objective="throughput")
         values = [_cheapest_stage(problem, op) for op in range(len(problem.graph.ops))]
         assert [_checked(problem, {"kind": "cut", "op": op}) for op in range(len(values))] == values
@@ -83,7 +82,7 @@ def test_never_above_the_optimum(first: int) -> None:
 
 def test_says_nothing_where_it_does_not_hold() -> None:
     """Tests that latency and overlapped communication have no cut bound, and that the checker refuses one."""
-    problem = problem_of([[1, 1]] * 2, [Wire(0, (1,), 5)], objective="throughput", communication="overlapped")
+    problem = problem_of([[1, 1]] * 2, [Feed(0, (1,), 5)], objective="throughput", communication="overlapped")
     assert cut_bound(problem) is None
     with pytest.raises(check.Refusal):
         _checked(problem, {"kind": "cut", "op": 0})

@@ -13,9 +13,8 @@ from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum, solve
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _tight(problem: Problem) -> Problem:
@@ -55,7 +54,7 @@ def test_problems_hold_what_they_are_for() -> None:
 
 def test_a_proof_that_nothing_fits() -> None:
     """Tests that weights which no order of stages can hold are refused with a proof."""
-    wires = [Wire(i, (i + 1,), 1) for i in range(2)]
+    wires = [Feed(i, (i + 1,), 1) for i in range(2)]
     problem = problem_of([[1, 1]] * 3, wires, objective="throughput", weights=[3, 3, 3], capacity=[5, 5])
     with pytest.raises(InfeasibleError) as caught:
         partition.solvers()["exact"].solve(Search(problem, work_limit=100))
@@ -64,7 +63,7 @@ def test_a_proof_that_nothing_fits() -> None:
 
 def test_orders_of_devices_leave_out_what_looks_the_same() -> None:
     """Tests that equal devices keep their order: 3 devices, two of them alike, have 3 orders."""
-    problem = problem_of([[1, 1, 2]] * 3, [Wire(i, (i + 1,), 1) for i in range(2)], objective="throughput")
+    problem = problem_of([[1, 1, 2]] * 3, [Feed(i, (i + 1,), 1) for i in range(2)], objective="throughput")
     orders = orders_of_devices(make_pieces(problem), 10)
     assert orders is not None
     assert sorted(orders) == [(0, 1, 2), (0, 2, 1), (2, 0, 1)]
@@ -73,7 +72,7 @@ def test_orders_of_devices_leave_out_what_looks_the_same() -> None:
 
 def test_ideals_of_two_chains() -> None:
     """Tests the number of ideals: two chains of 3 have 4 x 4."""
-    wires = [Wire(0, (1,), 1), Wire(1, (2,), 1), Wire(3, (4,), 1), Wire(4, (5,), 1)]
+    wires = [Feed(0, (1,), 1), Feed(1, (2,), 1), Feed(3, (4,), 1), Feed(4, (5,), 1)]
     found = list_ideals(make_pieces(problem_of([[1, 1]] * 6, wires, objective="throughput")), 100)
     assert found is not None
     assert len(found[0]) - 1 == 16
@@ -87,7 +86,7 @@ def test_ideals_reach_the_optimum_of_equal_devices() -> None:
         time = problem.cost.time.repeat(3, axis=1)
         alike = problem_of(
             time.tolist(),
-            [Wire(t.producer, t.consumers, t.bytes) for t in problem.graph.tensors if t.producer >= 0 and t.consumers],
+            [Feed(t.producer, t.consumers, t.bytes) for t in problem.graph.tensors if t.producer >= 0 and t.consumers],
             objective="throughput",
         )
         search, _ = solve(partition.solvers()["ideals"], alike)
@@ -100,7 +99,7 @@ def test_ideals_reach_the_optimum_of_equal_devices() -> None:
 def test_costs_that_are_rounded_keep_the_bound_valid() -> None:
     """Tests times beyond the model's precision: the bound stays below the value, close to it."""
     times = [[10**12 + 7919 * i, 10**12 + 7919 * i] for i in range(6)]
-    problem = problem_of(times, [Wire(i, (i + 1,), 10**9 + i) for i in range(5)], objective="throughput")
+    problem = problem_of(times, [Feed(i, (i + 1,), 10**9 + i) for i in range(5)], objective="throughput")
     search, _ = solve(partition.solvers()["exact"], problem)
     assert search.best is not None
     assert search.bound is not None

@@ -9,11 +9,11 @@ from weftline.pipeline.simple import fill_stages, stage_devices
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _chain(time: list[list[int]], length: int = 0, **options: object) -> Problem:
-    wires = [Wire(i, (i + 1,), length) for i in range(len(time) - 1)]
+    wires = [Feed(i, (i + 1,), length) for i in range(len(time) - 1)]
     return problem_of(time, wires, objective="throughput", **options)  # type: ignore[arg-type]
 
 
@@ -88,6 +88,6 @@ def test_pack_counts_tied_weights() -> None:
 def test_pack_leaves_room_for_activations() -> None:
     """Tests that a tensor too large to stand beside both weights makes it pack again."""
     problem = problem_of(
-        [[1, 5], [1, 5]], [Wire(0, (1,), 0, bytes=4)], weights=[3, 3], capacity=[9, 20], objective="throughput"
+        [[1, 5], [1, 5]], [Feed(0, (1,), 0, bytes=4)], weights=[3, 3], capacity=[9, 20], objective="throughput"
     )
     assert _best("pack", problem).value == 5

@@ -2,11 +2,11 @@
 
 from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _chain(time: list[list[int]], length: int = 0, **options: object) -> Problem:
-    wires = [Wire(i, (i + 1,), length) for i in range(len(time) - 1)]
+    wires = [Feed(i, (i + 1,), length) for i in range(len(time) - 1)]
     return problem_of(time, wires, objective="throughput", **options)  # type: ignore[arg-type]
 
 
@@ -33,6 +33,6 @@ def test_pieces_keep_the_devices_that_can_run_all() -> None:
 
 def test_pieces_are_in_topological_order() -> None:
     """Tests that a set whose first op comes early but which depends on a later op is placed behind it."""
-    wires = [Wire(1, (2,), 0)]
+    wires = [Feed(1, (2,), 0)]
     pieces = make_pieces(problem_of([[1]] * 3, wires, objective="throughput", together=((0, 2),)))
     assert pieces.of.tolist() == [1, 0, 1]

@@ -9,9 +9,8 @@ from weftline.pipeline.pieces import Pieces, make_pieces, merge
 from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
 from weftline.problem import Problem
 from weftline.simulate import INFEASIBLE, evaluate
-from weftline.testing.brute_force import brute_force_throughput
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.conformance import brute_force_throughput
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 KINDS: list[dict[str, object]] = [
     {"communication": "added"},
@@ -84,15 +83,15 @@ def test_contraction_keeps_what_is_below_the_target(kind: dict[str, object]) -> 
 
 def test_first_rule_by_hand() -> None:
     """Tests that a cheap op with an expensive output joins its reader, and stays apart when its input is expensive."""
-    cheap = problem_of([[1, 1], [9, 9]], [Wire(0, (1,), 5)], objective="throughput")
+    cheap = problem_of([[1, 1], [9, 9]], [Feed(0, (1,), 5)], objective="throughput")
     assert len(reduce_exactly(make_pieces(cheap)).time) == 1
-    costly = problem_of([[5, 5], [5, 5], [9, 9]], [Wire(0, (1,), 4), Wire(1, (2,), 4)], objective="throughput")
+    costly = problem_of([[5, 5], [5, 5], [9, 9]], [Feed(0, (1,), 4), Feed(1, (2,), 4)], objective="throughput")
     assert len(reduce_exactly(make_pieces(costly)).time) == 3
 
 
 def test_threshold_by_hand() -> None:
     """Tests that an edge is uncuttable from the target on that its cheaper side reaches."""
-    problem = problem_of([[3, 3], [2, 2]], [Wire(0, (1,), 4)], objective="throughput")
+    problem = problem_of([[3, 3], [2, 2]], [Feed(0, (1,), 4)], objective="throughput")
     pieces = make_pieces(problem)
     assert len(contract_uncuttable(pieces, 8).time) == 2  # 3 + 4 and 2 + 4 are both below 8
     assert len(contract_uncuttable(pieces, 7).time) == 1  # the first op would cost 7
@@ -101,14 +100,14 @@ def test_threshold_by_hand() -> None:
 
 def test_flat_tensors_of_the_same_kind_are_added_up() -> None:
     """Tests that two tensors between the same pieces count as one with the sum of their times."""
-    wires = [Wire(0, (1,), 4), Wire(0, (1,), 3)]
+    wires = [Feed(0, (1,), 4), Feed(0, (1,), 3)]
     pieces = make_pieces(problem_of([[1, 1], [1, 1]], wires, objective="throughput"))
     assert (len(pieces.maker), pieces.transfer_time.tolist()) == (1, [7])
 
 
 def test_merging_for_the_search_alone() -> None:
     """Tests that pieces which may have lost good plans keep the order and give up every bound."""
-    problem = problem_of([[1, 1]] * 50, [Wire(i, (i + 1,), 1) for i in range(49)], objective="throughput")
+    problem = problem_of([[1, 1]] * 50, [Feed(i, (i + 1,), 1) for i in range(49)], objective="throughput")
     coarse = merge(make_pieces(problem), np.arange(50) // 5, exact=False)
     assert len(coarse.time) == 10
     assert not coarse.exact
@@ -137,11 +136,11 @@ def test_lowering_a_lifted_placement_gives_it_back() -> None:
 @pytest.mark.parametrize(
     ("times", "wires"),
     [
-        ((8, 0, 10, 1, 0), [Wire(0, (1,), 0), Wire(0, (3,), 9), Wire(2, (3,), 0), Wire(1, (4,), 3)]),
-        ((1, 10, 0, 8, 0), [Wire(0, (3,), 9), Wire(0, (1,), 0), Wire(2, (3,), 0), Wire(1, (4,), 3)]),
+        ((8, 0, 10, 1, 0), [Feed(0, (1,), 0), Feed(0, (3,), 9), Feed(2, (3,), 0), Feed(1, (4,), 3)]),
+        ((1, 10, 0, 8, 0), [Feed(0, (3,), 9), Feed(0, (1,), 0), Feed(2, (3,), 0), Feed(1, (4,), 3)]),
     ],
 )
-def test_a_backward_tensor_orders_nothing(times: tuple[int, ...], wires: list[Wire]) -> None:
+def test_a_backward_tensor_orders_nothing(times: tuple[int, ...], wires: list[Feed]) -> None:
     """Tests two training graphs in which merging along a backward tensor would lose the optimum of 13."""
     problem = problem_of([[t, t] for t in times], wires, backward=[4], together=((2, 4),), objective="throughput")
     assert brute_force_throughput(problem) == 13

@@ -14,9 +14,8 @@ from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads, simulate_throughput, violations
 from weftline.simulate.sentinels import NEVER
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _equal_problem(seed: int, *, training: bool = False, overlapped: bool = False, memory: bool = False) -> Problem:
@@ -26,7 +25,7 @@ def _equal_problem(seed: int, *, training: bool = False, overlapped: bool = Fals
     wires = []
     for i in range(n - 1):
         readers = np.unique(generator.integers(i + 1, n, int(generator.integers(1, 4))))
-        wires.append(Wire(i, tuple(readers.tolist()), int(generator.integers(0, 9))))
+        wires.append(Feed(i, tuple(readers.tolist()), int(generator.integers(0, 9))))
     together = ((0, n - 1), (1, n - 2)) if training and n >= 5 else ()
     backward = [n - 2, n - 1] if training and n >= 5 else []
     weights = generator.integers(0, 9, n).tolist()
@@ -94,7 +93,7 @@ def test_classes_agree_with_the_program_for_equal_devices() -> None:
 def test_unequal_devices_are_chosen_by_the_program() -> None:
     """Tests that each half of a chain stands on the device that is fast for it."""
     problem = problem_of(
-        [[9, 1], [9, 1], [1, 9], [1, 9]], [Wire(i, (i + 1,), 1) for i in range(3)], objective="throughput"
+        [[9, 1], [9, 1], [1, 9], [1, 9]], [Feed(i, (i + 1,), 1) for i in range(3)], objective="throughput"
     )
     device = slice_order(make_pieces(problem), np.arange(4, dtype=np.int32))
     assert device is not None
@@ -116,7 +115,7 @@ def test_upper_value_prunes() -> None:
 def test_host_takes_what_no_stage_can_run() -> None:
     """Tests that an op for the host alone splits the stage that would close a cycle around it."""
     time = [[1, 1, 5], [-1, -1, 5], [1, 1, 5]]
-    problem = problem_of(time, [Wire(0, (1,), 1), Wire(1, (2,), 1)], hosts=[2], objective="throughput")
+    problem = problem_of(time, [Feed(0, (1,), 1), Feed(1, (2,), 1)], hosts=[2], objective="throughput")
     device = slice_order(make_pieces(problem), np.arange(3, dtype=np.int32))
     assert device is not None
     assert device[1] == 2
@@ -126,7 +125,7 @@ def test_host_takes_what_no_stage_can_run() -> None:
 def test_few_places_still_give_a_cut() -> None:
     """Tests that a coarse cut is one of the cuts, so no better than the full program."""
     time = [[int(t)] * 4 for t in np.random.default_rng(1).integers(1, 9, 60)]
-    problem = problem_of(time, [Wire(i, (i + 1,), 1) for i in range(59)], objective="throughput")
+    problem = problem_of(time, [Feed(i, (i + 1,), 1) for i in range(59)], objective="throughput")
     slicer, order = Slicer(make_pieces(problem)), np.arange(60, dtype=np.int32)
     full, coarse = slicer.cut(order, NEVER), slicer.cut(order, NEVER, windows=12)
     assert full is not None
@@ -149,12 +148,12 @@ def test_orders_are_topological_and_different() -> None:
 
 def test_order_follows_the_stages() -> None:
     """Tests that the stages of a partition are contiguous in an order made from it, and that a cycle has none."""
-    problem = problem_of([[1, 1]] * 4, [Wire(0, (1,)), Wire(2, (3,))], objective="throughput")
+    problem = problem_of([[1, 1]] * 4, [Feed(0, (1,)), Feed(2, (3,))], objective="throughput")
     board = make_piece_arrays(make_pieces(problem))
     order = following_order(board, np.array([1, 0, 1, 0], np.int32), 5)
     assert order is not None
     assert sorted(order[:2].tolist()) == [0, 2]
-    chain = problem_of([[1, 1]] * 3, [Wire(0, (1,)), Wire(1, (2,))], objective="throughput")
+    chain = problem_of([[1, 1]] * 3, [Feed(0, (1,)), Feed(1, (2,))], objective="throughput")
     assert following_order(make_piece_arrays(make_pieces(chain)), np.array([0, 1, 0], np.int32), 0) is None
 
 
@@ -173,7 +172,7 @@ def test_slicing_again_does_not_make_it_worse() -> None:
 def test_free_merging_ignores_hosts_and_memory() -> None:
     """Tests that a cheap op with an expensive output joins its reader, and that what a host alone runs stays apart."""
     time = [[1, 1, 9], [9, 9, 9], [-1, -1, 9], [9, 9, 9]]
-    wires = [Wire(0, (1,), 20), Wire(1, (2,), 1), Wire(2, (3,), 20)]
+    wires = [Feed(0, (1,), 20), Feed(1, (2,), 1), Feed(2, (3,), 20)]
     problem = problem_of(time, wires, weights=[1] * 4, capacity=[3, 3, None], hosts=[2], objective="throughput")
     pieces = reduce_exactly(make_pieces(problem))
     coarse = merge_freely(pieces)
@@ -192,7 +191,7 @@ def test_solver_conforms() -> None:
 def test_solver_reaches_the_optimum_of_a_chain() -> None:
     """Tests that a chain, which has one order, is cut optimally."""
     problem = problem_of(
-        [[3] * 3, [5] * 3, [2] * 3, [6] * 3], [Wire(i, (i + 1,), 1) for i in range(3)], objective="throughput"
+        [[3] * 3, [5] * 3, [2] * 3, [6] * 3], [Feed(i, (i + 1,), 1) for i in range(3)], objective="throughput"
     )
     search = Search(problem)
     SOLVER.solve(search)

@@ -5,15 +5,14 @@ from weftline.pipeline.bounds import bottleneck, guess
 from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.search import Search
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import optimum
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _alike(seed: int, devices: int) -> Problem:
     """A generated graph on equal devices."""
     drawn = random_problem(seed, "throughput", max_ops=7, max_devices=1, limits=False, communication="added")
-    wires = [Wire(t.producer, t.consumers, t.bytes) for t in drawn.graph.tensors if t.producer >= 0 and t.consumers]
+    wires = [Feed(t.producer, t.consumers, t.bytes) for t in drawn.graph.tensors if t.producer >= 0 and t.consumers]
     return problem_of(drawn.cost.time.repeat(devices, axis=1).tolist(), wires, objective="throughput")
 
 
@@ -40,7 +39,7 @@ def test_never_above_the_optimum() -> None:
 
 def test_by_hand() -> None:
     """Tests a chain of three ops on two devices: half of the work is in the expensive op or in two cheap ones."""
-    wires = [Wire(0, (1,), 2), Wire(1, (2,), 2)]
+    wires = [Feed(0, (1,), 2), Feed(1, (2,), 2)]
     share, guesses = _bounds(problem_of([[4, 4], [4, 4], [4, 4]], wires, objective="throughput"))
     assert share == 10  # two ops and one border; a border on both sides of one op is less work than half
     assert max(guesses) == 10

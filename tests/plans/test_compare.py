@@ -13,7 +13,7 @@ from weftline.ask import make_plan
 from weftline.errors import InputError
 from weftline.plans import Plan, diff_plans
 from weftline.problem import Problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 LATENCY, SEQUENTIAL, THROUGHPUT = (
     msgspec.json.decode(json.dumps(base()).encode(), type=Plan)
@@ -78,7 +78,7 @@ def test_different_problems() -> None:
 
 def test_neighbours_move_as_a_group() -> None:
     """Tests that ops that hang together and went the same way are one group, others are not."""
-    wires = [Wire(i, (i + 1,), 1) for i in range(5)]
+    wires = [Feed(i, (i + 1,), 1) for i in range(5)]
     problem = problem_of([[5, 5, 5]] * 6, wires)
     plans = [_placed(problem, where) for where in ([0, 0, 0, 0, 0, 0], [1, 1, 0, 1, 2, 2])]
     difference = diff_plans(*plans)
@@ -96,7 +96,7 @@ def test_neighbours_move_as_a_group() -> None:
 
 def test_pipelines() -> None:
     """Tests that stages and what enters them are compared."""
-    wires = [Wire(i, (i + 1,), 1, bytes=8) for i in range(3)]
+    wires = [Feed(i, (i + 1,), 1, bytes=8) for i in range(3)]
     problem = problem_of([[5, 5]] * 4, wires, objective="throughput")
     difference = diff_plans(_placed(problem, [0, 0, 0, 1]), _placed(problem, [0, 0, 1, 1]))
     assert [len(stages) for stages in difference.stages] == [2, 2]
@@ -108,7 +108,7 @@ def test_pipelines() -> None:
 
 def test_problems_that_differ() -> None:
     """Tests that the changes are named, and each placement is simulated on the other problem."""
-    wires = [Wire(0, (1,), 2)]
+    wires = [Feed(0, (1,), 2)]
     one, other = problem_of([[5, 9], [5, 9]], wires), problem_of([[9, 5], [9, 5]], wires, runtime="sequential")
     difference = diff_plans(make_plan(one), make_plan(other))
     assert difference.problem_changes == (
@@ -124,7 +124,7 @@ def test_problems_that_differ() -> None:
         "other devices: 'd0', 'd1' and 'd0', 'd1', 'd2'",
     )
     assert larger.problem_changes[-1] == "sets of ops that stay together: 0 and 1"
-    slower = diff_plans(make_plan(one), make_plan(problem_of([[5, 9], [5, 9]], [Wire(0, (1,), 3)])))
+    slower = diff_plans(make_plan(one), make_plan(problem_of([[5, 9], [5, 9]], [Feed(0, (1,), 3)])))
     assert slower.problem_changes == ("1 of 1 tensors have other transfer times",)
     fuller = diff_plans(make_plan(one), make_plan(problem_of([[5, 9], [5, 9]], wires, weights=[4, 4], capacity=[1, 9])))
     assert fuller.crossed_ns == (None, 18)

@@ -11,7 +11,7 @@ import pytest
 from certify.base_plans import latency_plan, sequential_plan, throughput_plan
 from weftline.ask import make_plan
 from weftline.cluster import Device
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Op, Tensor, assemble
 from weftline.plans import Plan, explain_op, explain_plan
@@ -67,7 +67,7 @@ def test_waiting_for_a_bus() -> None:
     """Tests that a transfer that waits for a bus alone is explained by the transfer before it."""
     ops = [Op("a"), Op("b"), Op("c"), Op("d")]
     tensors = [Tensor("ta", 0, (2,), 8), Tensor("tb", 1, (3,), 8)]
-    time = np.full((4, 4), ABSENT, np.int64)
+    time = np.full((4, 4), NO_TIME, np.int64)
     time[range(4), range(4)] = 10
     transfer = np.full((1, 4, 4), 7, np.int64)
     transfer[:, range(4), range(4)] = 0

@@ -11,7 +11,7 @@ from weftline.errors import InfeasibleError
 from weftline.plans import Binding, Plan, binding_limits
 from weftline.problem import Problem
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _kinds(problem: Problem, solver: str = "auto") -> dict[tuple[str, str], Binding]:
@@ -49,7 +49,7 @@ def test_together() -> None:
 
 def test_one_device() -> None:
     """Tests that ops with one possible device are counted."""
-    found = _kinds(problem_of([[10, -1], [10, -1]], [Wire(0, (1,), 1)]))
+    found = _kinds(problem_of([[10, -1], [10, -1]], [Feed(0, (1,), 1)]))
     assert found["one-device", ""].share == 1.0
     assert found["search", ""].says == (
         "none of the 2 dearest ops of the chain has a better place on another device, whatever memory and sets say"
@@ -58,7 +58,7 @@ def test_one_device() -> None:
 
 def test_stages() -> None:
     """Tests that the number of stages binds where one more device would help."""
-    wires = [Wire(0, (1,), 1), Wire(1, (2,), 1)]
+    wires = [Feed(0, (1,), 1), Feed(1, (2,), 1)]
     found = _kinds(problem_of([[9, 9, 9]] * 3, wires, objective="throughput", stages=2), "greedy")
     assert found["stages", ""].says.startswith("the number of stages (2) keeps")
     assert (

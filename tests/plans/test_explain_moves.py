@@ -7,16 +7,16 @@ import numpy as np
 from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
 from weftline.plans import explain_op, plan_result
-from weftline.plans.explain.moves import moves_of, why_here
+from weftline.plans.moves import moves_of, why_here
 from weftline.simulate import simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def test_moves_of_a_latency_plan() -> None:
     """Tests value, change and own time on each device, and the sentence."""
     # A chain of two ops; d1 is slower, and a transfer takes 3.
-    plan = make_plan(problem_of([[10, 15], [10, 12]], [Wire(0, (1,), 3)]))
+    plan = make_plan(problem_of([[10, 15], [10, 12]], [Feed(0, (1,), 3)]))
     assert plan.value_ns == 20
     story = explain_op(plan, "op1")
     assert [(m.device, m.here, m.ops, m.time_ns, m.value_ns, m.breaks) for m in story.moves] == [
@@ -49,7 +49,7 @@ def test_pinned() -> None:
 
 def test_a_set_moves_as_one() -> None:
     """Tests that ops that stay together move together."""
-    problem = problem_of([[1, 5], [1, 5], [1, 5]], [Wire(0, (1,), 1), Wire(1, (2,), 1)], together=((0, 1),))
+    problem = problem_of([[1, 5], [1, 5], [1, 5]], [Feed(0, (1,), 1), Feed(1, (2,), 1)], together=((0, 1),))
     story = explain_op(make_plan(problem), "op0")
     assert story.together == ("op1",)
     assert (story.moves[1].ops, story.moves[1].value_ns) == (2, 12)
@@ -57,7 +57,7 @@ def test_a_set_moves_as_one() -> None:
 
 def test_a_pipeline_stays_a_pipeline() -> None:
     """Tests that in a pipeline an op takes along what would make a cycle, and that a stage limit is named."""
-    wires = [Wire(i, (i + 1,), 1) for i in range(3)]
+    wires = [Feed(i, (i + 1,), 1) for i in range(3)]
     problem = problem_of([[5, 5, 5], [5, 5, -1], *[[5, 5, 5]] * 2], wires, objective="throughput", stages=2)
     plan = make_plan(problem, solver="greedy")
     _, loads = plan_result(plan)

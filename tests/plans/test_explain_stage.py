@@ -10,13 +10,13 @@ from weftline.plans import PlacedOp, explain_stage, placed_ops, plan_result
 from weftline.plans.result import crossings
 from weftline.simulate import Loads
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _pinned(hosts: tuple[int, ...] = ()):
     """op0 on d0, six ops on d1, op7 on d2; t0 goes to both."""
     time = [[10, -1, -1], *([-1, t, -1] for t in (1, 7, 3, 4, 5, 6)), [-1, -1, 20]]
-    wires = [Wire(0, (1, 7), 3), *(Wire(i, (i + 1,), 2) for i in range(1, 7))]
+    wires = [Feed(0, (1, 7), 3), *(Feed(i, (i + 1,), 2) for i in range(1, 7))]
     return problem_of(time, wires, hosts=hosts, objective="throughput")
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from weftline.ask import make_plan
 from weftline.certify.check import Refusal, check_plan
-from weftline.plans.plan import plan_to_json
-from weftline.plans.progress import MOST_ROWS, Progress, thinned
+from weftline.plans.plan import MOST_ROWS, Progress, plan_to_json, thinned
 from weftline.search import Event
 from weftline.testing import random_problem
 

@@ -16,7 +16,7 @@ from weftline.graph import Op, Tensor, assemble
 from weftline.plans import Plan
 from weftline.plans.summary import guarantee, scattered_hosts
 from weftline.problem import Problem, Rules
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 LATENCY = msgspec.json.decode(json.dumps(latency_plan()).encode(), type=Plan)
 THROUGHPUT = msgspec.json.decode(json.dumps(throughput_plan()).encode(), type=Plan)
@@ -119,7 +119,7 @@ def test_seconds_are_told() -> None:
 
 def test_scattered_hosts_are_named() -> None:
     """Tests that a host which holds both ends of a chain but not its middle is named, and that a stage never is."""
-    wires = [Wire(0, (1,), 0), Wire(1, (2,), 0)]
+    wires = [Feed(0, (1,), 0), Feed(1, (2,), 0)]
     problem = problem_of([[1, 9], [9, 1], [1, 9]], wires, objective="throughput", hosts=[0])
     found = make_plan(problem, work_limit=100)
     assert list(found.placement.values()) == ["d0", "d1", "d0"]

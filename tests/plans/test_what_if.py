@@ -8,10 +8,10 @@ import pytest
 from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
 from weftline.plans import plan_result
-from weftline.plans.explain.moves import simulate_moved, with_followers
+from weftline.plans.moves import simulate_moved, with_followers
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 @pytest.mark.parametrize("transfers", ["per-tensor", "per-edge"])
@@ -54,7 +54,7 @@ def test_random_moves(transfers: str, runtime: str) -> None:
 def test_the_order_of_the_plan_is_kept() -> None:
     """Tests that moving an op away and back gives the plan again, though the default order is worse."""
     # op0 feeds op2; op1 is long and alone. The plan books op1 first, which no upward rank would do.
-    problem = problem_of([[4, 4], [9, 9], [9, 9], [1, 1]], [Wire(0, (2,), 1), Wire(1, (3,), 1)])
+    problem = problem_of([[4, 4], [9, 9], [9, 9], [1, 1]], [Feed(0, (2,), 1), Feed(1, (3,), 1)])
     order = np.array([1, 0, 3, 2], np.int32)
     timeline = simulate_latency(problem, np.zeros(4, np.int32), order)
     kept = simulate_moved(problem, timeline, np.array([0, 0, 0, 1], np.int32))
@@ -66,7 +66,7 @@ def test_the_order_of_the_plan_is_kept() -> None:
 
 def test_a_pipeline() -> None:
     """Tests that loads are those of the simulator, and that a cycle is said."""
-    problem = problem_of([[5, 5]] * 3, [Wire(0, (1,), 1), Wire(1, (2,), 1)], objective="throughput")
+    problem = problem_of([[5, 5]] * 3, [Feed(0, (1,), 1), Feed(1, (2,), 1)], objective="throughput")
     loads = simulate_throughput(problem, np.array([0, 0, 1], np.int32))
     moved = simulate_moved(problem, loads, np.array([0, 1, 1], np.int32))
     assert isinstance(moved.result, Loads)
@@ -79,7 +79,7 @@ def test_a_pipeline() -> None:
 
 def test_what_must_go_along() -> None:
     """Tests that an op inside a stage takes along what follows it (to a later stage) or comes before it."""
-    wires = [Wire(i, (i + 1,), 1) for i in range(5)]
+    wires = [Feed(i, (i + 1,), 1) for i in range(5)]
     problem = problem_of([[5, 5, 5]] * 6, wires, objective="throughput", together=((3, 4),))
     loads = simulate_throughput(problem, np.array([0, 0, 1, 1, 1, 2], np.int32))
     assert with_followers(problem, loads, (0,), 1, later=True) == (0, 1)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError
-from weftline.problem import UNLIMITED, blocks_from_json, blocks_to_file, read_blocks
+from weftline.problem import blocks_from_json, blocks_to_file, read_blocks
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.make_blocks import SHAPES, make_shape
 
 GOOD = {
@@ -39,7 +40,7 @@ def test_ids_may_be_any_numbers() -> None:
     assert blocks.loads == (5, 3)
     assert blocks.kept == (0, 5)
     assert not blocks.balanced
-    assert blocks.devices[0].memory == UNLIMITED
+    assert blocks.devices[0].memory == NO_LIMIT
 
 
 @pytest.mark.parametrize(

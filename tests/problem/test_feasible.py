@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weftline.cluster import Device
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Op, Tied, assemble
 from weftline.problem import Problem, Rules, check_feasible
@@ -26,7 +26,7 @@ def _problem(
     ops = [Op(name, weight_bytes=10, workspace_bytes=5) for name in "abc"]
     time = np.ones((3, 2), np.int64)
     for op, device in absent:
-        time[op, device] = ABSENT
+        time[op, device] = NO_TIME
     return Problem(
         assemble("g", ops, [], [Tied("w", tied, (0, 1))] if tied else []),
         tuple(Device(f"d{i}", "gpu", limit) for i, limit in enumerate(memory)),

@@ -20,7 +20,7 @@ from weftline.cost import CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Op, Tensor, assemble
 from weftline.problem import Problem, load_problem, problem_from_json, problem_hash, problem_to_json
-from weftline.problem.json_form import ProblemFile, problem_to_file
+from weftline.problem.model import ProblemFile, problem_to_file
 from weftline.testing import random_problem
 
 SMALL = Problem(

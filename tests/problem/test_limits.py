@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from weftline.cluster import Limits
 from weftline.cluster.model import OpDevice
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Op, assemble
 from weftline.problem.feasible import apply_limits, merge_together
@@ -28,7 +28,7 @@ def _apply(
 ) -> tuple[list[list[int]], tuple[tuple[int, ...], ...]]:
     limits = Limits(tuple(OpDevice(*p) for p in pin), together, tuple(OpDevice(*f) for f in forbid))
     table, sets = apply_limits(GRAPH, DEVICES, cost, limits)
-    return [np.flatnonzero(row != ABSENT).tolist() for row in table.time], sets
+    return [np.flatnonzero(row != NO_TIME).tolist() for row in table.time], sets
 
 
 def test_nothing_asked() -> None:
@@ -105,7 +105,7 @@ def test_forbidden_everywhere() -> None:
 def test_pinned_to_a_device_that_cannot() -> None:
     """Tests that a pin to a device without the op is infeasible."""
     time = COST.time.copy()
-    time[0, 2] = ABSENT
+    time[0, 2] = NO_TIME
     with pytest.raises(InfeasibleError, match="pinned to a device that cannot run it"):
         _apply(pin=(("embed", "npu"),), cost=COST.with_time(time))
 

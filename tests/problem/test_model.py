@@ -12,7 +12,7 @@ from weftline.cluster import Device
 from weftline.cost import CostTable
 from weftline.errors import InputError
 from weftline.graph import Op, Tensor, assemble
-from weftline.problem import UNLIMITED, Problem, Rules
+from weftline.problem import NO_LIMIT, Problem, Rules
 
 PROBLEM = Problem(
     assemble("g", [Op("a"), Op("b"), Op("c")], [Tensor("t", 0, (1,))]),
@@ -25,7 +25,7 @@ PROBLEM = Problem(
 
 def test_derived_tables() -> None:
     """Tests that capacity, hosts, buses and groups are what kernels expect."""
-    assert PROBLEM.capacity.tolist() == [70, UNLIMITED]
+    assert PROBLEM.capacity.tolist() == [70, NO_LIMIT]
     assert PROBLEM.host.tolist() == [False, True]
     assert PROBLEM.bus.tolist() == [[-1, 1], [0, -1]]
     assert PROBLEM.group.tolist() == [0, 1, 0]

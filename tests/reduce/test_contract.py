@@ -8,15 +8,14 @@ import pytest
 
 from weftline import zoo
 from weftline.cluster import Cluster
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices
-from weftline.graph.rules import check_graph
+from weftline.graph.build import check_graph
 from weftline.problem import Problem, build_problem
 from weftline.reduce.contract import acyclic, contract, in_order, is_acyclic
 from weftline.simulate import simulate_latency
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import SeededChooser, make_order, make_placement, random_problem
+from weftline.testing.generate import Feed, SeededChooser, make_order, make_placement, problem_of, random_problem
 
 
 def _random_group(problem: Problem, seed: int) -> Indices:
@@ -75,7 +74,7 @@ def test_totals_are_kept(seed: int) -> None:
     contracted = contract(problem, acyclic(problem, _random_group(problem, seed)))
     for g in range(len(contracted.small.graph.ops)):
         rows = problem.cost.time[contracted.of == g]
-        expected = np.where((rows == ABSENT).any(axis=0), ABSENT, rows.sum(axis=0))
+        expected = np.where((rows == NO_TIME).any(axis=0), NO_TIME, rows.sum(axis=0))
         assert contracted.small.cost.time[g].tolist() == expected.tolist()
     fine, coarse = problem.graph.arrays, contracted.small.graph.arrays
     assert fine.weight_bytes.sum() + fine.tied_bytes.sum() == coarse.weight_bytes.sum() + coarse.tied_bytes.sum()
@@ -107,11 +106,11 @@ def test_by_hand() -> None:
     problem = problem_of(
         [[1, 2], [3, 4], [5, -1], [7, 8]],
         [
-            Wire(-1, (0, 1), bytes=10),
-            Wire(0, (1, 2, 3), 6, bytes=20),
-            Wire(1, (2,), 6, bytes=30),
-            Wire(2, (3,), 6, bytes=40),
-            Wire(3, (), 0, bytes=50, output=True),
+            Feed(-1, (0, 1), bytes=10),
+            Feed(0, (1, 2, 3), 6, bytes=20),
+            Feed(1, (2,), 6, bytes=30),
+            Feed(2, (3,), 6, bytes=40),
+            Feed(3, (), 0, bytes=50, output=True),
         ],
         weights=[1, 2, 3, 4],
         workspace=[5, 6, 7, 8],
@@ -135,13 +134,13 @@ def test_by_hand() -> None:
 
 def test_static_memory_adds_workspace() -> None:
     """Tests that under static memory the workspace of a group is the sum."""
-    problem = problem_of([[1], [1]], [Wire(0, (1,), bytes=9)], workspace=[5, 6], memory="static")
+    problem = problem_of([[1], [1]], [Feed(0, (1,), bytes=9)], workspace=[5, 6], memory="static")
     assert contract(problem, np.array([0, 0])).small.graph.ops[0].workspace_bytes == 11
 
 
 def test_cycle_is_refused_and_split() -> None:
     """Tests that a group around another op is an error, and is split where the path leaves it."""
-    problem = problem_of([[1]] * 4, [Wire(0, (1,)), Wire(1, (2,)), Wire(2, (3,))])
+    problem = problem_of([[1]] * 4, [Feed(0, (1,)), Feed(1, (2,)), Feed(2, (3,))])
     group = np.array([7, 7, 3, 7])
     assert not is_acyclic(problem.graph, group)
     with pytest.raises(UsageError, match="acyclic"):
@@ -151,7 +150,7 @@ def test_cycle_is_refused_and_split() -> None:
 
 def test_groups_follow_the_order_of_the_ops() -> None:
     """Tests that groups are numbered by their first op wherever the edges allow it."""
-    problem = problem_of([[1]] * 4, [Wire(2, (3,))])
+    problem = problem_of([[1]] * 4, [Feed(2, (3,))])
     order = in_order(problem.graph, np.array([5, 4, 5, 4]))
     assert order is not None
     assert order.tolist() == [0, 1, 0, 1]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.reduce.contract import chains, contract, coplace
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 # 0 -> 1 -> 2 and 3 -> 2, then 2 -> 4 and 2 -> 5, 4 -> 6, 5 -> 6
-DIAMOND = [Wire(0, (1,)), Wire(1, (2,)), Wire(3, (2,)), Wire(2, (4, 5)), Wire(4, (6,)), Wire(5, (6,))]
+DIAMOND = [Feed(0, (1,)), Feed(1, (2,)), Feed(3, (2,)), Feed(2, (4, 5)), Feed(4, (6,)), Feed(5, (6,))]
 
 
 def _sets(group: np.ndarray) -> set[tuple[int, ...]]:
@@ -20,7 +19,7 @@ def _sets(group: np.ndarray) -> set[tuple[int, ...]]:
 
 def _diamond(**options: object):  # type: ignore[no-untyped-def]
     """Seven ops; op3 is renumbered by the order of the graph, so it stands before op2."""
-    wires = [Wire(0, (1,)), Wire(1, (3,)), Wire(2, (3,)), Wire(3, (4, 5)), Wire(4, (6,)), Wire(5, (6,))]
+    wires = [Feed(0, (1,)), Feed(1, (3,)), Feed(2, (3,)), Feed(3, (4, 5)), Feed(4, (6,)), Feed(5, (6,))]
     return problem_of(options.pop("time", [[1, 1]] * 7), wires, **options)  # type: ignore[arg-type]
 
 
@@ -36,7 +35,7 @@ def test_coplace_by_hand() -> None:
 
 def test_a_group_can_run_somewhere() -> None:
     """Tests that ops without a common device are not joined."""
-    time = [[1, ABSENT], [1, 1], [1, 1], [ABSENT, 1], [1, 1], [1, 1], [1, 1]]
+    time = [[1, NO_TIME], [1, 1], [1, 1], [NO_TIME, 1], [1, 1], [1, 1], [1, 1]]
     group = coplace(_diamond(time=time))
     assert group[0] != group[3]
     assert contract(_diamond(time=time), group).problem.cost.time.max(axis=1).min() > 0
@@ -56,4 +55,4 @@ def test_any_problem_can_be_contracted(seed: int, grouping) -> None:  # type: ig
     """Tests that the groups of random problems are acyclic and have a device each."""
     problem = random_problem(seed, "latency", max_ops=14)
     small = contract(problem, grouping(problem)).small
-    assert (small.cost.time.max(axis=1) > ABSENT).all()
+    assert (small.cost.time.max(axis=1) > NO_TIME).all()

@@ -167,7 +167,7 @@ def test_time_and_memory_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyP
     graph = read_file(path).graph
     with pytest.raises(OracleError, match="in time"):
         ask(path, graph, seconds=0)
-    monkeypatch.setattr(asking, "MEMORY", 0)
+    monkeypatch.setattr(asking, "MOST_BYTES", 0)
     with pytest.raises(OracleError, match="memory"):
         ask(path, graph)
 

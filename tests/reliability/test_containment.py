@@ -34,7 +34,7 @@ def test_deep_nesting(name: str, depth: int, tmp_path: Path) -> None:
     data = json.loads(seeds(reader.seeds)[0])
     data[next(reversed(data))] = "HERE"
     path.write_text(json.dumps(data).replace('"HERE"', "[" * depth + "]" * depth))
-    with pytest.raises((InputError, check.Refusal, check_schedule.Refusal)):
+    with pytest.raises((InputError, check.Refusal, check_schedule.ScheduleRefusal)):
         reader.read(path)
 
 

@@ -58,7 +58,7 @@ def test_messages_do_not_repeat_the_file(tmp_path: Path) -> None:
         read_file(path)
     assert len(str(caught.value)) < 5_000
     assert len(str(check.Refusal("devices", "a" * 70_000))) < 3_000
-    assert len(str(check_schedule.Refusal("devices", "a" * 70_000))) < 3_000
+    assert len(str(check_schedule.ScheduleRefusal("devices", "a" * 70_000))) < 3_000
 
 
 @pytest.mark.parametrize("data", [b'{"na\xb5', b"\xff\xfe{}"])
@@ -78,7 +78,7 @@ def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
         read_blocks(pipe)
     with pytest.raises(InputError, match="not a regular file"):
         read_torch_csv(pipe)
-    with pytest.raises(check_schedule.Unreadable, match="no file"):
+    with pytest.raises(check_schedule.UnreadableSchedule, match="no file"):
         check_schedule._read(pipe)
 
 

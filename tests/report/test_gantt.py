@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from weftline.ask.scheduling import make_schedule
-from weftline.report.gantt import gantt, schedule_words
+from weftline.report.tables import gantt, schedule_words
 from weftline.report.trace import schedule_trace
 from weftline.schedule.make_blocks import make_shape
 

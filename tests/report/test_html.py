@@ -16,8 +16,8 @@ from weftline.ask.scheduling import make_schedule
 from weftline.plans.schedule import Schedule
 from weftline.plans.summary import guarantee
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.report.html.html import MOST_BYTES, assets, report_html
-from weftline.report.html.pack import Room
+from weftline.report.html import MOST_BYTES, report_html
+from weftline.report.html.pack import PageBudget, csp_hash
 from weftline.report.html.run import run_table
 from weftline.units import format_time
 
@@ -52,7 +52,7 @@ def test_the_policy_allows_exactly_what_is_there() -> None:
     """Tests that the hashes are those of the script and style, and that no address and no handler is in the page."""
     found = parts(report_html(sample("latency")))
     assert html.unescape(found.policy) == (
-        f"default-src 'none'; script-src {assets.csp_hash(found.script)}; style-src {assets.csp_hash(found.style)}; "
+        f"default-src 'none'; script-src {csp_hash(found.script)}; style-src {csp_hash(found.style)}; "
         "base-uri 'none'; form-action 'none'"
     )
     outside = found.text.replace("http://www.w3.org/2000/svg", "")
@@ -104,7 +104,7 @@ def test_a_large_graph_with_long_names_stays_below_the_limit() -> None:
 
 def test_a_page_that_is_too_large_gets_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that names and spans are cut until the page fits."""
-    from weftline.report.html import html as module
+    from weftline.report import html as module
 
     full = len(report_html(sample("large")))
     monkeypatch.setattr(module, "MOST_BYTES", full - 200_000)
@@ -113,7 +113,7 @@ def test_a_page_that_is_too_large_gets_less_room(monkeypatch: pytest.MonkeyPatch
 
 def test_room_halves() -> None:
     """Tests that every part of the room becomes smaller."""
-    assert Room(8, 6, 4).half() == Room(4, 3, 2)
+    assert PageBudget(8, 6, 4).half() == PageBudget(4, 3, 2)
 
 
 def test_a_baseline_that_wins_is_a_warning() -> None:

@@ -8,7 +8,7 @@ from tests.report.page_samples import KINDS, sample
 
 from weftline.errors import VerificationError
 from weftline.plans import Plan
-from weftline.report.html.html import holds, report_html
+from weftline.report.html import holds, report_html
 
 PLAN, LARGE, SCHEDULE = sample("throughput"), sample("large"), sample("schedule")
 

@@ -7,7 +7,7 @@ import pytest
 
 from weftline.ask import make_plan
 from weftline.plans import plan_result
-from weftline.report.html.pack import Room
+from weftline.report.html.pack import PageBudget
 from weftline.report.html.plan import plan_data
 from weftline.simulate import Loads, Timeline
 from weftline.testing import random_problem
@@ -19,7 +19,7 @@ def test_the_timeline_is_the_simulators(seed: int) -> None:
     plan = make_plan(random_problem(seed, "latency", limits=False), work_limit=5)
     problem, result = plan_result(plan)
     assert isinstance(result, Timeline)
-    data = plan_data(plan, Room())
+    data = plan_data(plan, PageBudget())
     lanes = data["timeline"]["lanes"]
     for lane in lanes:
         starts = np.cumsum(lane["start"]).tolist()
@@ -46,7 +46,7 @@ def test_stages_are_the_simulators(seed: int) -> None:
     plan = make_plan(random_problem(seed, "throughput", limits=False), work_limit=5)
     problem, result = plan_result(plan)
     assert isinstance(result, Loads)
-    data = plan_data(plan, Room())
+    data = plan_data(plan, PageBudget())
     assert [stage["load"] for stage in data["stages"]] == [int(result.load[d]) for d in result.stages]
     assert max(stage["load"] for stage in data["stages"]) == plan.value_ns
     layer = [node["layer"] for node in data["graph"]["nodes"]]
@@ -69,7 +69,7 @@ def test_what_crosses_is_counted_once_per_device(seed: int) -> None:
             home = ids[result.placement[tensor.producer]]
             for device in readers - {home}:
                 expected[home, device] = expected.get((home, device), 0) + tensor.bytes
-    graph = plan_data(plan, Room())["graph"]
+    graph = plan_data(plan, PageBudget())["graph"]
     names = [node["name"] for node in graph["nodes"]]
     assert {(names[edge["from"]], names[edge["to"]]): edge["bytes"] for edge in graph["edges"]} == expected
 
@@ -78,5 +78,5 @@ def test_the_chain_ends_with_the_last_op() -> None:
     """Tests that the chain that decides holds the op that ends last."""
     plan = make_plan(random_problem(3, "latency", limits=False), work_limit=5)
     _, result = plan_result(plan)
-    chain = plan_data(plan, Room())["timeline"]["chain"]
+    chain = plan_data(plan, PageBudget())["timeline"]["chain"]
     assert max(int(result.end[op]) for op in chain) == plan.value_ns

@@ -11,7 +11,7 @@ from tests.report.page_samples import sample
 
 from weftline.ask.scheduling import make_schedule
 from weftline.plans.schedule import Schedule
-from weftline.report.html.pack import Room
+from weftline.report.html.pack import PageBudget
 from weftline.report.html.schedule import repeats, schedule_data
 from weftline.schedule.make_blocks import make_shape
 
@@ -39,7 +39,7 @@ def test_the_repetend_repeats(steady: Schedule) -> None:
 
 def test_marks_cover_the_schedule(steady: Schedule) -> None:
     """Tests that warm-up, repetend and cool-down follow each other from 0 to the end."""
-    marks = schedule_data(steady, Room())["timeline"]["marks"]
+    marks = schedule_data(steady, PageBudget())["timeline"]["marks"]
     assert [mark["name"].split(",")[0] for mark in marks] == ["warm-up", "repetend", "cool-down"]
     assert marks[0]["from"] == 0
     assert marks[-1]["to"] == steady.makespan
@@ -56,7 +56,7 @@ def test_without_a_repetend_nothing_is_marked(steady: Schedule) -> None:
 def test_memory_peaks_are_those_of_the_file() -> None:
     """Tests that the picture's peaks are what the simulator says."""
     schedule = sample("schedule")
-    lanes = schedule_data(schedule, Room())["memory"]["lanes"]
+    lanes = schedule_data(schedule, PageBudget())["memory"]["lanes"]
     assert tuple(lane["peak"] for lane in lanes) == schedule.peak_memory
     assert [lane["limit"] for lane in lanes] == list(schedule.memory_limit)
 
@@ -65,7 +65,7 @@ def test_every_action_is_a_span() -> None:
     """Tests that lanes hold each device's operations at their times."""
     schedule = sample("schedule")
     n = len(schedule.blocks.blocks)
-    for lane, actions in zip(schedule_data(schedule, Room())["timeline"]["lanes"], schedule.actions, strict=True):
+    for lane, actions in zip(schedule_data(schedule, PageBudget())["timeline"]["lanes"], schedule.actions, strict=True):
         starts = np.cumsum(lane["start"]).tolist()
         spans = list(zip(starts, lane["length"], lane["item"], strict=True))
         assert spans == [(a.start, a.end - a.start, a.micro_batch * n + a.block) for a in actions]

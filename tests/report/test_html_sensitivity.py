@@ -11,7 +11,7 @@ from tests.report.page_samples import problem, sample
 
 from weftline.ask import make_plan
 from weftline.plans import plan_result
-from weftline.report.html.html import report_html
+from weftline.report.html import report_html
 from weftline.report.html.sensitivity import ask, questions
 from weftline.simulate import simulate_throughput
 

@@ -9,8 +9,8 @@ import pytest
 from weftline.ask import Sweep, stage_problems, sweep_stages
 from weftline.ask.stages import OneMore, SweepRow
 from weftline.problem import Problem, asked_rules
-from weftline.report.sweep import WIDTH, sweep_curve, sweep_rows, sweep_table, sweep_words
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.report.sweep import BAR_WIDTH, sweep_curve, sweep_rows, sweep_table, sweep_words
+from weftline.testing.generate import Feed, problem_of
 
 
 def _sweep(problem: Problem, counts: str = "auto") -> Sweep:
@@ -21,7 +21,7 @@ def _sweep(problem: Problem, counts: str = "auto") -> Sweep:
 
 
 def _chain(devices: int, length: int) -> Problem:
-    wires = [Wire(i, (i + 1,), length) for i in range(3)]
+    wires = [Feed(i, (i + 1,), length) for i in range(3)]
     return problem_of([[100] * devices] * 4, wires, objective="throughput")
 
 
@@ -59,11 +59,11 @@ def test_curve() -> None:
     """Tests that bars grow with the speed-up, end with the bound, and fit."""
     lines = sweep_curve(FREE)
     assert lines[0].startswith("Speed-up against 1 stage;")
-    assert lines[4] == f"4 {'█' * WIDTH} 4.00x"
-    assert lines[1] == f"1 {'█' * (WIDTH // 4)} 1.00x"
-    assert lines[3].count("█") == WIDTH // 2
+    assert lines[4] == f"4 {'█' * BAR_WIDTH} 4.00x"
+    assert lines[1] == f"1 {'█' * (BAR_WIDTH // 4)} 1.00x"
+    assert lines[3].count("█") == BAR_WIDTH // 2
     assert "░" in lines[3]
-    assert all(len(line) <= WIDTH + 10 for line in lines[1:])
+    assert all(len(line) <= BAR_WIDTH + 10 for line in lines[1:])
 
 
 def test_curve_in_ascii() -> None:
@@ -76,7 +76,7 @@ def test_curve_in_ascii() -> None:
 def test_a_weak_bound_does_not_squeeze_the_bars() -> None:
     """Tests that the longest bar is at most twice the best speed-up."""
     weak = replace(DEAR, rows=tuple(replace(row, bound_ns=1) for row in DEAR.rows))
-    assert sweep_curve(weak)[1].count("█") == WIDTH // 2
+    assert sweep_curve(weak)[1].count("█") == BAR_WIDTH // 2
 
 
 def test_no_time_at_all() -> None:

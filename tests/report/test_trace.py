@@ -13,7 +13,7 @@ from weftline.problem import asked_rules
 from weftline.report import trace_json
 from weftline.simulate import Timeline, memory_over_time
 from weftline.testing import random_problem
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _spans(trace: bytes) -> list[dict[str, object]]:
@@ -61,7 +61,7 @@ def test_pipeline_spans_come_one_period_apart() -> None:
 
 def test_a_transfer_of_a_pipeline_has_two_ends() -> None:
     """Tests that each end is named, that ends fill the loads, and that the trace says that it is schematic."""
-    wires = [Wire(0, (1, 2), 3), Wire(1, (2,), 5)]
+    wires = [Feed(0, (1, 2), 3), Feed(1, (2,), 5)]
     for communication in ("added", "overlapped"):
         problem = problem_of([[10, -1, -1], [-1, 20, -1], [-1, -1, 30]], wires, objective="throughput")
         rules = asked_rules({"communication": communication}, problem.rules)

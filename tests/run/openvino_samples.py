@@ -11,7 +11,7 @@ import msgspec
 
 from weftline.ask import make_plan
 from weftline.cluster import Cluster, Limits, OpDevice
-from weftline.importers.openvino.module import openvino_module
+from weftline.importers.openvino import openvino_module
 from weftline.plans import Plan
 from weftline.problem import Rules, build_problem, read_model
 from weftline.zoo import build, save

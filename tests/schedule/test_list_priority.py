@@ -69,7 +69,7 @@ def test_bankers_reserve_never_blocks() -> None:
         if schedule_violations(simulate_schedule(blocks, count, one_after_another(blocks, count))):
             continue
         usual = usual_rules(blocks, count)
-        banker = usual._replace(banker=np.ones(1, np.int64), reserve=np.zeros_like(usual.reserve))
+        banker = usual._replace(banker=True, reserve=np.zeros_like(usual.reserve))
         run = ListRun(blocks, count)
         assert run.run(banker) > 0, seed
         assert not schedule_violations(simulate_schedule(blocks, count, run.orders())), seed

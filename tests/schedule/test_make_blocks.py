@@ -12,7 +12,7 @@ from weftline.errors import InfeasibleError, UsageError
 from weftline.problem import Problem, read_blocks
 from weftline.schedule.make_blocks import SHAPES, chunked, make_shape, pipeline_blocks
 from weftline.simulate import Loads, simulate_throughput
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 @pytest.mark.parametrize("path", published("tessel"), ids=lambda path: path.stem)
@@ -76,7 +76,7 @@ def test_latency_stands_on_edges_between_devices() -> None:
 
 
 THREE = problem_of(
-    [[4, 4], [3, 3], [5, 5]], [Wire(0, (1,), 7), Wire(1, (2,), 9)], objective="throughput", communication="added"
+    [[4, 4], [3, 3], [5, 5]], [Feed(0, (1,), 7), Feed(1, (2,), 9)], objective="throughput", communication="added"
 )
 
 
@@ -113,7 +113,7 @@ def test_latency_plans_and_full_devices_are_refused() -> None:
     latency = problem_of([[4, 4]])
     with pytest.raises(UsageError, match="throughput"):
         pipeline_blocks(latency, _loads(THREE, [0, 0, 1]), train=True)
-    tight = problem_of([[4, 4], [3, 3]], [Wire(0, (1,), 7)], objective="throughput", weights=[3, 3], capacity=[10, 10])
+    tight = problem_of([[4, 4], [3, 3]], [Feed(0, (1,), 7)], objective="throughput", weights=[3, 3], capacity=[10, 10])
     pipeline_blocks(tight, _loads(tight, [0, 1]), train=False)
     with pytest.raises(InfeasibleError, match="optimizer"):
         pipeline_blocks(tight, _loads(tight, [0, 1]), train=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weftline.search.lp import SMALL, GrowingProgram, Program, minimise, nothing_fits
+from weftline.search.lp import SMALL_ENTRIES, GrowingProgram, Program, minimise, nothing_fits
 
 
 def _cover(columns: int, rows: int) -> Program:
@@ -56,7 +56,7 @@ def test_feasibility_agrees_with_the_least_value() -> None:
 def test_a_large_program_can_be_stopped() -> None:
     """Tests that a program that takes long ends without a proof when it is told to stop, and is solved otherwise."""
     program = _cover(700, 700)
-    assert len(program.values) > SMALL
+    assert len(program.values) > SMALL_ENTRIES
     assert minimise(program, seconds=60, stop=lambda: True).value == -np.inf
     assert minimise(program, seconds=60, stop=lambda: False).value > 0
 

@@ -11,9 +11,9 @@ from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
 from weftline.search import Event, Search, Solver, compiling, find_solver
 from weftline.simulate import Loads, Timeline
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
-PROBLEM = problem_of([[4, 2], [4, 2]], [Wire(0, (1,), [[0, 3], [-1, 0]])], weights=[2, 2], capacity=[None, 3])
+PROBLEM = problem_of([[4, 2], [4, 2]], [Feed(0, (1,), [[0, 3], [-1, 0]])], weights=[2, 2], capacity=[None, 3])
 
 
 def _row(*devices: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -38,7 +38,7 @@ def test_keeps_the_best_and_refuses_what_breaks_limits() -> None:
 
 def test_orders_and_actions() -> None:
     """Tests that a candidate may bring its order, or the list of its actions."""
-    problem = problem_of([[1, 1], [1, 1], [5, 5]], [Wire(0, (1,), 2)])
+    problem = problem_of([[1, 1], [1, 1], [5, 5]], [Feed(0, (1,), 2)])
     search = Search(problem)
     assert search.offer(_row(0, 1, 1), order=_row(0, 1, 2)) == 3 + 1 + 5
     actions = np.array([[0, -1, -1], [2, -1, -1], [0, 1, -1], [1, -1, -1]])

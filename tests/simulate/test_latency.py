@@ -10,7 +10,7 @@ from weftline.graph import Op, Tensor, assemble
 from weftline.problem import Problem, Rules
 from weftline.simulate import INFEASIBLE, Timeline, default_order, evaluate, replay, simulate_latency, upward_rank
 from weftline.simulate.reference import reference_latency
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _run(problem: Problem, placement: list[int], order: list[int] | None = None) -> Timeline:
@@ -29,7 +29,7 @@ def _sent(timeline: Timeline) -> list[tuple[int, ...]]:
 def test_send_port_serves_one_transfer_at_a_time() -> None:
     """Tests that two transfers from one device to two others follow each other."""
     # d0 makes t0 (done at 2) and t1 (done at 3); t0 leaves for d1 at 2..6, so t1 leaves for d2 at 6..8.
-    problem = problem_of([[2] * 3, [1] * 3, [1] * 3, [1] * 3], [Wire(0, (2,), 4), Wire(1, (3,), 2)])
+    problem = problem_of([[2] * 3, [1] * 3, [1] * 3, [1] * 3], [Feed(0, (2,), 4), Feed(1, (3,), 2)])
     timeline = _run(problem, [0, 0, 1, 2])
     assert _spans(timeline) == [(0, 2), (2, 3), (6, 7), (8, 9)]
     assert _sent(timeline) == [(0, 0, 1, -1, 2, 6), (1, 0, 2, -1, 6, 8)]
@@ -40,7 +40,7 @@ def test_send_port_serves_one_transfer_at_a_time() -> None:
 def test_receive_port_serves_the_earlier_producer_first() -> None:
     """Tests that the inputs of an op arrive in the order in which their producers ended."""
     # t0 is done at 2 on d0, t1 at 1 on d2: t1 comes at 1..3, t0 at 3..7.
-    problem = problem_of([[2] * 3, [1] * 3, [1] * 3], [Wire(0, (2,), 4), Wire(1, (2,), 2)])
+    problem = problem_of([[2] * 3, [1] * 3, [1] * 3], [Feed(0, (2,), 4), Feed(1, (2,), 2)])
     timeline = _run(problem, [0, 2, 1])
     assert _spans(timeline) == [(0, 2), (0, 1), (7, 8)]
     assert _sent(timeline) == [(1, 2, 1, -1, 1, 3), (0, 0, 1, -1, 3, 7)]
@@ -49,7 +49,7 @@ def test_receive_port_serves_the_earlier_producer_first() -> None:
 def test_sending_receiving_and_computing_overlap() -> None:
     """Tests that a device receives while it sends and computes."""
     # d0 sends t0 at 1..6, computes op1 at 1..6 and receives t2 (made by op2 on d1 at 0..2) at 2..7.
-    wires = [Wire(0, (3,), 5), Wire(2, (4,), 5)]
+    wires = [Feed(0, (3,), 5), Feed(2, (4,), 5)]
     timeline = _run(problem_of([[1, 1], [5, 5], [2, 2], [1, 1], [1, 1]], wires), [0, 0, 1, 1, 0])
     assert _spans(timeline) == [(0, 1), (1, 6), (0, 2), (6, 7), (7, 8)]
 
@@ -57,7 +57,7 @@ def test_sending_receiving_and_computing_overlap() -> None:
 @pytest.mark.parametrize(("buses", "second"), [((), (3, 5)), (((0, 1, "x"), (2, 3, "x")), (6, 8))])
 def test_shared_bus(buses: tuple[tuple[int, int, str], ...], second: tuple[int, int]) -> None:
     """Tests that links on one bus exclude each other, though they share no port."""
-    problem = problem_of([[2] * 4, [3] * 4, [1] * 4, [1] * 4], [Wire(0, (2,), 4), Wire(1, (3,), 2)], buses=buses)
+    problem = problem_of([[2] * 4, [3] * 4, [1] * 4, [1] * 4], [Feed(0, (2,), 4), Feed(1, (3,), 2)], buses=buses)
     timeline = _run(problem, [0, 2, 1, 3])
     assert _sent(timeline) == [(0, 0, 1, -1, 2, 6), (1, 2, 3, -1, *second)]
     assert timeline.value == max(7, second[1] + 1)
@@ -65,7 +65,7 @@ def test_shared_bus(buses: tuple[tuple[int, int, str], ...], second: tuple[int, 
 
 def test_transfers_per_tensor_and_per_edge() -> None:
     """Tests that a tensor goes to a device once, or once for every consumer there."""
-    time, wires = [[2, 2], [1, 1], [1, 1]], [Wire(0, (1, 2), 4)]
+    time, wires = [[2, 2], [1, 1], [1, 1]], [Feed(0, (1, 2), 4)]
     once = _run(problem_of(time, wires), [0, 1, 1])
     assert _spans(once) == [(0, 2), (6, 7), (7, 8)]
     assert _sent(once) == [(0, 0, 1, -1, 2, 6)]
@@ -76,7 +76,7 @@ def test_transfers_per_tensor_and_per_edge() -> None:
 
 def test_sequential_is_a_sum() -> None:
     """Tests that in the sequential runtime everything follows everything, transfers included."""
-    wires = [Wire(0, (1, 2), 4)]
+    wires = [Feed(0, (1, 2), 4)]
     problem = problem_of([[2, 9], [9, 3], [1, 9]], wires, runtime="sequential")
     timeline = _run(problem, [0, 1, 0])
     assert _spans(timeline) == [(0, 2), (6, 9), (9, 10)]
@@ -87,19 +87,19 @@ def test_sequential_is_a_sum() -> None:
 def test_what_takes_no_time_occupies_nothing() -> None:
     """Tests that an op of 0 ns passes a busy device, and that a transfer of 0 ns is not listed and needs no port."""
     # op1 takes no time on d0, which is busy with op0 until 5; op2 on d1 gets its tensor at once.
-    problem = problem_of([[5, 5], [0, 0], [3, 3]], [Wire(1, (2,), 0)])
+    problem = problem_of([[5, 5], [0, 0], [3, 3]], [Feed(1, (2,), 0)])
     timeline = _run(problem, [0, 0, 1])
     assert _spans(timeline) == [(0, 5), (0, 0), (0, 3)]
     assert _sent(timeline) == []
     # An op of 0 ns that waits for the tensor of a busy device starts when it is there.
-    chain = problem_of([[5, 5], [0, 0], [3, 3]], [Wire(0, (1,), 2), Wire(1, (2,), 7)])
+    chain = problem_of([[5, 5], [0, 0], [3, 3]], [Feed(0, (1,), 2), Feed(1, (2,), 7)])
     assert _spans(_run(chain, [0, 1, 0])) == [(0, 5), (7, 7), (14, 17)]
 
 
 def test_zero_time_ops_keep_their_place_in_a_sequential_replay() -> None:
     """Tests that an op of 0 ns stays before the long action that starts at the same moment."""
     # op1 takes no time at 2; then t0 goes to d1 at 2..6. Replayed after the transfer it would start at 6.
-    problem = problem_of([[2, 2], [0, 0], [1, 1]], [Wire(0, (2,), 4)], runtime="sequential")
+    problem = problem_of([[2, 2], [0, 0], [1, 1]], [Feed(0, (2,), 4)], runtime="sequential")
     timeline = _run(problem, [0, 0, 1])
     assert _spans(timeline) == [(0, 2), (2, 2), (6, 7)]
     again = replay(problem, timeline.placement, timeline.actions(problem.graph.arrays.producer))
@@ -108,13 +108,13 @@ def test_zero_time_ops_keep_their_place_in_a_sequential_replay() -> None:
 
 def test_inputs_of_the_model_are_everywhere() -> None:
     """Tests that a tensor without producer is present on every device at time 0."""
-    assert _run(problem_of([[1, 1], [2, 2]], [Wire(-1, (0, 1), 9)]), [0, 1]).value == 2
+    assert _run(problem_of([[1, 1], [2, 2]], [Feed(-1, (0, 1), 9)]), [0, 1]).value == 2
 
 
 def test_upward_rank_by_hand() -> None:
     """Tests mean times and mean transfers, rounded down, along the longest path; absent ones do not count."""
     matrix = [[0, 3, -1], [4, 0, -1], [-1, -1, 0]]  # mean of 3 and 4 -> 3
-    problem = problem_of([[2, 5, -1], [6, -1, -1], [1, 1, 2]], [Wire(0, (1, 2), matrix)])
+    problem = problem_of([[2, 5, -1], [6, -1, -1], [1, 1, 2]], [Feed(0, (1, 2), matrix)])
     assert upward_rank(problem).tolist() == [3 + 3 + 6, 6, 1]
     assert default_order(problem).tolist() == [0, 1, 2]
 
@@ -129,7 +129,7 @@ def test_upward_rank_by_hand() -> None:
 )
 def test_says_why_it_cannot_run(placement: list[int], order: list[int], message: str) -> None:
     """Tests the reason in the error, and that the batch knows the same."""
-    problem = problem_of([[1, -1], [1, 1]], [Wire(0, (1,), [[0, -1], [1, 0]])])
+    problem = problem_of([[1, -1], [1, 1]], [Feed(0, (1,), [[0, -1], [1, 0]])])
     with pytest.raises(InfeasibleError, match=message):
         _run(problem, placement, order)
     assert evaluate(problem, np.array(placement), np.array(order)).value[0] >= INFEASIBLE
@@ -137,7 +137,7 @@ def test_says_why_it_cannot_run(placement: list[int], order: list[int], message:
 
 def test_bad_decisions_are_usage_errors() -> None:
     """Tests that shapes, ranges and repeated ops are refused before any kernel sees them."""
-    problem = problem_of([[1, 1], [1, 1]], [Wire(0, (1,), 1)])
+    problem = problem_of([[1, 1], [1, 1]], [Feed(0, (1,), 1)])
     for placement, order in (([0], [0, 1]), ([0, 2], [0, 1]), ([0, -1], [0, 1]), ([0, 0], [0, 0]), ([0, 0], [0])):
         with pytest.raises(UsageError):
             _run(problem, placement, order)
@@ -149,7 +149,7 @@ def test_bad_decisions_are_usage_errors() -> None:
 
 def test_an_order_that_repeats_an_op_is_infeasible_in_the_batch() -> None:
     """Tests that a repeated op cannot book transfers without end."""
-    wires = [Wire(0, tuple(range(1, 6)), 3)]
+    wires = [Feed(0, tuple(range(1, 6)), 3)]
     problem = problem_of([[1, 1]] * 6, wires, transfers="per-edge")
     batch = evaluate(problem, np.array([0, 1, 1, 1, 1, 1]), np.array([0, 1, 1, 1, 1, 1]), memory=True)
     assert batch.value[0] >= INFEASIBLE
@@ -158,7 +158,7 @@ def test_an_order_that_repeats_an_op_is_infeasible_in_the_batch() -> None:
 @pytest.mark.parametrize("rule", ["per-tensor", "per-edge"])
 def test_replay_refuses_what_cannot_be_done(rule: str) -> None:
     """Tests lists of actions that use what is not there, or send what nobody reads."""
-    problem = problem_of([[1] * 3, [1] * 3], [Wire(0, (1,), [[0, 9, 1], [1, 0, 1], [1, 1, 0]])], transfers=rule)
+    problem = problem_of([[1] * 3, [1] * 3], [Feed(0, (1,), [[0, 9, 1], [1, 0, 1], [1, 1, 0]])], transfers=rule)
     placement, reader = np.array([0, 1], np.int32), 1 if rule == "per-edge" else -1
     good = [[0, -1, -1], [0, 1, reader], [1, -1, -1]]
     assert replay(problem, placement, np.array(good)).value == 1 + 9 + 1
@@ -183,7 +183,7 @@ def test_op_with_many_remote_inputs(rule: str) -> None:
     """Tests an op with 60 inputs from other devices, more than the insertion sort of the kernel takes."""
     width = 60
     rng = np.random.default_rng(5)
-    wires = [Wire(i, (width,), int(rng.integers(0, 4)), 1) for i in range(width)]
+    wires = [Feed(i, (width,), int(rng.integers(0, 4)), 1) for i in range(width)]
     times = [[int(t)] * 4 for t in rng.integers(0, 6, width + 1)]  # many ties
     problem = problem_of(times, wires, transfers=rule)
     placement, order = [*(1 + i % 3 for i in range(width)), 0], [*rng.permutation(width).tolist(), width]

@@ -5,15 +5,14 @@ import pytest
 
 from weftline.problem import Problem
 from weftline.simulate import memory_over_time, simulate_latency, violations
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import SeededChooser, make_order, make_placement, make_problem
+from weftline.testing.generate import Feed, SeededChooser, make_order, make_placement, make_problem, problem_of
 
 TIME = [[2, 2], [1, 1], [2, 2]]
 WIRES = [
-    Wire(-1, (0,), 0, 6),  # read by op0
-    Wire(0, (1, 2), 3, 4),  # op0 on d0 -> op1 on d1 and op2 on d0
-    Wire(1, (), 0, 5, output=True),
-    Wire(2, (), 0, 7),  # nobody reads it
+    Feed(-1, (0,), 0, 6),  # read by op0
+    Feed(0, (1, 2), 3, 4),  # op0 on d0 -> op1 on d1 and op2 on d0
+    Feed(1, (), 0, 5, output=True),
+    Feed(2, (), 0, 7),  # nobody reads it
 ]
 
 
@@ -55,20 +54,20 @@ def test_tied_weight_on_two_devices_is_held_twice() -> None:
 def test_per_edge_holds_a_copy_for_every_consumer(rule: str, peak: int) -> None:
     """Tests that what is sent twice is held twice."""
     # Both copies are there while op1 (which takes long) has not ended and the second one arrives.
-    problem = problem_of([[1, 1], [9, 9], [1, 1]], [Wire(0, (1, 2), 2, 4)], transfers=rule)
+    problem = problem_of([[1, 1], [9, 9], [1, 1]], [Feed(0, (1, 2), 2, 4)], transfers=rule)
     assert simulate_latency(problem, np.array([0, 1, 1], np.int32)).peak.tolist()[1] == peak
 
 
 def test_what_ends_is_gone_before_what_starts() -> None:
     """Tests a chain on one device: only neighbours are held at the same time."""
-    problem = problem_of([[1]] * 3, [Wire(0, (1,), 0, 5), Wire(1, (2,), 0, 7), Wire(2, (), 0, 4)])
+    problem = problem_of([[1]] * 3, [Feed(0, (1,), 0, 5), Feed(1, (2,), 0, 7), Feed(2, (), 0, 4)])
     assert simulate_latency(problem, np.array([0, 0, 0], np.int32)).peak.tolist() == [12]
 
 
 def test_results_are_held_to_the_end() -> None:
     """Tests that a tensor the caller receives stays, and another one does not."""
     for output, peak in ((True, 9), (False, 5)):
-        problem = problem_of([[1], [1], [1]], [Wire(0, (), 0, 5, output=output), Wire(2, (), 0, 4)])
+        problem = problem_of([[1], [1], [1]], [Feed(0, (), 0, 5, output=output), Feed(2, (), 0, 4)])
         timeline = simulate_latency(problem, np.zeros(3, np.int32), np.arange(3, dtype=np.int32))
         assert timeline.peak.tolist() == [peak]
 

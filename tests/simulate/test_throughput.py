@@ -6,7 +6,7 @@ import pytest
 from weftline.errors import InfeasibleError
 from weftline.problem import Problem
 from weftline.simulate import Loads, simulate_throughput
-from weftline.testing.by_hand import Wire, problem_of
+from weftline.testing.generate import Feed, problem_of
 
 
 def _run(problem: Problem, placement: list[int]) -> Loads:
@@ -14,7 +14,7 @@ def _run(problem: Problem, placement: list[int]) -> Loads:
 
 
 def _chain(**options: object) -> Problem:
-    wires = [Wire(-1, (0,), 0, 7), Wire(0, (1,), 5, 4), Wire(1, (2,), 4, 5), Wire(2, (), 0, 6, output=True)]
+    wires = [Feed(-1, (0,), 0, 7), Feed(0, (1,), 5, 4), Feed(1, (2,), 4, 5), Feed(2, (), 0, 6, output=True)]
     return problem_of(
         [[2, 2], [3, 3], [1, 1]],
         wires,
@@ -45,7 +45,7 @@ def test_memory_of_stages() -> None:
 def test_a_tensor_leaves_once_and_enters_each_device_once() -> None:
     """Tests that the sender pays the dearest destination, each receiver its own transfer, for all its readers."""
     matrix = [[0, 3, 8], [1, 0, 1], [1, 1, 0]]
-    problem = problem_of([[1] * 3] * 5, [Wire(0, (1, 2, 3, 4), matrix)], objective="throughput")
+    problem = problem_of([[1] * 3] * 5, [Feed(0, (1, 2, 3, 4), matrix)], objective="throughput")
     loads = _run(problem, [0, 1, 1, 2, 0])
     assert (loads.leaving.tolist(), loads.entering.tolist()) == ([8, 0, 0], [0, 3, 8])
     assert loads.load.tolist() == [2 + 8, 2 + 3, 1 + 8]
@@ -53,7 +53,7 @@ def test_a_tensor_leaves_once_and_enters_each_device_once() -> None:
 
 def test_cycle_between_stages() -> None:
     """Tests that stages which need each other are refused, and that stages are listed in pipeline order."""
-    problem = problem_of([[1, 1]] * 3, [Wire(0, (1,)), Wire(1, (2,))], objective="throughput")
+    problem = problem_of([[1, 1]] * 3, [Feed(0, (1,)), Feed(1, (2,))], objective="throughput")
     with pytest.raises(InfeasibleError, match="cycle"):
         _run(problem, [0, 1, 0])
     assert _run(problem, [1, 0, 0]).stages == (1, 0)
@@ -61,7 +61,7 @@ def test_cycle_between_stages() -> None:
 
 def test_host_pays_nothing_and_need_not_be_contiguous() -> None:
     """Tests the rule of host devices: ops on both sides of a stage, and no transfer counted on the host."""
-    wires = [Wire(0, (1,), 4), Wire(1, (2,), 5)]
+    wires = [Feed(0, (1,), 4), Feed(1, (2,), 5)]
     problem = problem_of([[1, 1], [2, 2], [3, 3]], wires, objective="throughput", hosts=[1])
     loads = _run(problem, [1, 0, 1])
     assert loads.load.tolist() == [2 + 4 + 5, 1 + 3]
@@ -72,7 +72,7 @@ def test_host_pays_nothing_and_need_not_be_contiguous() -> None:
 
 def test_training_is_acyclic_on_its_forward_part() -> None:
     """Tests that gradients may flow back through the stages."""
-    wires = [Wire(0, (1,)), Wire(1, (2,)), Wire(2, (3,))]
+    wires = [Feed(0, (1,)), Feed(1, (2,)), Feed(2, (3,))]
     training = problem_of([[1, 1]] * 4, wires, objective="throughput", backward=[2, 3])
     loads = _run(training, [0, 1, 1, 0])
     assert (loads.load.tolist(), loads.stages) == ([2, 2], (0, 1))
@@ -90,7 +90,7 @@ def test_stage_limit() -> None:
 
 def test_absent_times_and_links() -> None:
     """Tests that what cannot run or be sent is refused."""
-    problem = problem_of([[1, -1], [1, 1]], [Wire(0, (1,), [[0, -1], [1, 0]])], objective="throughput")
+    problem = problem_of([[1, -1], [1, 1]], [Feed(0, (1,), [[0, -1], [1, 0]])], objective="throughput")
     with pytest.raises(InfeasibleError, match="cannot run"):
         _run(problem, [1, 1])
     with pytest.raises(InfeasibleError, match="no link"):

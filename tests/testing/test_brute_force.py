@@ -6,9 +6,8 @@ import pytest
 
 from weftline.problem import Problem
 from weftline.simulate.reference import reference_loads, reference_replay
-from weftline.testing.brute_force import brute_force_latency, brute_force_throughput, placements
-from weftline.testing.by_hand import Wire, problem_of
-from weftline.testing.generate import random_problem
+from weftline.testing.conformance import brute_force_latency, brute_force_throughput, placements
+from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _keeps_limits(problem: Problem, placement: tuple[int, ...], peak: list[int]) -> bool:
@@ -78,7 +77,7 @@ def test_latency_by_hand() -> None:
     time = [[1, 1], [5, 5], [5, 5], [1, 1]]  # op0 -> op1, op2 -> op3
     # On two devices: op0, its tensor, op2, op3 beside op2 (t1 arrives while op2 still runs). On one: 12.
     for length, best in ((0, 7), (1, 1 + 1 + 5 + 1), (4, 1 + 4 + 5 + 1), (5, 12), (6, 12)):
-        wires = [Wire(0, (1, 2), length), Wire(1, (3,), length), Wire(2, (3,), length)]
+        wires = [Feed(0, (1, 2), length), Feed(1, (3,), length), Feed(2, (3,), length)]
         assert brute_force_latency(problem_of(time, wires)) == best
         assert brute_force_latency(problem_of(time, wires, runtime="sequential")) == 12
 
@@ -87,14 +86,14 @@ def test_the_order_of_transfers_is_part_of_the_optimum() -> None:
     """Tests that the tensor of the longer tail is sent first, though it is ready at the same time."""
     # op0 (fixed on d0, 1 ns) makes t0 and t1 for op1 (9 ns) and op2 (1 ns), both fixed elsewhere: send t0 first.
     time = [[1, -1, -1], [-1, 9, -1], [-1, -1, 1]]
-    assert brute_force_latency(problem_of(time, [Wire(0, (1,), 3), Wire(0, (2,), 3)])) == 1 + 3 + 9
+    assert brute_force_latency(problem_of(time, [Feed(0, (1,), 3), Feed(0, (2,), 3)])) == 1 + 3 + 9
     swapped = [time[0], [-1, 1, -1], [-1, -1, 9]]
-    assert brute_force_latency(problem_of(swapped, [Wire(0, (1,), 3), Wire(0, (2,), 3)])) == 1 + 3 + 9
+    assert brute_force_latency(problem_of(swapped, [Feed(0, (1,), 3), Feed(0, (2,), 3)])) == 1 + 3 + 9
 
 
 def test_throughput_by_hand() -> None:
     """Tests where a chain is cut: before the dear tensor, or not at all."""
-    chain = [Wire(0, (1,), 1), Wire(1, (2,), 6)]
+    chain = [Feed(0, (1,), 1), Feed(1, (2,), 6)]
     time = [[4, 4], [3, 3], [5, 5]]
     assert brute_force_throughput(problem_of(time, chain, objective="throughput")) == 1 + 3 + 5
     assert brute_force_throughput(problem_of(time, chain, objective="throughput", communication="overlapped")) == 7

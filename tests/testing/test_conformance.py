@@ -11,11 +11,11 @@ from weftline.errors import InfeasibleError
 from weftline.problem import Problem
 from weftline.search import Search, Solver
 from weftline.simulate import Loads, Timeline
-from weftline.testing.by_hand import Wire, problem_of
 from weftline.testing.conformance import check_solver
+from weftline.testing.generate import Feed, problem_of
 
-LATENCY = problem_of([[3, 1], [1, 3]], [Wire(0, (1,), 1)])
-THROUGHPUT = problem_of([[3, 1], [1, 3]], [Wire(0, (1,), 1)], objective="throughput")
+LATENCY = problem_of([[3, 1], [1, 3]], [Feed(0, (1,), 1)])
+THROUGHPUT = problem_of([[3, 1], [1, 3]], [Feed(0, (1,), 1)], objective="throughput")
 calls = count()
 
 
@@ -53,7 +53,7 @@ def _does_not_stop(search: Search) -> None:
 
 
 def _breaks_limits(search: Search) -> None:
-    offered = Search(problem_of([[3, 1], [1, 3]], [Wire(0, (1,), 1)], objective=search.problem.rules.objective))
+    offered = Search(problem_of([[3, 1], [1, 3]], [Feed(0, (1,), 1)], objective=search.problem.rules.objective))
     _good(offered)
     search.best = offered.best
 
@@ -84,6 +84,6 @@ def test_catches(problem: Problem, solve: Callable[[Search], None], message: str
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_catches_broken_limits(objective: str) -> None:
     """Tests an answer that tears a `together` set apart."""
-    problem = problem_of([[3, 1], [1, 3]], [Wire(0, (1,), 1)], together=((0, 1),), objective=objective)
+    problem = problem_of([[3, 1], [1, 3]], [Feed(0, (1,), 1)], together=((0, 1),), objective=objective)
     with pytest.raises(AssertionError, match="breaks limits"):
         check_solver(Solver("bad", "", _breaks_limits), problem)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import weftline.testing
 from weftline.cluster import Cluster, check_cluster
 from weftline.graph import Graph, check_graph
-from weftline.problem.json_form import problem_to_json
+from weftline.problem.model import problem_to_json
 from weftline.testing.generate import Objective, random_problem
 from weftline.testing.strategies import clusters, graphs, orders, patient, placements, problems
 

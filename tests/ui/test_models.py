@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError, UsageError
-from weftline.ui.models import Limits, Models, clean_label
+from weftline.ui.models import Models, PageLimits, clean_label
 
 
 async def chunks(*sizes: int) -> AsyncIterator[bytes]:
@@ -23,7 +23,7 @@ def add(models: Models, name: str, *sizes: int) -> tuple[int, int]:
 
 def test_an_upload_is_kept_under_our_name(tmp_path: Path) -> None:
     """Tests that what the browser calls a file is a label: the path is ours, its ending one of a few."""
-    models = Models(tmp_path, Limits())
+    models = Models(tmp_path, PageLimits())
     number, size = add(models, "../../etc/passwd\n.ONNX", 3, 2**20, 4)
     model = models.find(number)
     assert size == 2**20 + 7
@@ -37,7 +37,7 @@ def test_an_upload_is_kept_under_our_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sizes", "words"), [((600, 600), "larger than"), ((), "empty")])
 def test_a_refused_upload_leaves_nothing(tmp_path: Path, sizes: tuple[int, ...], words: str) -> None:
     """Tests that too large and empty files are refused and removed."""
-    models = Models(tmp_path, Limits(upload_bytes=1000))
+    models = Models(tmp_path, PageLimits(upload_bytes=1000))
     with pytest.raises(InputError, match=words):
         add(models, "a.onnx", *sizes)
     assert list(tmp_path.iterdir()) == []
@@ -46,7 +46,7 @@ def test_a_refused_upload_leaves_nothing(tmp_path: Path, sizes: tuple[int, ...],
 
 def test_room_is_limited(tmp_path: Path) -> None:
     """Tests the limits on the number of models and on all files together."""
-    models = Models(tmp_path, Limits(models=1))
+    models = Models(tmp_path, PageLimits(models=1))
     number, _ = add(models, "a.onnx", 10)
     with pytest.raises(UsageError, match="remove some"):
         add(models, "b.onnx", 10)
@@ -54,7 +54,7 @@ def test_room_is_limited(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "large").write_bytes(bytes(2000))
     with pytest.raises(InputError, match="no room"):
-        add(Models(tmp_path, Limits(stored_bytes=1000)), "c.onnx", 10)
+        add(Models(tmp_path, PageLimits(stored_bytes=1000)), "c.onnx", 10)
 
 
 def test_a_broken_upload_leaves_nothing(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_broken_upload_leaves_nothing(tmp_path: Path) -> None:
         yield b"half"
         raise ConnectionResetError
 
-    models = Models(tmp_path, Limits())
+    models = Models(tmp_path, PageLimits())
     with pytest.raises(ConnectionResetError):
         asyncio.run(models.add("a.onnx", broken()))
     assert list(tmp_path.iterdir()) == []

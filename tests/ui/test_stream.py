@@ -8,7 +8,7 @@ from typing import Any
 
 from weftline.ui.app import EventStream
 from weftline.ui.jobs import MOST_ROWS, Job, Jobs
-from weftline.ui.models import Limits
+from weftline.ui.models import PageLimits
 from weftline.ui.task import ModelFile, PlanTask, Row, Said
 
 
@@ -31,7 +31,7 @@ def make_job(number: int = 1) -> Job:
 
 
 def watched(tmp_path: Path, *jobs: Job) -> tuple[Jobs, EventStream]:
-    found = Jobs(tmp_path, Limits(), 2**30)
+    found = Jobs(tmp_path, PageLimits(), 2**30)
     found._jobs.update({job.id: job for job in jobs})
     return found, EventStream(found, dict)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError, MissingExtra, UsageError
-from weftline.ui import Limits, serve
+from weftline.ui import PageLimits, serve
 from weftline.ui.jobs import Jobs
 
 
@@ -32,7 +32,7 @@ def test_a_port_that_is_taken() -> None:
 
 def test_limits_of_jobs(tmp_path: Path) -> None:
     """Tests that plans and pages beyond the limits are refused."""
-    jobs = Jobs(tmp_path, Limits(plans=0, streams=1), 2**30)
+    jobs = Jobs(tmp_path, PageLimits(plans=0, streams=1), 2**30)
     with pytest.raises(UsageError, match="remove some"):
         jobs.check_room()
     jobs.watch(print)

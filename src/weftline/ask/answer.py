@@ -202,7 +202,7 @@ def _read_cluster(
 ) -> Cluster | None:
     from weftline.cluster import Cluster
     from weftline.cluster.rules import unlinked
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
 
     if isinstance(given, ClusterText):
         inputs["cluster"] = sha256(given.text.encode()).hexdigest()

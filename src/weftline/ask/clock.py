@@ -11,7 +11,7 @@ from weftline.search import Event, compiling
 
 __all__ = ["Clock", "searching_time"]
 
-LOADING = 5.0
+LOADING_SECONDS = 5.0
 """Seconds; loading kernels takes one or two, compiling them a minute."""
 PER_OP = 1e-4
 """Seconds for the certificate of a large answer, for each op or operation in it."""
@@ -38,7 +38,7 @@ class Clock:
     def preparing(self) -> Iterator[None]:
         """Kernels are loaded inside, which counts, or compiled, which happens once and does not."""
         before = monotonic()
-        with compiling(self.on_event, LOADING):
+        with compiling(self.on_event, LOADING_SECONDS):
             yield
-        if monotonic() - before > LOADING:
+        if monotonic() - before > LOADING_SECONDS:
             self.begun += monotonic() - before

@@ -20,10 +20,9 @@ from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.latency.measured.measured import solve_measured
 from weftline.latency.measured.measurements import Backend, Measurements
-from weftline.plans.plan import BoundEntry, DeviceUse, Plan, Provenance, Stage, TimelineFile
-from weftline.plans.progress import Progress, ProgressRow
+from weftline.plans.plan import BoundEntry, DeviceUse, Plan, Progress, ProgressRow, Provenance, Stage, TimelineFile
 from weftline.problem import Problem, check_feasible
-from weftline.problem.json_form import ProblemFile, problem_hash, problem_to_file
+from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, Termination, check_names, find_solver
 from weftline.simulate import Loads, Timeline
 
@@ -304,7 +303,7 @@ def _progress(work: _Work) -> tuple[ProgressRow, ...] | msgspec.UnsetType:
 
 def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntry]:
     """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
-    problem = check.Problem(msgspec.to_builtins(file))
+    problem = check.PlanProblem(msgspec.to_builtins(file))
     entries = [
         BoundEntry(
             bound.by,

@@ -52,7 +52,7 @@ def lower_bounds(problem: Problem) -> tuple[Bound, ...]:
     return QUESTIONS[problem.rules.objective].lower_bounds(problem)
 
 
-GRACE = 1.0
+BASELINE_GRACE_SECONDS = 1.0
 """Seconds after the time limit in which baselines may still begin."""
 _ORDER = {name: place for place, name in enumerate(("single-device", "even-split", "round-robin", "greedy"))}
 """The order in which files name baselines, whatever room registers them."""
@@ -70,7 +70,7 @@ def baseline_values(
     for solver in sorted(solvers.values(), key=lambda solver: _ORDER.get(solver.name, len(_ORDER))):
         if solver.baseline and solver.name in done.reached:
             values[solver.name] = done.reached[solver.name]
-        elif solver.baseline and (done.time_limit is None or done.seconds < done.time_limit + GRACE):
+        elif solver.baseline and (done.time_limit is None or done.seconds < done.time_limit + BASELINE_GRACE_SECONDS):
             search = Search(problem, seed=seed, solver=solver.name)
             try:
                 solver.solve(search)
@@ -101,7 +101,7 @@ def _replicas(problem: Problem) -> int | None:
     return 0 if fastest[0] == 0 else ceil(1 / sum(Fraction(1, period) for period in fastest))
 
 
-SHARE = 0.3
+COARSE_SHARE = 0.3
 """Of the time, or of the work."""
 
 
@@ -111,8 +111,8 @@ def search_coarse(search: Search, solver: Solver, group: Indices) -> None:
     left = search.seconds_left
     coarse = Search(
         contracted.small,
-        time_limit=None if left is None else SHARE * left,
-        work_limit=None if search.work_limit is None else max(1, int(SHARE * search.work_limit)),
+        time_limit=None if left is None else COARSE_SHARE * left,
+        work_limit=None if search.work_limit is None else max(1, int(COARSE_SHARE * search.work_limit)),
         seed=search.seed,
         solver=f"{search.solver} (coarse)",
     )

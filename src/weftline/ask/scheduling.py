@@ -24,7 +24,7 @@ from weftline.certify import check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.schedule import Action, RepetendFile, Schedule, ScheduleProvenance, exact
-from weftline.problem import UNLIMITED, Blocks
+from weftline.problem import NO_LIMIT, Blocks
 from weftline.problem.blocks import BlocksFile, blocks_to_file
 from weftline.schedule import Repetend, Scheduler, ScheduleSearch, prepare, schedulers
 from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
@@ -104,18 +104,10 @@ def make_schedule(
         on_event=on_event,
         solver=solver,
         options=settings,
-        keep=0 if robust is None else POOL,
+        keep=0 if robust is None else NOISE_POOL,
     )
     with Interruption(insist=True) as stop:
-        try:
-            check_memory(blocks)
-            search.offer_bound(*_bound(search))
-            if blocks.balanced:
-                search.offer_period_bound(*period_bound(blocks))
-            chosen.solve(search)
-        except InfeasibleError:
-            if search.best is None:
-                raise
+        _search(search, chosen)
     if search.best is None:
         if stop.ended:
             raise KeyboardInterrupt
@@ -126,7 +118,20 @@ def make_schedule(
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
 
 
-POOL = 24
+def _search(search: ScheduleSearch, chosen: Scheduler) -> None:
+    """The quick bounds, then the solver. What it fails at does not matter once there is an answer."""
+    try:
+        check_memory(search.blocks)
+        search.offer_bound(*_bound(search))
+        if search.blocks.balanced:
+            search.offer_period_bound(*period_bound(search.blocks))
+        chosen.solve(search)
+    except InfeasibleError:
+        if search.best is None:
+            raise
+
+
+NOISE_POOL = 24
 """With noise: so many of the best orders are compared."""
 
 
@@ -195,14 +200,6 @@ def _assemble(
     bound = search.bound or 0
     repetend, period_bound = search.repetend, search.period_bound or Fraction(0)
     period = Fraction(found.makespan, search.micro_batches) if repetend is None else repetend.period
-    noise = None
-    if robust is not None:
-        noise = {
-            "p95": percentile(blocks, search.micro_batches, found.orders, robust),
-            "sigma": robust.sigma,
-            "straggler": robust.straggler,
-            "draws": robust.draws,
-        }
     made = Schedule(
         format="weftline-schedule",
         version=1,
@@ -226,9 +223,9 @@ def _assemble(
         device_span=found.device_span,
         device_span_bubble=found.device_span_bubble,
         peak_memory=found.peak_memory,
-        memory_limit=tuple(None if d.link or d.memory >= UNLIMITED else d.memory for d in blocks.devices),
+        memory_limit=tuple(None if d.link or d.memory >= NO_LIMIT else d.memory for d in blocks.devices),
         latency=value if search.from_arrival else found.longest_latency,
-        robust=noise,
+        robust=None if robust is None else _noise(search, found, robust),
         solver=search.solver,
         seconds=None if search.work_limit is not None else round(search.seconds, 3),
         period_seconds=None if search.work_limit is not None else round(search.period_seconds, 3),
@@ -238,14 +235,28 @@ def _assemble(
         provenance=msgspec.structs.replace(provenance, blocks_sha256=digest),
         blocks=file,
     )
-    plain = msgspec.to_builtins(made)
-    made = msgspec.structs.replace(made, proof="proved" if check_schedule.bound_of(plain) >= bound else "claimed")
-    if search.micro_batches * blocks.n > SELF_CHECKED:
+    return _certify(made)
+
+
+def _noise(search: ScheduleSearch, found: Timetable, robust: Noise) -> dict[str, float]:
+    return {
+        "p95": percentile(search.blocks, search.micro_batches, found.orders, robust),
+        "sigma": robust.sigma,
+        "straggler": robust.straggler,
+        "draws": robust.draws,
+    }
+
+
+def _certify(made: Schedule) -> Schedule:
+    """`proved` where the checker finds the same bound; and it must accept the whole."""
+    proved = check_schedule.bound_of(msgspec.to_builtins(made)) >= made.bound
+    made = msgspec.structs.replace(made, proof="proved" if proved else "claimed")
+    if made.micro_batches * len(made.blocks.blocks) > SELF_CHECKED:
         return made
     try:
         check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
-    except check_schedule.Refusal as refusal:
-        raise VerificationError(f"the answer of {search.solver} does not hold: {refusal}") from refusal
+    except check_schedule.ScheduleRefusal as refusal:
+        raise VerificationError(f"the answer of {made.solver} does not hold: {refusal}") from refusal
     return made
 
 

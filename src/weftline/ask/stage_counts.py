@@ -22,7 +22,7 @@ from weftline.problem.load import ACCELERATOR, MAX_STAGES
 __all__ = ["AUTO", "StageProblems", "parse_counts", "same_placement", "stage_problems"]
 
 AUTO = "auto"
-EVERY = 16
+EVERY_UP_TO = 16
 """`auto` tries every number of stages up to this one, then doubles."""
 MAX_COUNTS = 64
 """Most numbers of stages in one sweep."""
@@ -109,7 +109,7 @@ def _pipeline(problem: Problem) -> Problem:
 
 def _sensible(most: int) -> tuple[int, ...]:
     """1, 2 ... 16, 32, 64 ... and the last."""
-    found = list(range(1, min(most, EVERY) + 1))
+    found = list(range(1, min(most, EVERY_UP_TO) + 1))
     while found[-1] * 2 < most:
         found.append(found[-1] * 2)
     return tuple(found) if found[-1] == most else (*found, most)

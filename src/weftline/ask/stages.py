@@ -25,7 +25,7 @@ from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption
 from weftline.plans.plan import BoundEntry, Plan, Proof
 from weftline.problem import Problem
-from weftline.problem.json_form import problem_to_file
+from weftline.problem.model import problem_to_file
 from weftline.search import Event, Termination
 
 __all__ = ["GOOD_ENOUGH", "OneMore", "Sweep", "SweepRow", "sweep_stages"]
@@ -280,7 +280,7 @@ def _restated(problem: Problem, bound: BoundEntry) -> BoundEntry:
     if bound.proof == "proved" and bound.witness is not None:
         try:
             if (
-                check.bound_of(check.Problem(msgspec.to_builtins(problem_to_file(problem))), bound.witness)
+                check.bound_of(check.PlanProblem(msgspec.to_builtins(problem_to_file(problem))), bound.witness)
                 >= bound.value_ns
             ):
                 return bound

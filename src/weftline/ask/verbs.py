@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weftline.cost import Profile
     from weftline.graph import Graph
     from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
-    from weftline.plans.explain.explain import Reason
+    from weftline.plans.explain import Reason
     from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks, Problem
     from weftline.schedule.noise import Noise

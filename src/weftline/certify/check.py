@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Problem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
+__all__ = ["PlanProblem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
 
-LIMIT = 2**62
+MAX_NUMBER = 2**62
 FIELDS = {
     "format",
     "version",
@@ -39,17 +39,7 @@ FIELDS = {
     "provenance",
     "problem",
 }
-MEASURED = {
-    "backend",
-    "count",
-    "failures",
-    "reference",
-    "ratio",
-    "spread",
-    "rounds",
-    "seconds",
-    "reference_seconds",
-}
+MEASURED = {"backend", "count", "failures", "reference", "ratio", "spread", "rounds", "seconds", "reference_seconds"}
 PROVENANCE = {"version", "problem_sha256", "inputs", "argv", "seed", "time_limit", "work_limit", "gap"}
 MAX_FILE_BYTES = 2 * 2**30
 RULES = {
@@ -143,7 +133,7 @@ def _finite(word: str) -> float:
     return number
 
 
-def whole(value: Any, what: str, low: int = 0, high: int = LIMIT) -> int:
+def whole(value: Any, what: str, low: int = 0, high: int = MAX_NUMBER) -> int:
     """An integer within limits (True and 1.0 are not integers)."""
     if type(value) is not int:
         raise Refusal("type", f"{what} must be a whole number, not {value!r:.60}")
@@ -182,7 +172,7 @@ def same(given: dict[str, Any], again: dict[str, int | None], prefix: str, what:
         need(value == expected, code, f"{what}: {key} is {value}, re-computed {expected}")
 
 
-class Problem:
+class PlanProblem:
     """The embedded problem as plain lists, checked."""
 
     def __init__(self, form: dict[str, Any]) -> None:
@@ -268,7 +258,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
     shown = f"its sha256 is {digest:.8}..., not {given!s:.8}..."
     need(digest == given, "hash", f"the embedded problem is not the one that was planned: {shown}")
     _check_form(plan)
-    problem = Problem(plan["problem"])
+    problem = PlanProblem(plan["problem"])
     objective = plan["objective"]
     need(problem.rule("objective", objective), "objective", "the plan answers another question than its problem")
     placement = _placement(problem, plan["placement"])
@@ -276,7 +266,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
         stages = len(rows(plan["stages"], "stages"))
         need(stages == 0, "parts", f"a latency plan has no stages, this one has {stages}")
         need(isinstance(plan["timeline"], dict), "parts", "a latency plan has a timeline")
-        timeline = Timeline(problem, placement, plan["timeline"])
+        timeline = PlanTimeline(problem, placement, plan["timeline"])
         value, load, held = max(timeline.end), timeline.loads(), timeline.intervals()
     else:
         need(plan["timeline"] is None, "parts", "a throughput plan has no timeline")
@@ -336,7 +326,7 @@ def _check_progress(found: Any) -> None:
         before = seconds
 
 
-def _placement(problem: Problem, given: dict[str, str]) -> list[int]:
+def _placement(problem: PlanProblem, given: dict[str, str]) -> list[int]:
     """Device number of every op: it exists, it can run the op, and sets stay together."""
     number = {name: i for i, name in enumerate(problem.ids)}
     placement = []
@@ -356,10 +346,10 @@ def _placement(problem: Problem, given: dict[str, str]) -> list[int]:
 # Latency: the timeline is taken as it is, and every rule is tested on it.
 
 
-class Timeline:
+class PlanTimeline:
     """When everything happens; `arrived`: (tensor, device) or (tensor, consumer) -> start and end of its transfer."""
 
-    def __init__(self, problem: Problem, placement: list[int], form: dict[str, Any]) -> None:
+    def __init__(self, problem: PlanProblem, placement: list[int], form: dict[str, Any]) -> None:
         self.problem, self.placement = problem, placement
         self.per_edge, self.sequential = problem.rule("transfers", "per-edge"), problem.rule("runtime", "sequential")
         self.start, self.end = [-1] * len(placement), [-1] * len(placement)
@@ -484,7 +474,7 @@ class Timeline:
 # Throughput: everything is re-computed from the placement.
 
 
-def _check_stages(problem: Problem, placement: list[int], stages: Sequence[dict[str, Any]]) -> list[int]:
+def _check_stages(problem: PlanProblem, placement: list[int], stages: Sequence[dict[str, Any]]) -> list[int]:
     """The load of every device."""
     k = len(problem.ids)
     count, compute, entering, leaving = [0] * k, [0] * k, [0] * k, [0] * k
@@ -514,7 +504,7 @@ def _check_stages(problem: Problem, placement: list[int], stages: Sequence[dict[
     return load
 
 
-def _quotient_order(problem: Problem, placement: list[int]) -> list[int]:
+def _quotient_order(problem: PlanProblem, placement: list[int]) -> list[int]:
     """Devices by the first time their node is removed in a breadth-first topological sort of the quotient graph.
 
     A node is a device, or an op on a host device (K + op); only forward ops count.
@@ -542,10 +532,10 @@ def _quotient_order(problem: Problem, placement: list[int]) -> list[int]:
             if waiting[target] == 0:
                 queue.append(target)
     need(len(queue) == len(waiting), "cycle", "the stages depend on each other in a cycle")
-    return sorted(set(placement), key=lambda d: (rank.get(d, LIMIT), d))
+    return sorted(set(placement), key=lambda d: (rank.get(d, MAX_NUMBER), d))
 
 
-def _stage_intervals(problem: Problem, placement: list[int]) -> list[list[Interval]]:
+def _stage_intervals(problem: PlanProblem, placement: list[int]) -> list[list[Interval]]:
     """What each stage holds; time is the position of an op among the ops of its stage."""
     copies = 2 if problem.rule("communication", "overlapped") else 1
     held: list[list[Interval]] = [[] for _ in problem.ids]
@@ -572,7 +562,7 @@ def _stage_intervals(problem: Problem, placement: list[int]) -> list[list[Interv
 # Memory, devices, bounds.
 
 
-def _peaks(problem: Problem, placement: list[int], held: list[list[Interval]]) -> list[int]:
+def _peaks(problem: PlanProblem, placement: list[int], held: list[list[Interval]]) -> list[int]:
     static = problem.rule("memory", "static")
     base = [0] * len(problem.ids)
     for op, device in enumerate(placement):
@@ -593,7 +583,7 @@ def _peak(intervals: Iterable[Interval]) -> int:
     return best
 
 
-def _check_devices(problem: Problem, given: dict[str, Any], load: list[int], peak: list[int]) -> None:
+def _check_devices(problem: PlanProblem, given: dict[str, Any], load: list[int], peak: list[int]) -> None:
     need(set(given) == set(problem.ids), "devices", f"the devices {list(given)[:9]} are not those of the problem")
     for d, name in enumerate(problem.ids):
         limit = problem.capacity[d]
@@ -602,7 +592,7 @@ def _check_devices(problem: Problem, given: dict[str, Any], load: list[int], pea
         same(given[name], again, "device", f"device {name}")
 
 
-def _check_bounds(problem: Problem, plan: dict[str, Any], value: int) -> int:
+def _check_bounds(problem: PlanProblem, plan: dict[str, Any], value: int) -> int:
     """Every proved bound again; -> the best proved one."""
     best, proved, by = 0, 0, {""}
     for bound in rows(plan["bounds"], "bounds"):
@@ -627,25 +617,25 @@ def _check_bounds(problem: Problem, plan: dict[str, Any], value: int) -> int:
     return proved
 
 
-def bound_of(problem: Problem, witness: dict[str, Any]) -> int:
+def bound_of(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """What a witness proves, in exact integers."""
     kind = witness["kind"]
     need(kind in WITNESSES, "witness-kind", f"unknown kind of witness {kind!r:.60}")
     return WITNESSES[kind](problem, witness)
 
 
-def _groups(problem: Problem) -> list[list[int]]:
+def _groups(problem: PlanProblem) -> list[list[int]]:
     inside = {op for group in problem.together for op in group}
     return problem.together + [[op] for op in range(len(problem.names)) if op not in inside]
 
 
-def _group_times(problem: Problem, group: Iterable[int]) -> list[int]:
+def _group_times(problem: PlanProblem, group: Iterable[int]) -> list[int]:
     """Total time on each device, -1 where some op cannot run."""
     columns = zip(*(problem.time[op] for op in group), strict=True)
     return [-1 if min(column) < 0 else sum(column) for column in columns]
 
 
-def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _load_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     weights = [whole(weight, "weight") for weight in rows(witness["weights"], "weights")]
     need(len(weights) == len(problem.ids) and sum(weights) > 0, "witness", "one weight per device, not all 0")
     # What is on a device fits its memory, so a price on every byte beyond the capacity never adds to a plan's cost.
@@ -663,34 +653,37 @@ def _load_bound(problem: Problem, witness: dict[str, Any]) -> int:
     return -(-total // sum(sorted(weights)[-used:]))
 
 
-def _work_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _work_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     sequential = problem.rule("objective", "latency") and problem.rule("runtime", "sequential")
     need(sequential, "witness", "work bounds the sequential runtime alone")
     return sum(min(t for t in _group_times(problem, group) if t >= 0) for group in _groups(problem))
 
 
-def _witness_ops(problem: Problem, witness: dict[str, Any]) -> list[int]:
+def _witness_ops(problem: PlanProblem, witness: dict[str, Any]) -> list[int]:
     ops = members(witness["ops"], "op of the witness", len(problem.names), "witness")
     need(bool(ops), "witness", "it names no op")
     return ops
 
 
-def _group_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _group_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     ops = _witness_ops(problem, witness)
     shared = len(ops) == 1 or any(set(ops) <= set(group) for group in problem.together)
     need(shared, "witness", f"ops {ops[:6]} need not share a device")
     return min(t for t in _group_times(problem, ops) if t >= 0)
 
 
-def _path_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _path_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     need(problem.rule("objective", "latency"), "witness", "a path bounds latency alone")
     k, earliest = len(problem.ids), dict[int, list[int]]()
     for op in _witness_ops(problem, witness):
-        ends = [t if t >= 0 else LIMIT for t in problem.time[op]]
+        ends = [t if t >= 0 else MAX_NUMBER for t in problem.time[op]]
         known = [(t, earliest[problem.producer[t]]) for t in problem.inputs[op] if problem.producer[t] in earliest]
         for d in range(k):
             arrivals = [
-                min([before[a] + length for a in range(k) if (length := problem.length(t, a, d)) >= 0], default=LIMIT)
+                min(
+                    [before[a] + length for a in range(k) if (length := problem.length(t, a, d)) >= 0],
+                    default=MAX_NUMBER,
+                )
                 for t, before in known
             ]
             ends[d] += max(arrivals, default=0)
@@ -698,7 +691,7 @@ def _path_bound(problem: Problem, witness: dict[str, Any]) -> int:
     return max(min(ends) for ends in earliest.values())
 
 
-def _cut_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _cut_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """The cheapest set of ops around one op: a minimum cut, by augmenting paths."""
     added = problem.rule("objective", "throughput") and problem.rule("communication", "added")
     need(added, "witness", "a cut bounds throughput with added communication alone")
@@ -710,11 +703,11 @@ def _cut_bound(problem: Problem, witness: dict[str, Any]) -> int:
     sink, room = len(groups), dict[int, dict[int, int]]()
     for v, row in enumerate(times):
         able = [t for t, host in zip(row, problem.host, strict=True) if t >= 0 and not host]
-        _join(room, v, sink, min(able, default=LIMIT), 0)
+        _join(room, v, sink, min(able, default=MAX_NUMBER), 0)
     least: dict[int, int] = {}  # of each distinct row of transfer times
     for row in {id(row): row for row in problem.transfer}.values():
         lengths = [x for i, x in enumerate(row) if x >= 0 and i % (len(problem.ids) + 1)]
-        least[id(row)] = min(lengths, default=LIMIT)
+        least[id(row)] = min(lengths, default=MAX_NUMBER)
     for t, maker in enumerate(problem.producer):
         readers = {node[reader] for reader in problem.consumers[t]} - {node.get(maker)}
         if maker >= 0 and readers and least[id(problem.transfer[t])] > 0:
@@ -738,13 +731,13 @@ def _join_tensor(room: dict[int, dict[int, int]], maker: int, readers: list[int]
     _join(room, maker, leaves, cost, 0)
     _join(room, enters, maker, cost, 0)
     for reader in readers:
-        _join(room, leaves, reader, LIMIT, 0)
-        _join(room, reader, enters, LIMIT, 0)
+        _join(room, leaves, reader, MAX_NUMBER, 0)
+        _join(room, reader, enters, MAX_NUMBER, 0)
 
 
 def _largest_flow(room: dict[int, dict[int, int]], source: int, sink: int) -> int:
     total = 0
-    while total < LIMIT:
+    while total < MAX_NUMBER:
         came, queue = {source: source}, [source]
         for v in queue:
             for head, left in room[v].items():
@@ -767,9 +760,9 @@ def _largest_flow(room: dict[int, dict[int, int]], source: int, sink: int) -> in
 
 
 # The sequential runtime as a labelling: a device per group; costs per group, per pair of groups, and per tensor with
-# several readers. What cannot be costs NEVER, which is more than all sums of times.
+# several readers. What cannot be costs TOO_MUCH, which is more than all sums of times.
 
-NEVER = 2**200
+TOO_MUCH = 2**200
 MOST_ENTRIES = 2**24
 Table = tuple[list[int], list[int]]
 """Variables, and a cost for each choice of their labels, the last variable fastest."""
@@ -778,7 +771,7 @@ Table = tuple[list[int], list[int]]
 class Labelling:
     """What a placement costs in the sequential runtime, in 1 / scale ns, with prices on memory; minus the rebate."""
 
-    def __init__(self, problem: Problem, witness: dict[str, Any]) -> None:
+    def __init__(self, problem: PlanProblem, witness: dict[str, Any]) -> None:
         sequential = problem.rule("objective", "latency") and problem.rule("runtime", "sequential")
         need(sequential, "witness", "a labelling bounds the sequential runtime alone")
         self.problem, self.scale, self.k = problem, whole(witness.get("scale", 1), "scale", 1), len(problem.ids)
@@ -792,7 +785,7 @@ class Labelling:
         for group in groups:
             size = sum(problem.weight[op] + (problem.workspace[op] if static else 0) for op in group)
             times = zip(_group_times(problem, group), prices, strict=True)
-            self.unary.append([self.scale * t + price * size if t >= 0 else NEVER for t, price in times])
+            self.unary.append([self.scale * t + price * size if t >= 0 else TOO_MUCH for t, price in times])
         self.pairs: dict[tuple[int, int], list[int]] = {}
         """(smaller group, larger group) -> cost by device of the one and device of the other."""
         self.stars: dict[int, tuple[int, list[int]]] = {}
@@ -817,7 +810,7 @@ class Labelling:
         if key not in self._known:
             pairs = ((b, a) if turned else (a, b) for a in range(k) for b in range(k))
             found = [self.problem.length(tensor, a, b) for a, b in pairs]
-            self._known[key] = [self.scale * length if length >= 0 else NEVER for length in found]
+            self._known[key] = [self.scale * length if length >= 0 else TOO_MUCH for length in found]
         return self._known[key]
 
     def lengths(self, tensor: int, home: int) -> list[int]:
@@ -856,23 +849,25 @@ class Labelling:
 
     def bound(self, total: int) -> int:
         """A sum that no labelling is below, as a bound in ns."""
-        need(total < NEVER // 2, "witness", "no placement is possible at all")
+        need(total < TOO_MUCH // 2, "witness", "no placement is possible at all")
         return max(0, -((self.rebate - total) // self.scale))
 
 
-def _messages_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _messages_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """Messages move cost between groups and what joins them: the sum of the least costs stays a lower bound."""
     model = Labelling(problem, witness)
     k, unary = model.k, [list(row) for row in model.unary]
     total = 0
     sent = _messages(witness["pairs"], k, {pair: list(pair) for pair in model.pairs}, 2)
     for (a, b), table in model.pairs.items():
-        if (a, b) not in sent and any(max(costs) < NEVER for costs in zip(model.unary[a], model.unary[b], strict=True)):
+        if (a, b) not in sent and any(
+            max(costs) < TOO_MUCH for costs in zip(model.unary[a], model.unary[b], strict=True)
+        ):
             continue  # both on one device: nothing
         first, second = sent.get((a, b)) or ([0] * k, [0] * k)
-        able = [e for e in range(k) if model.unary[b][e] < NEVER]
+        able = [e for e in range(k) if model.unary[b][e] < TOO_MUCH]
         rests = [
-            min(table[d * k + e] - second[e] for e in able) - first[d] for d in range(k) if model.unary[a][d] < NEVER
+            min(table[d * k + e] - second[e] for e in able) - first[d] for d in range(k) if model.unary[a][d] < TOO_MUCH
         ]
         total += min(rests)
         for group, message in ((a, first), (b, second)):
@@ -882,20 +877,20 @@ def _messages_bound(problem: Problem, witness: dict[str, Any]) -> int:
     sums: dict[tuple[int, int], list[int]] = {}
     for t, (home, readers) in model.stars.items():
         if (t,) not in sent and any(
-            max(costs) < NEVER for costs in zip(*(model.unary[v] for v in (home, *readers)), strict=True)
+            max(costs) < TOO_MUCH for costs in zip(*(model.unary[v] for v in (home, *readers)), strict=True)
         ):
             continue  # all on one device: nothing
         messages = sent.get((t,)) or [[0] * k] * (1 + len(readers))
         reach = [0] * (1 << k)
         for reader, message in zip(readers, messages[1:], strict=True):
-            best = [NEVER]
+            best = [TOO_MUCH]
             for m, own in zip(message, model.unary[reader], strict=True):
-                here = -m if own < NEVER else NEVER
+                here = -m if own < TOO_MUCH else TOO_MUCH
                 best += [min(x, here) for x in best]
             reach = [x + y for x, y in zip(reach, best, strict=True)]
-        least = NEVER
+        least = TOO_MUCH
         for d in range(k):
-            if model.unary[home][d] < NEVER:
+            if model.unary[home][d] < TOO_MUCH:
                 key = (id(problem.transfer[t]), d)
                 if key not in sums:
                     sums[key] = _subset_sums(model.lengths(t, d))
@@ -904,7 +899,9 @@ def _messages_bound(problem: Problem, witness: dict[str, Any]) -> int:
         for group, message in zip((home, *readers), messages, strict=True):
             unary[group] = [x + y for x, y in zip(unary[group], message, strict=True)]
     able_rows = zip(unary, model.unary, strict=True)
-    return model.bound(total + sum(min(x for x, own in zip(*pair, strict=True) if own < NEVER) for pair in able_rows))
+    return model.bound(
+        total + sum(min(x for x, own in zip(*pair, strict=True) if own < TOO_MUCH) for pair in able_rows)
+    )
 
 
 def _subset_sums(lengths: list[int]) -> list[int]:
@@ -922,20 +919,22 @@ def _messages(given: Any, k: int, parts: dict[Any, list[int]], keys: int) -> dic
         need(len(rows(row, "messages")) > keys, "witness", "messages without a place")
         key = tuple(whole(i, "place of messages") for i in row[:keys])
         need(key in parts and key not in found, "witness", f"messages for {key}, which do not exist or stand twice")
-        found[key] = [[whole(m, "message", -LIMIT, LIMIT) for m in rows(one, "message")] for one in row[keys:]]
+        found[key] = [
+            [whole(m, "message", -MAX_NUMBER, MAX_NUMBER) for m in rows(one, "message")] for one in row[keys:]
+        ]
         fits = len(found[key]) == len(parts[key]) and all(len(one) == k for one in found[key])
         need(fits, "witness", f"messages for {key} do not fit")
     return found
 
 
-def _elimination_bound(problem: Problem, witness: dict[str, Any]) -> int:
+def _elimination_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     """The cheapest labelling, exactly: one variable after another is minimised away, in the order of the witness.
 
     Variables are the groups, then the tensors with several readers: where each is made, and which devices hold it.
     """
     model = Labelling(problem, witness)
     return model.bound(
-        _least_cost(model, [[d for d in range(model.k) if row[d] < NEVER] for row in model.unary], witness)
+        _least_cost(model, [[d for d in range(model.k) if row[d] < TOO_MUCH] for row in model.unary], witness)
     )
 
 
@@ -951,9 +950,9 @@ def _least_cost(model: Labelling, devices: list[list[int]], witness: dict[str, A
         v = len(sizes)
         sizes.append(len(labels))
         tables.append(([v], [cost for _, _, cost in labels]))
-        tables.append(([home, v], [0 if at == d else NEVER for d in devices[home] for at, _, _ in labels]))
+        tables.append(([home, v], [0 if at == d else TOO_MUCH for d in devices[home] for at, _, _ in labels]))
         for reader in readers:
-            held = [0 if held >> d & 1 else NEVER for d in devices[reader] for _, held, _ in labels]
+            held = [0 if held >> d & 1 else TOO_MUCH for d in devices[reader] for _, held, _ in labels]
             tables.append(([reader, v], held))
     order = [whole(v, "variable", 0, len(sizes) - 1) for v in rows(witness["order"], "order")]
     need(sorted(order) == [v for v, size in enumerate(sizes) if size > 1], "witness", "the order has other variables")
@@ -1007,16 +1006,16 @@ def _star_labels(
     for home in homes:
         row = model.lengths(tensor, home)
         free = sum(1 << d for d in useful if row[d] == 0) | 1 << home
-        dear = [d for d in useful if 0 < row[d] < NEVER]
-        need(len(dear) <= 10, "witness", "too many devices for tensors with several readers")
-        for pick in range(1 << len(dear)):
-            chosen = [d for i, d in enumerate(dear) if pick >> i & 1]
+        costly = [d for d in useful if 0 < row[d] < TOO_MUCH]
+        need(len(costly) <= 10, "witness", "too many devices for tensors with several readers")
+        for pick in range(1 << len(costly)):
+            chosen = [d for i, d in enumerate(costly) if pick >> i & 1]
             if len(chosen) <= len(readers):
                 labels.append((home, free | sum(1 << d for d in chosen), sum(row[d] for d in chosen)))
     return labels
 
 
-WITNESSES: dict[str, Callable[[Problem, dict[str, Any]], int]] = {
+WITNESSES: dict[str, Callable[[PlanProblem, dict[str, Any]], int]] = {
     "path": _path_bound,
     "load": _load_bound,
     "work": _work_bound,

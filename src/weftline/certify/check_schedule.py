@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Refusal", "Unreadable", "Verdict", "bound_of", "check", "main", "period_bound_of"]
+__all__ = ["ScheduleRefusal", "ScheduleVerdict", "UnreadableSchedule", "bound_of", "check", "main", "period_bound_of"]
 
 MAX_BYTES = 1 << 30
 MAX_BLOCKS, MAX_DEVICES = 20_000, 4_096
@@ -23,7 +23,7 @@ VALUES = {"makespan": "makespan", "device-span": "device_span", "latency": "late
 KINDS = ("F", "B", "W", "C")
 
 
-class Refusal(Exception):
+class ScheduleRefusal(Exception):
     """The schedule does not hold. `code` is one word for programs."""
 
     exit_code = 6
@@ -33,13 +33,13 @@ class Refusal(Exception):
         super().__init__(f"{code}: {message:.2000}")
 
 
-class Unreadable(Refusal):
+class UnreadableSchedule(ScheduleRefusal):
     """It cannot even be read as a schedule."""
 
     exit_code = 3
 
 
-class Verdict(NamedTuple):
+class ScheduleVerdict(NamedTuple):
     """What was re-computed."""
 
     objective: str
@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 def need(condition: bool, code: str, message: str) -> None:
     """Refuse unless."""
     if not condition:
-        raise Refusal(code, message)
+        raise ScheduleRefusal(code, message)
 
 
 class _Question:
@@ -91,7 +91,7 @@ class _Question:
         self.head, self.tail = self._paths()
 
     def _paths(self) -> tuple[list[int], list[int]]:
-        """Longest way to the start of a block, and from its end to the end of all."""
+        """Longest path to the start of a block, and from its end to the end of all."""
         after: list[list[tuple[int, int]]] = [[] for _ in range(self.n)]
         waits = [0] * self.n
         for a, b, lag in self.edges:
@@ -117,7 +117,7 @@ class _Question:
 
 
 def bound_of(schedule: dict[str, Any]) -> int:
-    """What can be said about every schedule: the longest way, and work with what must lie before and after it."""
+    """What can be said about every schedule: the longest path, and work with what must lie before and after it."""
     question, count = _Question(schedule["blocks"]), schedule["micro_batches"]
     if schedule["objective"] == "latency":
         arrival = question.n - 1
@@ -140,8 +140,8 @@ def period_bound_of(schedule: dict[str, Any]) -> Fraction:
     return Fraction(max(question.load(device) for device in range(len(question.lanes))))
 
 
-def check(schedule: dict[str, Any]) -> Verdict:
-    """The verdict, or a Refusal."""
+def check(schedule: dict[str, Any]) -> ScheduleVerdict:
+    """The verdict, or a ScheduleRefusal."""
     try:
         need(
             schedule["format"] == "weftline-schedule" and schedule["version"] == 1, "format", "not a weftline schedule"
@@ -165,11 +165,11 @@ def check(schedule: dict[str, Any]) -> Verdict:
             "period",
             "the period is below its bound",
         )
-    except Refusal:
+    except ScheduleRefusal:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
-        raise Unreadable("format", f"a field is missing or has another form: {error!r}") from error
-    return Verdict(schedule["objective"], value, min(bound, value), str(period), CHECKS)
+        raise UnreadableSchedule("format", f"a field is missing or has another form: {error!r}") from error
+    return ScheduleVerdict(schedule["objective"], value, min(bound, value), str(period), CHECKS)
 
 
 def _same(number: float | int, exact: Fraction) -> bool:
@@ -278,7 +278,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         verdict = check(_read(Path(arguments[0])))
-    except Refusal as refusal:
+    except ScheduleRefusal as refusal:
         print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
         return refusal.exit_code
     print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
@@ -288,12 +288,12 @@ def main(arguments: list[str]) -> int:
 def _read(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            raise Unreadable("size", "no file, or more than 1 GiB, is not a schedule")
+            raise UnreadableSchedule("size", "no file, or more than 1 GiB, is not a schedule")
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise Unreadable("file", f"cannot be read: {error}") from error
+        raise UnreadableSchedule("file", f"cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise Unreadable("format", "is not a JSON object")
+        raise UnreadableSchedule("format", "is not a JSON object")
     return found
 
 

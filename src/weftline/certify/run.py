@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 
 from weftline.certify.check import Verdict
-from weftline.certify.check_schedule import Verdict as ScheduleVerdict
+from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError
 
 __all__ = ["is_schedule", "verify_bytes", "verify_file"]
 
 SCHEDULE = b'"weftline-schedule"'
-HEAD = 200
+HEAD_BYTES = 200
 """Bytes of a file that say what it is."""
 
 
@@ -56,6 +56,6 @@ def is_schedule(path: Path) -> bool:
     """Whether a file says that it is a schedule; a plan otherwise."""
     try:
         with path.open("rb") as file:
-            return SCHEDULE in file.read(HEAD)
+            return SCHEDULE in file.read(HEAD_BYTES)
     except OSError:
         return False

@@ -125,35 +125,42 @@ def doctor(json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
+_Model = Annotated[Path, typer.Argument(metavar="FILE", help="ONNX model, or OpenVINO IR.")]
+_Cluster = Annotated[str, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file (TOML) or preset.")]
+_Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the costs here, for plan --costs.")
+]
+_Repeats = Annotated[int, typer.Option(metavar="N", min=3, max=100_000, help="Runs that count, for each number.")]
+_Runtime = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DEVICE=RUNTIME",
+        help="What stands for a device on this machine: cpu0=ort:CPUExecutionProvider (a core of its own), "
+        "cpu0=ort:CPUExecutionProvider:2-3 (these cores), gpu0=ort:CUDAExecutionProvider:0; or all of them by "
+        "OpenVINO: gpu0=openvino:GPU.0. May be repeated.",
+    ),
+]
+_Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of the random inputs.")]
+_Links = Annotated[
+    Literal["memory", "gloo"],
+    typer.Option(help="Measure links over shared memory (run), or over gloo (run --engine torch)."),
+]
+_Cache = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Give back what was measured before for the same question.")
+]
+
+
 def profile(
-    model: Annotated[Path, typer.Argument(metavar="FILE", help="ONNX model, or OpenVINO IR.")],
-    cluster: Annotated[
-        str, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file (TOML) or preset.")
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Write the costs here, for plan --costs.")
-    ],
-    repeats: Annotated[
-        int, typer.Option(metavar="N", min=3, max=100_000, help="Runs that count, for each number.")
-    ] = 30,
-    runtime: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DEVICE=RUNTIME",
-            help="What stands for a device on this machine: cpu0=ort:CPUExecutionProvider (a core of its own), "
-            "cpu0=ort:CPUExecutionProvider:2-3 (these cores), gpu0=ort:CUDAExecutionProvider:0; or all of them by "
-            "OpenVINO: gpu0=openvino:GPU.0. May be repeated.",
-        ),
-    ] = None,
+    model: _Model,
+    cluster: _Cluster,
+    output: _Output,
+    *,
+    repeats: _Repeats = 30,
+    runtime: _Runtime = None,
     shape: given.Shape = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of the random inputs.")] = 0,
-    links: Annotated[
-        Literal["memory", "gloo"],
-        typer.Option(help="Measure links over shared memory (run), or over gloo (run --engine torch)."),
-    ] = "memory",
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Give back what was measured before for the same question.")
-    ] = True,
+    seed: _Seed = 0,
+    links: _Links = "memory",
+    cache: _Cache = True,
     json: JsonFlag = False,
 ) -> None:
     """Measure every op of a model on every device of a cluster, on this machine.

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-OLD = 20.0
+OLD_SECONDS = 20.0
 """Seconds; a process that is older was not started for one command."""
 
 
@@ -80,4 +80,4 @@ def process_begun() -> float:
     import psutil
 
     age = max(0.0, time() - float(psutil.Process().create_time()))
-    return monotonic() - (age if age < OLD else 0.0)
+    return monotonic() - (age if age < OLD_SECONDS else 0.0)

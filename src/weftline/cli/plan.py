@@ -25,6 +25,7 @@ __all__ = ["call_arguments", "plan", "read_stages"]
 def plan(
     model: given.Model = None,
     cluster: given.Cluster = None,
+    *,
     costs: given.Costs = None,
     calibrate: given.Calibrate = False,
     objective: given.Objective = None,

@@ -14,77 +14,90 @@ from weftline.errors import InputError, UsageError
 __all__ = ["run", "train_app"]
 
 
+_Answer = Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")]
+_Model = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="Plans: the model file (ONNX or OpenVINO IR). Schedules: FILE:FUNCTION, your model in stages, a "
+        "Python function that is called with the layout and a seed; this imports and runs your code.",
+    ),
+]
+_Engine = Annotated[
+    Literal["local", "openvino", "torch", "weftline"] | None,
+    typer.Option(
+        help="Plans: local, a worker of ONNX Runtime for each device; torch, the same over torch.distributed, on "
+        "several machines by torchrun; or openvino, its HETERO. Schedules: torch, its pipelining (chains of "
+        "stages), or weftline, our own interpreter (any schedule).  "
+        "[default: local for ONNX models, openvino for others, weftline for schedules]"
+    ),
+]
+_Steps = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: steps for each seed.")]
+_Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="The first seed of weights and inputs.")]
+_Seeds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: number of seeds, one model each.")]
+_Requests = Annotated[int, typer.Option(metavar="N", min=1, max=10**6, help="local, torch: timed requests.")]
+_Rounds = Annotated[
+    int, typer.Option(metavar="N", min=1, max=10_000, help="openvino: timed runs, each beside one device.")
+]
+_Inputs = Annotated[Path | None, typer.Option(metavar="FILE", help="Plans: inputs by name, .npz.  [default: random]")]
+_Runtime = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DEVICE=RUNTIME",
+        help="Plans: what stands for a device of the plan here, e.g. cpu0=ort:CPUExecutionProvider:2-3 or "
+        "gpu0=openvino:GPU.1. May be repeated.",
+    ),
+]
+_Timeout = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=1,
+        max=10**6,
+        help="local, torch: seconds without any sign of life that count as a hang.",
+    ),
+]
+_Baselines = Annotated[
+    bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
+]
+_Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="local: plan again while it runs, if a device is slower than the others, against the plan."
+    ),
+]
+_Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --watch: write the last plan here.")
+]
+_Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DIFFERENCE",
+        min=0,
+        help="Largest allowed difference to one process or device.  [default: 1e-6; plans 1e-3]",
+    ),
+]
+_Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare with one process or device.")]
+
+
 def run(
-    answer: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Plans: the model file (ONNX or OpenVINO IR). Schedules: FILE:FUNCTION, your model in stages, a "
-            "Python function that is called with the layout and a seed; this imports and runs your code.",
-        ),
-    ],
-    engine: Annotated[
-        Literal["local", "openvino", "torch", "weftline"] | None,
-        typer.Option(
-            help="Plans: local, a worker of ONNX Runtime for each device; torch, the same over torch.distributed, on "
-            "several machines by torchrun; or openvino, its HETERO. Schedules: torch, its pipelining (chains of "
-            "stages), or weftline, our own interpreter (any schedule).  "
-            "[default: local for ONNX models, openvino for others, weftline for schedules]"
-        ),
-    ] = None,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: steps for each seed.")] = 3,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="The first seed of weights and inputs.")
-    ] = 0,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: number of seeds, one model each.")
-    ] = 1,
-    requests: Annotated[int, typer.Option(metavar="N", min=1, max=10**6, help="local, torch: timed requests.")] = 100,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000, help="openvino: timed runs, each beside one device.")
-    ] = 20,
-    inputs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plans: inputs by name, .npz.  [default: random]")
-    ] = None,
-    runtime: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DEVICE=RUNTIME",
-            help="Plans: what stands for a device of the plan here, e.g. cpu0=ort:CPUExecutionProvider:2-3 or "
-            "gpu0=openvino:GPU.1. May be repeated.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=1,
-            max=10**6,
-            help="local, torch: seconds without any sign of life that count as a hang.",
-        ),
-    ] = 60,
-    baselines: Annotated[
-        bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
-    ] = True,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help="local: plan again while it runs, if a device is slower than the others, against the plan."
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --watch: write the last plan here.")
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DIFFERENCE",
-            min=0,
-            help="Largest allowed difference to one process or device.  [default: 1e-6; plans 1e-3]",
-        ),
-    ] = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare with one process or device.")] = True,
+    answer: _Answer,
+    model: _Model,
+    *,
+    engine: _Engine = None,
+    steps: _Steps = 3,
+    seed: _Seed = 0,
+    seeds: _Seeds = 1,
+    requests: _Requests = 100,
+    rounds: _Rounds = 20,
+    inputs: _Inputs = None,
+    runtime: _Runtime = None,
+    timeout: _Timeout = 60,
+    baselines: _Baselines = True,
+    watch: _Watch = False,
+    output: _Output = None,
+    tolerance: _Tolerance = None,
+    check: _Check = True,
     json: JsonFlag = False,
 ) -> None:
     """Run a plan or schedule for real.

@@ -21,74 +21,92 @@ if TYPE_CHECKING:
 __all__ = ["schedule"]
 
 
+_Shape = Annotated[str | None, typer.Option(metavar="NAME", help="A named placement; `--shape help` lists them.")]
+_Devices = Annotated[int, typer.Option("--devices", metavar="N", min=1, help="Number of devices of the shape.")]
+_Plan = Annotated[
+    Path | None, typer.Option(metavar="PLAN", help="A throughput plan: its stages become blocks, in ns and bytes.")
+]
+_Blocks = Annotated[Path | None, typer.Option(metavar="FILE", help="A blocks.json file (docs/formats.md).")]
+_MicroBatches = Annotated[
+    int | None, typer.Option("--micro-batches", "-n", metavar="N", min=1, help="How many.  [default: 4 per device]")
+]
+_Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIMIT",
+        help="Limit of every device, in units of the blocks (with --plan also 12 GiB), or one for each: 4,4,8.",
+    ),
+]
+_Train = Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward alone.")]
+_Split = Annotated[
+    bool, typer.Option("--split-backward", help="With --plan: gradients of inputs and of weights apart.")
+]
+_Recompute = Annotated[
+    bool, typer.Option("--recompute", help="With --plan: keep only a stage's inputs, compute the rest again.")
+]
+_Objective = Annotated[
+    Literal["makespan", "device-span"],
+    typer.Option(help="What is short: all micro-batches, or each device's time from first to last block."),
+]
+_Period = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="With --infer: a request arrives every so often; search the least latency at that rate.",
+    ),
+]
+_Solver = Annotated[str, typer.Option(metavar="NAME", help="Name of a method; `--solver help` lists them.")]
+_Gap = Annotated[
+    str | None,
+    typer.Option(metavar="SHARE", help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached."),
+]
+_Time = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]"),
+]
+_Work = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Limit of orders costed: with it the same call gives the same bytes."),
+]
+_Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")]
+_Robust = Annotated[bool, typer.Option("--robust", help="Choose the order with the least 95th percentile under noise.")]
+_Noise = Annotated[
+    float, typer.Option(metavar="SIGMA", min=0, max=2, help="With --robust: sigma of the log-normal spans.")
+]
+_Straggler = Annotated[
+    float, typer.Option(metavar="FACTOR", min=1, max=100, help="With --robust: how much slower one device may be.")
+]
+_SweepMemory = Annotated[
+    str | None, typer.Option(metavar="A..B|M,M...", help="Period and makespan for several memory limits.")
+]
+_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the schedule here.")]
+
+
 def schedule(
-    shape: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A named placement; `--shape help` lists them.")
-    ] = None,
-    devices: Annotated[int, typer.Option("--devices", metavar="N", min=1, help="Number of devices of the shape.")] = 4,
-    plan: Annotated[
-        Path | None, typer.Option(metavar="PLAN", help="A throughput plan: its stages become blocks, in ns and bytes.")
-    ] = None,
-    blocks: Annotated[Path | None, typer.Option(metavar="FILE", help="A blocks.json file (docs/formats.md).")] = None,
-    micro_batches: Annotated[
-        int | None, typer.Option("--micro-batches", "-n", metavar="N", min=1, help="How many.  [default: 4 per device]")
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMIT",
-            help="Limit of every device, in units of the blocks (with --plan also 12 GiB), or one for each: 4,4,8.",
-        ),
-    ] = None,
-    train: Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward alone.")] = True,
-    split: Annotated[
-        bool, typer.Option("--split-backward", help="With --plan: gradients of inputs and of weights apart.")
-    ] = False,
-    recompute: Annotated[
-        bool, typer.Option("--recompute", help="With --plan: keep only a stage's inputs, compute the rest again.")
-    ] = False,
-    objective: Annotated[
-        Literal["makespan", "device-span"],
-        typer.Option(help="What is short: all micro-batches, or each device's time from first to last block."),
-    ] = "makespan",
-    period: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="With --infer: a request arrives every so often; search the least latency at that rate.",
-        ),
-    ] = None,
-    solver: Annotated[str, typer.Option(metavar="NAME", help="Name of a method; `--solver help` lists them.")] = "auto",
-    gap: Annotated[
-        str | None,
-        typer.Option(metavar="SHARE", help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached."),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]"),
-    ] = None,
-    work: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Limit of orders costed: with it the same call gives the same bytes."),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    shape: _Shape = None,
+    *,
+    devices: _Devices = 4,
+    plan: _Plan = None,
+    blocks: _Blocks = None,
+    micro_batches: _MicroBatches = None,
+    memory: _Memory = None,
+    train: _Train = True,
+    split: _Split = False,
+    recompute: _Recompute = False,
+    objective: _Objective = "makespan",
+    period: _Period = None,
+    solver: _Solver = "auto",
+    gap: _Gap = None,
+    time: _Time = None,
+    work: _Work = None,
+    seed: _Seed = 0,
     setting: Setting = None,
-    robust: Annotated[
-        bool, typer.Option("--robust", help="Choose the order with the least 95th percentile under noise.")
-    ] = False,
-    noise: Annotated[
-        float, typer.Option(metavar="SIGMA", min=0, max=2, help="With --robust: sigma of the log-normal spans.")
-    ] = 0.1,
-    straggler: Annotated[
-        float, typer.Option(metavar="FACTOR", min=1, max=100, help="With --robust: how much slower one device may be.")
-    ] = 1.2,
-    sweep_memory: Annotated[
-        str | None, typer.Option(metavar="A..B|M,M...", help="Period and makespan for several memory limits.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the schedule here.")
-    ] = None,
+    robust: _Robust = False,
+    noise: _Noise = 0.1,
+    straggler: _Straggler = 1.2,
+    sweep_memory: _SweepMemory = None,
+    output: _Output = None,
     json: JsonFlag = False,
 ) -> None:
     """Order many micro-batches on their devices, with a bound on it.
@@ -182,7 +200,7 @@ def _list(shapes: bool, json: bool) -> None:
 
 
 def _show(answer: Schedule, output: Path | None) -> None:
-    from weftline.report.gantt import gantt, schedule_table, schedule_words
+    from weftline.report.tables import gantt, schedule_table, schedule_words
 
     out = console()
     show(f"{answer.name}: {len(answer.blocks.blocks)} blocks, {answer.micro_batches} micro-batches", "")

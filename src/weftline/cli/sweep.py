@@ -18,54 +18,65 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep"]
 
-FINISHED, INTERRUPTED = 0, 130
+EXIT_FINISHED, EXIT_INTERRUPTED = 0, 130
+
+
+_File = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="TOML or JSON file with the lists; options replace them.")
+]
+_Model = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE|zoo:NAME", help="Model file, zoo:NAME or zoo:NAME:SIZE. May be repeated."),
+]
+_Cluster = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file or preset. May be repeated."),
+]
+_Objective = Annotated[
+    list[str] | None,
+    typer.Option(metavar="latency|throughput", help="May be repeated.  [default: latency]"),
+]
+_Stages = Annotated[
+    list[int] | None, typer.Option(metavar="N", min=1, help="Throughput: at most so many devices. May be repeated.")
+]
+_Solver = Annotated[list[str] | None, typer.Option(metavar="NAME", help="May be repeated.  [default: auto]")]
+_Seed = Annotated[list[int] | None, typer.Option(metavar="N", min=0, help="May be repeated.  [default: 0]")]
+_Gap = Annotated[
+    str | None, typer.Option(metavar="SHARE", help="Each search stops when this close to its bound, e.g. 1%.")
+]
+_Time = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Time limit of each search.  [default: 60s, unless --work is given]"),
+]
+_Work = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Limit of candidates of each search: the same plans on every machine."),
+]
+_Jobs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Searches at the same time.  [default: cores]")]
+_Engine = Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of Ray.")]
+_Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs already.  [default: one of this machine alone]"),
+]
+_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for results and plans.")]
 
 
 def sweep(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="TOML or JSON file with the lists; options replace them.")
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE|zoo:NAME", help="Model file, zoo:NAME or zoo:NAME:SIZE. May be repeated."),
-    ] = None,
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file or preset. May be repeated."),
-    ] = None,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(metavar="latency|throughput", help="May be repeated.  [default: latency]"),
-    ] = None,
-    stages: Annotated[
-        list[int] | None, typer.Option(metavar="N", min=1, help="Throughput: at most so many devices. May be repeated.")
-    ] = None,
-    solver: Annotated[list[str] | None, typer.Option(metavar="NAME", help="May be repeated.  [default: auto]")] = None,
-    seed: Annotated[list[int] | None, typer.Option(metavar="N", min=0, help="May be repeated.  [default: 0]")] = None,
-    gap: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="Each search stops when this close to its bound, e.g. 1%.")
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Time limit of each search.  [default: 60s, unless --work is given]"),
-    ] = None,
-    work: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Limit of candidates of each search: the same plans on every machine."),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Searches at the same time.  [default: cores]")
-    ] = None,
-    engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of Ray.")
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs already.  [default: one of this machine alone]"),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for results and plans.")
-    ] = None,
+    file: _File = None,
+    *,
+    model: _Model = None,
+    cluster: _Cluster = None,
+    objective: _Objective = None,
+    stages: _Stages = None,
+    solver: _Solver = None,
+    seed: _Seed = None,
+    gap: _Gap = None,
+    time: _Time = None,
+    work: _Work = None,
+    jobs: _Jobs = None,
+    engine: _Engine = "local",
+    address: _Address = None,
+    output: _Output = None,
     json: JsonFlag = False,
 ) -> None:
     """Plan every combination of models, clusters, objectives, stages, solvers and seeds.
@@ -105,7 +116,7 @@ def sweep(
         if answer.rows:
             show(plan_sweep_table(answer), "")
         show(*plan_sweep_words(answer))
-    raise typer.Exit(INTERRUPTED if answer.interrupted else FINISHED)
+    raise typer.Exit(EXIT_INTERRUPTED if answer.interrupted else EXIT_FINISHED)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def ui(
 
     weftline ui --open
     """
-    from weftline.ui import Limits, serve
+    from weftline.ui import PageLimits, serve
 
     seconds = read_seconds(away)
     if not seconds:
@@ -54,5 +54,5 @@ def ui(
 
             webbrowser.open(address)
 
-    serve(port=port, limits=Limits(running=jobs, away=seconds), on_ready=ready)
+    serve(port=port, limits=PageLimits(running=jobs, away=seconds), on_ready=ready)
     typer.echo("ended", err=True)

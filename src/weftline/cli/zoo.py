@@ -92,7 +92,7 @@ def _parameters(words: list[str]) -> dict[str, int]:
     return parameters
 
 
-MODEL, SPEEDS, REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
+MODEL, SPEEDS, DEMO_REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
 QUESTIONS: tuple[tuple[str, str, Literal["latency", "throughput"]], ...] = (
     ("flava", "four-unequal", "latency"),
     ("bert", "two-gpus", "throughput"),
@@ -120,7 +120,7 @@ def demo(
     from weftline.errors import InputError
     from weftline.files import write_atomically
     from weftline.report import comparison_table, plan_markdown, trace_json
-    from weftline.report.html.html import report_html
+    from weftline.report.html import report_html
     from weftline.zoo import zoo_graph
 
     try:
@@ -164,7 +164,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     from weftline.cost import save_profile
     from weftline.files import write_atomically
     from weftline.measure.profile import profile_model
-    from weftline.report.html.html import report_html
+    from weftline.report.html import report_html
     from weftline.report.html.run import find_run
     from weftline.run.local.run import run_local
     from weftline.zoo import build, save
@@ -180,7 +180,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
         )
         plan = answer(request)
         plan.save(folder / "plan.json")
-        result = run_local(plan, model=model, requests=REQUESTS, on_event=tell)
+        result = run_local(plan, model=model, requests=DEMO_REQUESTS, on_event=tell)
     result.check()
     write_atomically(folder / "report.html", report_html(plan, run=find_run(result)))
     if not quiet:

@@ -1,8 +1,7 @@
 """Rate, Device, Link, Limits and Cluster: what every other room means by the machines.
 
-Numbers are integers: bytes, bytes/s, operations/s, nanoseconds. A link is one direction.
-
-Clusters that come with weftline, as TOML files in the folder `presets`: name -> text.
+Numbers are integers: bytes, bytes/s, operations/s, nanoseconds. A link is one direction. Clusters that come with
+weftline are TOML files in the folder `presets`: name -> text.
 """
 
 from __future__ import annotations
@@ -124,14 +123,14 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
     @classmethod
     def load(cls, path: Path | str) -> Cluster:
         """Read and check a TOML file; one without a `name` is called after the file."""
-        from weftline.cluster.toml_form import load_cluster
+        from weftline.cluster.toml import load_cluster
 
         return load_cluster(Path(path))
 
     @classmethod
     def parse(cls, text: str, where: str = "cluster") -> Cluster:
         """Read and check TOML text; `where` stands before the place in every error."""
-        from weftline.cluster.toml_form import parse_cluster
+        from weftline.cluster.toml import parse_cluster
 
         return parse_cluster(text, where)
 
@@ -143,7 +142,7 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
 
     def to_toml(self) -> str:
         """The canonical file: equal clusters give equal text, and `parse` gives the cluster back."""
-        from weftline.cluster.toml_write import write_cluster
+        from weftline.cluster.toml import write_cluster
 
         return write_cluster(self)
 

@@ -8,10 +8,10 @@ Simplified: an op's time depends on its device alone, not on what runs beside it
 from weftline.cost.analytic import analytic_costs
 from weftline.cost.profile_file import Profile, load_profile, read_profile, save_profile
 from weftline.cost.profiled import profiled_costs
-from weftline.cost.table import ABSENT, CostTable, devices_of_file, expand_file_costs
+from weftline.cost.table import NO_TIME, CostTable, devices_of_file, expand_file_costs
 
 __all__ = [
-    "ABSENT",
+    "NO_TIME",
     "CostTable",
     "Profile",
     "analytic_costs",

@@ -11,14 +11,13 @@ import msgspec
 import numpy as np
 
 from weftline.cluster import Cluster, Device, Rate
-from weftline.cost.analytic import op_times, transfers
-from weftline.cost.fused import shares
+from weftline.cost.analytic import op_times, shares, transfers
 from weftline.cost.profile_file import DeviceProfile, Profile
-from weftline.cost.table import ABSENT, CostTable, check_table_size, distinct_rows
+from weftline.cost.table import NO_TIME, CostTable, check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.units import MAX_QUANTITY
 
 __all__ = ["profiled_costs", "roofline_shares"]
@@ -63,7 +62,7 @@ def profiled_costs(graph: Graph, cluster: Cluster, profile: Profile, *, busy: bo
 def _check_inputs(graph: Graph, profile: Profile) -> None:
     for tensor in graph.tensors:
         ran = profile.inputs.get(tensor.name)
-        if tensor.producer == INPUT and ran is not None and ran != tensor.shape:
+        if tensor.producer == MODEL_INPUT and ran is not None and ran != tensor.shape:
             was, now = "x".join(map(str, ran[:16])), "x".join(map(str, tensor.shape[:16]))
             raise InputError(f"input {tensor.name[:80]!r} was profiled as {was}, and is {now} here", hint=AGAIN)
 
@@ -129,7 +128,7 @@ def _with_layouts(
         return transfer, row
     check_table_size(len(graph.ops), len(transfer) + len(where), count)
     before = transfer[row[where]]
-    after = np.where(before == ABSENT, ABSENT, before + np.stack([changes[graph.tensors[t].name] for t in where]))
+    after = np.where(before == NO_TIME, NO_TIME, before + np.stack([changes[graph.tensors[t].name] for t in where]))
     after[:, range(count), range(count)] = 0
     rows, number_of = distinct_rows(after.reshape(len(where), -1))
     changed = row.copy()

@@ -15,9 +15,9 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.importers import FileCosts
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["ABSENT", "CostTable", "check_table_size", "devices_of_file", "distinct_rows", "expand_file_costs"]
+__all__ = ["NO_TIME", "CostTable", "check_table_size", "devices_of_file", "distinct_rows", "expand_file_costs"]
 
-ABSENT = -1
+NO_TIME = -1
 """Time of an op that a device cannot run, or of a transfer between devices that have no link."""
 
 
@@ -40,9 +40,9 @@ class CostTable:
     """Times in nanoseconds. n ops, m tensors, K devices; equal transfer matrices are stored once."""
 
     time: Ints
-    """(n, K): op on device, `ABSENT` = cannot run there."""
+    """(n, K): op on device, `NO_TIME` = cannot run there."""
     transfer: Ints
-    """(rows, K, K): from device to device, 0 on the diagonal, `ABSENT` = no link."""
+    """(rows, K, K): from device to device, 0 on the diagonal, `NO_TIME` = no link."""
     transfer_row: Indices
     """(m,): tensor -> row of `transfer`."""
     source: str = ""
@@ -55,7 +55,7 @@ class CostTable:
         if self.transfer_row.size and not 0 <= self.transfer_row.min() <= self.transfer_row.max() < len(self.transfer):
             raise InputError("a tensor refers to a transfer row that does not exist")
         for name, values in (("time", self.time), ("transfer", self.transfer)):
-            if values.size and not ABSENT <= values.min() <= values.max() <= MAX_QUANTITY:
+            if values.size and not NO_TIME <= values.min() <= values.max() <= MAX_QUANTITY:
                 raise InputError(f"a {name} lies outside 0..2^60 ns")
         if np.any(self.transfer[:, range(n_devices), range(n_devices)]):
             raise InputError("a transfer from a device to itself must take 0 ns")

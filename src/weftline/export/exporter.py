@@ -1,18 +1,26 @@
-"""What a target format offers: a name and a function that writes its files.
+"""What a target offers, the targets by name, and the verb `export`: a plan or schedule for another program.
 
-What a target for plans offers, beside `exporter` for schedules: a name and a function that writes its files.
+In: an answer or its file, and the name of a target. Out: the files that were written. Simplified: a target takes plans
+or schedules, not both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
-from weftline.plans.plan import Plan
-from weftline.simulate import Timetable
+from weftline.errors import InputError, UsageError, near
 
-__all__ = ["ExportOptions", "Exporter", "PlanExporter"]
+if TYPE_CHECKING:
+    from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
+
+__all__ = ["ExportOptions", "Exporter", "export", "export_targets", "plan_exporters", "schedule_exporters"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +29,10 @@ class Exporter:
 
     name: str
     description: str
-    write: Callable[[Timetable, Path], list[Path]]
-    """A schedule and a folder that exists -> the files that were written."""
+    write: Callable[..., list[Path]]
+    """What is accepted and a folder that exists -> the files that were written. For a schedule that is its `Timetable`;
+    for a plan the `Plan`, and `ExportOptions` come third."""
+    accepts: Literal["plan", "schedule"] = "schedule"
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,82 @@ class ExportOptions:
     """Device id -> runtime, before what the cluster said."""
 
 
-@dataclass(frozen=True)
-class PlanExporter:
-    """One entry of the registry of targets for plans."""
+_BUILT_IN = {
+    "onnx-stages": "onnx",
+    "openvino": "openvino",
+    "ort": "onnx",
+    "accelerate": "weights",
+    "vllm": "layers",
+    "megatron": "layers",
+    "llamacpp": "weights",
+    "torch-csv": "torch_csv",
+}
+"""Target -> module, in the order in which they are shown."""
 
-    name: str
-    description: str
-    write: Callable[[Plan, Path, ExportOptions], list[Path]]
-    """A plan, a folder that exists and options -> the files that were written."""
+
+@cache
+def _exporters() -> tuple[Exporter, ...]:
+    """All targets: ours, then those other packages offer as entry points `weftline.export`."""
+    from weftline.plugins import load_plugins
+
+    modules = {module: import_module(f"weftline.export.{module}").EXPORTERS for module in set(_BUILT_IN.values())}
+    ours = (one for name, module in _BUILT_IN.items() for one in modules[module] if one.name == name)
+    return (*ours, *load_plugins("weftline.export"))
+
+
+def plan_exporters() -> dict[str, Exporter]:
+    """Targets that take plans, by name."""
+    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts == "plan"}
+
+
+def schedule_exporters() -> dict[str, Exporter]:
+    """Targets that take schedules, by name."""
+    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts == "schedule"}
+
+
+def export(
+    answer: Plan | Schedule | Path | str,
+    to: str,
+    output: Path | str,
+    *,
+    model: Path | str | None = None,
+    runtimes: Mapping[str, str] = MappingProxyType({}),
+) -> list[Path]:
+    """Write a plan or schedule for another program, into a folder -> the files.
+
+    `to` is a target: "openvino", "onnx-stages", "torch-csv", ... Plans: `model` is their file, where a target needs its
+    names or checks them; `runtimes` says what a device is there: {"gpu0": "openvino:GPU.1"}.
+    """
+    from weftline.certify.run import is_schedule
+    from weftline.plans.plan import load_plan
+    from weftline.plans.schedule import Schedule, load_schedule
+
+    if isinstance(answer, Path | str):
+        answer = load_schedule(answer) if is_schedule(Path(answer)) else load_plan(answer)
+    kind: Literal["plan", "schedule"] = "schedule" if isinstance(answer, Schedule) else "plan"
+    target, folder = _target(to, kind), Path(output)
+    given = (
+        (answer.timetable(), folder)
+        if isinstance(answer, Schedule)
+        else (answer, folder, ExportOptions(None if model is None else Path(model), dict(runtimes)))
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror or error}", where=str(folder)) from error
+    return target.write(*given)
+
+
+def export_targets() -> dict[str, str]:
+    """Every target with its description, those for plans first."""
+    return {name: target.description for name, target in {**plan_exporters(), **schedule_exporters()}.items()}
+
+
+def _target(to: str, kind: Literal["plan", "schedule"]) -> Exporter:
+    known, other = plan_exporters(), schedule_exporters()
+    if kind == "schedule":
+        known, other = other, known
+    if to not in known:
+        why = f"{to!r} is not for a {kind}" if to in other else f"unknown target {to!r:.100}{near(to, known)}"
+        raise UsageError(f"{why} (for a {kind} there are: {', '.join(known)})")
+    return known[to]

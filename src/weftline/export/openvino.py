@@ -12,14 +12,14 @@ import json
 from pathlib import Path
 
 from weftline.errors import InputError, UsageError
-from weftline.export.exporter import ExportOptions, PlanExporter
+from weftline.export.exporter import Exporter, ExportOptions
 from weftline.files import read_limited, write_atomically
 from weftline.plans.plan import Plan
 from weftline.run.inputs import check_planned_model
 from weftline.run.openvino import load_affinity
 from weftline.run.openvino.devices import affinity_of, core_for, openvino_devices, read_model, resolve
 
-__all__ = ["PLAN_EXPORTER", "openvino_affinity", "read_affinity"]
+__all__ = ["EXPORTERS", "openvino_affinity", "read_affinity"]
 
 MOST_BYTES = 512 * 2**20
 
@@ -67,4 +67,4 @@ def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     return files
 
 
-PLAN_EXPORTER = PlanExporter("openvino", "affinities for OpenVINO's HETERO by friendly name, and a loader", _export)
+EXPORTERS = (Exporter("openvino", "affinities for OpenVINO's HETERO by friendly name, and a loader", _export, "plan"),)

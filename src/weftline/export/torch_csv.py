@@ -17,7 +17,7 @@ from weftline.files import read_limited, write_atomically
 from weftline.schedule.lower.torch import TorchRows, check_torch_rows, torch_rows, torch_stages
 from weftline.simulate import Timetable
 
-__all__ = ["EXPORTER", "parse_torch_csv", "read_torch_csv", "torch_csv", "write_torch_csv"]
+__all__ = ["EXPORTERS", "parse_torch_csv", "read_torch_csv", "torch_csv", "write_torch_csv"]
 
 MOST_BYTES = 64 * 2**20
 
@@ -77,4 +77,6 @@ def _export(timetable: Timetable, folder: Path) -> list[Path]:
     return files
 
 
-EXPORTER = Exporter("torch-csv", "rows for torch.distributed.pipelining, one per rank, and the list of stages", _export)
+EXPORTERS = (
+    Exporter("torch-csv", "rows for torch.distributed.pipelining, one per rank, and the list of stages", _export),
+)

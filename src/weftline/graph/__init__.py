@@ -6,9 +6,8 @@ Simplified: shapes are static, control edges are tensors of 0 bytes, a weight is
 """
 
 from weftline.graph.arrays import GraphArrays
-from weftline.graph.build import assemble, graph_from_json, graph_to_json
+from weftline.graph.build import assemble, check_graph, graph_from_json, graph_to_json
 from weftline.graph.ir import Graph, Op, Tensor, Tied
-from weftline.graph.rules import check_graph
 
 __all__ = [
     "Graph",

@@ -1,14 +1,15 @@
-"""Algorithms on the op graph: levels, longest paths, reachability. Ops are in topological order, so one pass is enough.
+"""The graph as flat numpy arrays (compressed rows), the form that kernels read, and algorithms on it: levels, longest
+paths, reachability. Ops are in topological order, so one pass is enough.
 
-In: `GraphArrays`. Out: numpy arrays by op index. Reachability is a bit matrix: n^2 / 8 bytes, so ask for it up to
-some 50,000 ops.
-
-The graph as flat numpy arrays (compressed rows), the form that kernels read.
+In: a Graph. Out: `GraphArrays`, and numpy arrays by op index. Reachability is a bit matrix: n^2 / 8 bytes, so ask for
+it up to some 50,000 ops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,8 @@ __all__ = [
     "adjacency",
     "descendants",
     "levels",
-    "longest_path_from",
     "longest_path_to",
+    "ready_first",
     "row_pointer",
 ]
 
@@ -61,15 +62,20 @@ def longest_path_to(graph: GraphArrays, weight: Ints) -> Ints:
     return best
 
 
-def longest_path_from(graph: GraphArrays, weight: Ints) -> Ints:
-    """For every op the largest total weight of a path that starts with it (itself included)."""
-    pointer, successors = adjacency(graph)
-    best = weight.astype(np.int64).copy()
-    for op in range(len(weight) - 1, -1, -1):
-        reached = successors[pointer[op] : pointer[op + 1]]
-        if len(reached):
-            best[op] += best[reached].max()
-    return best
+def ready_first(successors: Sequence[Sequence[int]], waiting: list[int]) -> list[int]:
+    """A topological order, lowest number first among those that are ready; `waiting` counts predecessors.
+
+    What waits for a cycle is left out, and its counts stay above 0.
+    """
+    ready = [op for op, count in enumerate(waiting) if count == 0]  # ascending, hence a heap
+    order: list[int] = []
+    while ready:
+        order.append(heappop(ready))
+        for later in successors[order[-1]]:
+            waiting[later] -= 1
+            if waiting[later] == 0:
+                heappush(ready, later)
+    return order
 
 
 def descendants(graph: GraphArrays) -> NDArray[np.uint64]:

@@ -10,9 +10,9 @@ import msgspec
 if TYPE_CHECKING:
     from weftline.graph.arrays import GraphArrays
 
-__all__ = ["INPUT", "Graph", "Op", "Tensor", "Tied"]
+__all__ = ["MODEL_INPUT", "Graph", "Op", "Tensor", "Tied"]
 
-INPUT = -1
+MODEL_INPUT = -1
 """The `producer` of a tensor that the caller of the model provides."""
 
 
@@ -43,7 +43,7 @@ class Tensor(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, 
     name: str
     """Unique in the graph."""
     producer: int
-    """Index of the op that makes it, or `INPUT`."""
+    """Index of the op that makes it, or `MODEL_INPUT`."""
     consumers: tuple[int, ...] = ()
     """Indices of the ops that read it: ascending, each once."""
     bytes: int = 0

@@ -16,13 +16,4 @@ from weftline.importers.registry import (
     read_file,
 )
 
-__all__ = [
-    "DeviceClass",
-    "FileCosts",
-    "ImportOptions",
-    "Imported",
-    "Importer",
-    "detect",
-    "importers",
-    "read_file",
-]
+__all__ = ["DeviceClass", "FileCosts", "ImportOptions", "Imported", "Importer", "detect", "importers", "read_file"]

@@ -1,6 +1,7 @@
-"""Costs that a file brings with it: devices by class, times per op and class, transfer times per pair of classes.
+"""The registry of importers, detection by content, the one way to read a file, and the costs that a file may bring:
+devices by class, times per op and class, transfer times per pair of classes.
 
-The registry of importers, detection by content, and the one way to read a file.
+Our own JSON graph (`weftline-graph`) is read here; its op costs are flops and bytes, so it needs a cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from weftline.errors import InputError
 from weftline.files import other_kind
-from weftline.graph import Graph
+from weftline.graph import Graph, graph_from_json
 from weftline.plugins import load_plugins
 
 __all__ = [
@@ -107,13 +108,23 @@ class Importer:
     read: Callable[[Path, ImportOptions], tuple[Graph, FileCosts | None]]
 
 
-_BUILT_IN = ("weftline_json", "openvino.ir", "onnx.model")
+def _accepts_json(path: Path, head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and b'"weftline-graph"' in head
+
+
+def _read_json(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
+    return graph_from_json(path.read_bytes()), None
+
+
+_JSON = Importer("weftline", "our own JSON graph", _accepts_json, _read_json)
+_BUILT_IN = ("openvino.ir", "onnx.model")
 
 
 @cache
 def importers() -> dict[str, Importer]:
     """All importers by name: ours, then those that other packages offer under the entry point `weftline.importers`."""
-    found = [importer for module in _BUILT_IN for importer in import_module(f"weftline.importers.{module}").IMPORTERS]
+    found = [_JSON]
+    found += [one for module in _BUILT_IN for one in import_module(f"weftline.importers.{module}").IMPORTERS]
     found += load_plugins("weftline.importers")
     return {importer.name: importer for importer in found}
 

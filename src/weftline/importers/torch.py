@@ -15,7 +15,7 @@ from typing import Any
 
 from weftline.errors import InputError, MissingExtra, UsageError
 from weftline.graph import Graph, Op, Tensor, Tied, assemble
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 
 __all__ = ["graph_of_torch"]
 
@@ -144,7 +144,7 @@ class _Reader:
             if node is None:
                 continue
             if spec.kind.name == "USER_INPUT":
-                self._made[node] = self._add(node, node.name, INPUT)
+                self._made[node] = self._add(node, node.name, MODEL_INPUT)
                 continue
             held = self._program.state_dict.get(spec.target)
             place = 0 if held is None or held.is_meta else held.untyped_storage().data_ptr()

@@ -23,7 +23,7 @@ from weftline.cost.profile_file import DeviceProfile, Kernel
 from weftline.cost.profiled import roofline_shares
 from weftline.errors import UsageError
 from weftline.graph import Graph
-from weftline.importers.openvino.module import last_line, openvino_module
+from weftline.importers.openvino import last_line, openvino_module
 from weftline.measure.kernels import RunNode, kernel_groups
 from weftline.measure.ort_worker import WARM_UP_RUNS, middle_of
 from weftline.measure.processes import ANSWER_SECONDS, DeviceProcess, OpenvinoSetup, ProfileAnswer

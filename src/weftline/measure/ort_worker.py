@@ -135,8 +135,8 @@ class OrtBench:
 
     def _bind_arrays(self, model: Path, shapes: dict[str, tuple[int, ...]]) -> None:
         """Inputs where they are, outputs in the same memory every time."""
-        from weftline.importers.onnx.load import load_model
-        from weftline.zoo.inputs import example_inputs
+        from weftline.importers.onnx.scope import load_model
+        from weftline.zoo.registry import example_inputs
 
         loaded = load_model(model)
         _fix_shapes(loaded.graph, shapes)

@@ -29,7 +29,7 @@ from weftline.cluster import Cluster, Device
 from weftline.cost.profile_file import DeviceProfile, Kernel, LinkProfile, Profile
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.graph import Graph
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.importers import Imported, ImportOptions, read_file
 from weftline.measure.cache import cached
 from weftline.measure.kernels import KernelGroups, RunNode, kernel_groups, layout_changes
@@ -160,7 +160,7 @@ def _profile(
 
 
 def _input_shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
-    return {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == INPUT}
+    return {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
 
 
 class _Times(NamedTuple):

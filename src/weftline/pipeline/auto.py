@@ -75,7 +75,7 @@ class PipelineCrew:
         self._orders: SimpleQueue[Ints] = SimpleQueue()
         self._failed: list[BaseException] = []
         self._ended = Event()  # and not Thread.is_alive, which Ctrl-C inside Thread.join makes wrong
-        self._start = None if search.best is None else pieces.lower(search.best.placement)
+        self._start = None if search.best is None else pieces.nearest(search.best.placement)
         Thread(target=self._guard, args=(self._anneal, self._ended), daemon=True).start()
 
     def poll(self) -> bool:
@@ -305,7 +305,7 @@ def _convex(
     assert search.best is not None
     stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
     contracted = contract_uncuttable(pieces, search.best.value)
-    device = contracted.lower(search.best.placement)
+    device = contracted.nearest(search.best.placement)
     sets: list[NDArray[np.bool_]] = [device == d for d in np.unique(device)]
 
     def upper() -> int:

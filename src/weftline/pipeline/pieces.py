@@ -15,10 +15,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.cost.table import distinct_rows
 from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.problem import Problem
+from weftline.reduce.reduction import device_of_each
 
 __all__ = ["Pieces", "compressed_rows", "make_pieces", "merge"]
 
@@ -31,7 +32,7 @@ class Pieces:
     of: Indices
     """(n,): piece of each op."""
     time: Ints
-    """(P, K): total time on each device, `ABSENT` where a piece cannot run."""
+    """(P, K): total time on each device, `NO_TIME` where a piece cannot run."""
     size: Ints
     """(P,): number of ops."""
     weight: Ints
@@ -55,15 +56,23 @@ class Pieces:
     exact: bool = True
     """False if merging may have lost good plans: then no bound of these pieces holds for the problem."""
 
+    @property
+    def small(self) -> Pieces:
+        """Pieces are a problem of their own: a device for each."""
+        return self
+
     def lift(self, device: Indices) -> Indices:
         """Device of each piece -> device of each op."""
         return np.asarray(device, np.int32)[self.of]
 
-    def lower(self, placement: Indices) -> Indices:
-        """Device of each op -> device of each piece (of its first op, where the ops of a piece stand apart)."""
-        device = np.zeros(len(self.time), np.int32)
-        device[self.of[::-1]] = placement[::-1]
-        return device
+    def lower(self, placement: Indices) -> Indices | None:
+        """Device of each op -> device of each piece; None where the ops of a piece stand apart."""
+        device = self.nearest(placement)
+        return device if np.array_equal(device[self.of], placement) else None
+
+    def nearest(self, placement: Indices) -> Indices:
+        """Like `lower`; where the ops of a piece stand apart, the piece is where its first op is."""
+        return device_of_each(self.of, len(self.time), placement)
 
     def lift_bound(self, value: int) -> int:
         """A lower bound for these pieces -> one for the problem."""
@@ -204,7 +213,7 @@ def _join(
     time = np.zeros((count, parts.time.shape[1]), np.int64)
     np.add.at(time, number, np.maximum(parts.time, 0))
     able = np.ones(time.shape, np.bool_)
-    np.logical_and.at(able, number, parts.time != ABSENT)
+    np.logical_and.at(able, number, parts.time != NO_TIME)
     key = np.unique(number[parts.source] * count + number[parts.target])
     key = key[key // count != key % count]
     next_ptr, next_of = compressed_rows(key // count, key % count, count)
@@ -213,7 +222,7 @@ def _join(
     return Pieces(
         problem=problem,
         of=number[of].astype(np.int32),
-        time=np.where(able, time, ABSENT),
+        time=np.where(able, time, NO_TIME),
         size=np.bincount(number, parts.size, count).astype(np.int64),
         weight=_sums(number, parts.weight, count),
         next_ptr=next_ptr,
@@ -306,7 +315,7 @@ def _added_rows(row: Indices, group: Ints, members: Ints, first: Ints, transfer:
     value = transfer[:, 0, 1] if devices > 1 else np.zeros(len(transfer), np.int64)
     totals = _sums(group, np.maximum(value, 0)[row], len(members))[several]
     absent = _sums(group, (value < 0)[row], len(members))[several] > 0
-    levels, index = np.unique(np.where(absent, ABSENT, totals), return_inverse=True)
+    levels, index = np.unique(np.where(absent, NO_TIME, totals), return_inverse=True)
     fresh = np.where(np.eye(devices, dtype=np.bool_), 0, levels[:, None, None])
     rows = np.concatenate([transfer, fresh])
     single = single.astype(np.int64)

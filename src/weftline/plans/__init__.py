@@ -5,11 +5,9 @@ loaded, summed up, explained and compared. Simplified: explanations change one t
 """
 
 from weftline.plans.compare import Difference, diff_plans
-from weftline.plans.explain.explain import explain_plan
-from weftline.plans.explain.limits import Binding, binding_limits
-from weftline.plans.explain.moves import Move
-from weftline.plans.explain.op import OpStory, explain_op
-from weftline.plans.explain.stage import SlowestStage, explain_stage
+from weftline.plans.explain import SlowestStage, explain_plan, explain_stage
+from weftline.plans.limits import Binding, binding_limits
+from weftline.plans.moves import Move, OpStory, explain_op
 from weftline.plans.plan import Plan, load_plan, save_plan
 from weftline.plans.result import PlacedOp, placed_ops, plan_result
 

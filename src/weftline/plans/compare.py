@@ -1,15 +1,9 @@
-"""What differs between the problems of two plans, and a placement of one on the problem of the other.
+"""What differs between two plans, in the terms of the question: what changed, and what it gained.
 
-In: plans or their embedded problems. Out: sentences; a value by the simulator. Simplified: for latency the placement
-runs in the simulator's default order, since an order of another problem may mean nothing.
-
-Ops that moved from plan to plan, as groups of neighbours, and what a plan sends. In: plans. Out: plain records.
-
-What differs between two plans, in the terms of the question: what changed, and what it gained.
-
-In: two plans. Out: a `Difference`. Simplified: ops and devices are the same where they have the same name. Where the
-plans answer different problems on the same ops and devices, each placement is simulated on the other problem, without
-a search.
+In: two plans. Out: a `Difference`: sentences about their problems, ops that moved as groups of neighbours, what each
+plan sends. Simplified: ops and devices are the same where they have the same name. Where the plans answer different
+problems on the same ops and devices, each placement is simulated on the other problem, without a search, and for
+latency in the simulator's default order, since an order of another problem may mean nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +17,7 @@ import numpy as np
 from weftline.errors import InfeasibleError, InputError, WeftlineError
 from weftline.plans.plan import Plan, Stage
 from weftline.plans.result import HINT
-from weftline.problem.json_form import ProblemFile
+from weftline.problem.model import ProblemFile
 from weftline.simulate import simulate_latency, simulate_throughput, violations
 from weftline.units import format_bytes, format_name, format_names, format_time
 
@@ -194,7 +188,7 @@ def _sum(times: dict[tuple[str, str], int], names: list[str], device: str) -> in
     return None if any(time is None for time in spent) else sum(time or 0 for time in spent)
 
 
-SHOWN = 12
+MOST_GROUPS_SHOWN = 12
 """Groups of ops that are named."""
 
 
@@ -279,7 +273,7 @@ class Difference:
         lines = [f"{len(self.moved)} ops moved"]
         if self.moved and not self.shared_devices:
             return [f"the plans have no device in common, so all {len(self.moved)} ops that both have stand elsewhere"]
-        named = set(self.groups[:SHOWN])
+        named = set(self.groups[:MOST_GROUPS_SHOWN])
         ways = dict.fromkeys((group.source, group.target) for group in self.groups)
         for source, target in ways:
             went = [group for group in self.groups if (group.source, group.target) == (source, target)]

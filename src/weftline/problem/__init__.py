@@ -7,12 +7,11 @@ Simplified: pins and forbids are folded into the times, as absent times.
 
 from weftline.problem.blocks import Block, Blocks, BlockTable, Lane, blocks_from_json, blocks_to_file, read_blocks
 from weftline.problem.feasible import check_feasible
-from weftline.problem.json_form import problem_from_json, problem_hash, problem_to_json
 from weftline.problem.load import asked_rules, build_problem, load_problem, read_model
-from weftline.problem.model import UNLIMITED, Problem, Rules
+from weftline.problem.model import NO_LIMIT, Problem, Rules, problem_from_json, problem_hash, problem_to_json
 
 __all__ = [
-    "UNLIMITED",
+    "NO_LIMIT",
     "Block",
     "BlockTable",
     "Blocks",

@@ -1,10 +1,9 @@
-"""Blocks: what one micro-batch does on which devices, the question of every schedule.
+"""Blocks: what one micro-batch does on which devices, the question of every schedule; and blocks.json, its neutral form
+(docs/formats.md).
 
 In: blocks with spans, device sets and memory changes; edges with latency; a memory limit per device. Out: `Blocks`,
 which passed its rules, and `BlockTable`, its flat arrays for kernels. Simplified: times and memory are whole numbers
 (ns and bytes, or units of the user's own); micro-batches do not depend on each other.
-
-Blocks <-> blocks.json, the neutral form of the question of a schedule (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ import numpy as np
 
 from weftline.errors import InputError
 from weftline.files import read_limited
-from weftline.graph.arrays import Indices, Ints
-from weftline.problem.model import UNLIMITED
+from weftline.graph.arrays import Indices, Ints, ready_first
+from weftline.problem.model import NO_LIMIT
 
 __all__ = [
     "Block",
@@ -41,7 +40,7 @@ __all__ = [
 
 KINDS = ("F", "B", "W", "C")
 MOST_BLOCKS, MOST_DEVICES, MOST_EDGES = 20_000, 4_096, 200_000
-MOST = 2**46
+LARGEST_NUMBER = 2**46
 """Spans, latencies and memory changes above this are refused: sums over many micro-batches must stay exact."""
 
 
@@ -66,7 +65,7 @@ class Lane:
     """Something that does one block at a time: a device, or a link (which holds no memory and may idle)."""
 
     id: str
-    memory: int = UNLIMITED
+    memory: int = NO_LIMIT
     """Limit of the sum of changes."""
     link: bool = False
 
@@ -127,7 +126,7 @@ class Blocks:
         """The same with a memory limit for every device, or one for each; links have none."""
         count = sum(not lane.link for lane in self.devices)
         limits = [limit] * count if isinstance(limit, int) else list(limit)
-        if len(limits) != count or not 0 <= min(limits) <= max(limits) <= UNLIMITED:
+        if len(limits) != count or not 0 <= min(limits) <= max(limits) <= NO_LIMIT:
             raise InputError(f"a memory limit is one number from 0 to 2^62, or one for each of the {count} devices")
         left = iter(limits)
         return replace(self, devices=tuple(d if d.link else replace(d, memory=next(left)) for d in self.devices))
@@ -177,7 +176,7 @@ class Blocks:
             *_rows(before),
             *_rows(after),
             np.array(_topological(n, self.edges), np.int32),
-            np.array([UNLIMITED if d.link else d.memory for d in self.devices], np.int64),
+            np.array([NO_LIMIT if d.link else d.memory for d in self.devices], np.int64),
             np.array([d.link for d in self.devices], np.int32),
         )
 
@@ -192,13 +191,13 @@ class Blocks:
             place = f"{where}blocks[{i}]"
             if block.kind not in KINDS:
                 raise InputError(f"kind is one of {', '.join(KINDS)}, not {block.kind!r}", where=place)
-            if not 1 <= block.span <= MOST:
-                raise InputError(f"span must be 1 to {MOST}", where=place)
+            if not 1 <= block.span <= LARGEST_NUMBER:
+                raise InputError(f"span must be 1 to {LARGEST_NUMBER}", where=place)
             if not block.devices or list(block.devices) != sorted(set(block.devices)):
                 raise InputError("devices must be different numbers, ascending, at least one", where=place)
             if block.devices[0] < 0 or block.devices[-1] >= len(self.devices):
                 raise InputError(f"devices are 0..{len(self.devices) - 1}", where=place)
-            if len(block.memory) != len(block.devices) or max(map(abs, block.memory)) > MOST:
+            if len(block.memory) != len(block.devices) or max(map(abs, block.memory)) > LARGEST_NUMBER:
                 raise InputError("memory is one change for each of its devices, within limits", where=place)
             if any(m for d, m in zip(block.devices, block.memory, strict=True) if self.devices[d].link):
                 raise InputError("a link holds no memory", where=place)
@@ -207,8 +206,8 @@ class Blocks:
         for source, target, lag in self.edges:
             if not (0 <= source < self.n and 0 <= target < self.n) or source == target:
                 raise InputError(f"edge {source} -> {target} does not join two blocks", where=where)
-            if not 0 <= lag <= MOST:
-                raise InputError(f"edge {source} -> {target}: latency must be 0 to {MOST}", where=where)
+            if not 0 <= lag <= LARGEST_NUMBER:
+                raise InputError(f"edge {source} -> {target}: latency must be 0 to {LARGEST_NUMBER}", where=where)
         if len(_topological(self.n, self.edges)) < self.n:
             raise InputError("the edges form a circle, so no block of it can ever start", where=where)
 
@@ -222,23 +221,12 @@ def _rows(rows: list[list[tuple[int, int]]]) -> tuple[Indices, Indices, Ints]:
 
 def _topological(n: int, edges: Sequence[tuple[int, int, int]]) -> list[int]:
     """The blocks that can ever start, in the order of their numbers as far as edges allow."""
-    from heapq import heapify, heappop, heappush
-
     waits, after = [0] * n, [[] for _ in range(n)]  # type: list[int], list[list[int]]
     for source, target, _ in edges:
         if 0 <= source < n and 0 <= target < n:
             waits[target] += 1
             after[source].append(target)
-    ready = [i for i in range(n) if not waits[i]]
-    heapify(ready)
-    order = []
-    while ready:
-        order.append(heappop(ready))
-        for target in after[order[-1]]:
-            waits[target] -= 1
-            if not waits[target]:
-                heappush(ready, target)
-    return order
+    return ready_first(after, waits)
 
 
 MOST_BYTES = 64 * 2**20
@@ -301,9 +289,9 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
         for number, lane in enumerate(file.devices):
             if not DEVICE_ID.fullmatch(lane.id):
                 raise InputError("an id has 1 to 64 letters, digits or _.:-", where=f"devices[{number}].id")
-            if lane.memory is not None and not 0 <= lane.memory <= UNLIMITED:
+            if lane.memory is not None and not 0 <= lane.memory <= NO_LIMIT:
                 raise InputError("memory must not be negative", where=f"devices[{number}].memory")
-        lanes = [Lane(d.id, UNLIMITED if d.memory is None else d.memory, d.link) for d in file.devices]
+        lanes = [Lane(d.id, NO_LIMIT if d.memory is None else d.memory, d.link) for d in file.devices]
     if len({lane.id for lane in lanes}) < len(lanes):
         raise InputError("two devices have the same id", where="devices")
     rows = sorted(file.blocks, key=lambda block: block.id)
@@ -329,7 +317,7 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
 
 def blocks_to_file(blocks: Blocks) -> dict[str, Any]:
     """The JSON form, as what `json` writes; ids are the blocks' numbers."""
-    lanes = [LaneFile(d.id, None if d.memory >= UNLIMITED else d.memory, d.link) for d in blocks.devices]
+    lanes = [LaneFile(d.id, None if d.memory >= NO_LIMIT else d.memory, d.link) for d in blocks.devices]
     rows = [
         BlockFile(i, b.kind, b.span, b.devices, b.memory[0] if len(set(b.memory)) == 1 else b.memory, b.name, b.stage)
         for i, b in enumerate(blocks.blocks)

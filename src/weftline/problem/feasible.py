@@ -1,8 +1,7 @@
 """Infeasibility that can be seen before any search, each kind with the limits that conflict.
 
-Necessary conditions only: passing them does not prove that a plan exists.
-
-Pins, forbids and `together` patterns of a cluster file -> absent times and disjoint sets of ops.
+Pins, forbids and `together` patterns of a cluster file become absent times and disjoint sets of ops. Simplified:
+necessary conditions only; passing them does not prove that a plan exists.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from fnmatch import translate
 import numpy as np
 
 from weftline.cluster import Limits
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Ints
@@ -36,7 +35,7 @@ def check_feasible(problem: Problem) -> Problem:
 def allowed_devices(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """(groups, K): devices on which every op of a `together` set (or a single op) can run."""
     allowed = np.ones((int(problem.group.max()) + 1, len(problem.devices)), np.bool_)
-    np.logical_and.at(allowed, problem.group, problem.cost.time != ABSENT)
+    np.logical_and.at(allowed, problem.group, problem.cost.time != NO_TIME)
     return allowed
 
 
@@ -50,7 +49,7 @@ def least_memory(problem: Problem) -> Ints:
 
 
 def _check_devices(problem: Problem) -> None:
-    alone = np.all(problem.cost.time == ABSENT, axis=1)
+    alone = np.all(problem.cost.time == NO_TIME, axis=1)
     if alone.any():
         name = problem.graph.ops[int(np.flatnonzero(alone)[0])].name
         raise InfeasibleError(f"no device can run op {name!r}", proved=True)
@@ -95,7 +94,7 @@ def _check_activations(problem: Problem) -> None:
     instant = (
         problem.cost.time == 0 if problem.rules.objective == "latency" else np.zeros_like(problem.cost.time, np.bool_)
     )
-    possible = (problem.cost.time != ABSENT) & (instant | (need[:, None] <= problem.capacity))
+    possible = (problem.cost.time != NO_TIME) & (instant | (need[:, None] <= problem.capacity))
     short = np.flatnonzero(~possible.any(axis=1))
     if len(short):
         op = int(short[0])
@@ -104,7 +103,7 @@ def _check_activations(problem: Problem) -> None:
             conflicts=tuple(
                 f"{device.id} holds {format_bytes(int(capacity))}"
                 for device, capacity, time in zip(problem.devices, problem.capacity, problem.cost.time[op], strict=True)
-                if time != ABSENT
+                if time != NO_TIME
             )[:8],
             proved=True,
         )
@@ -124,7 +123,7 @@ def _check_total(problem: Problem) -> None:
 
 
 def _ids(problem: Problem, op: int) -> str:
-    return ", ".join(problem.devices[int(d)].id for d in np.flatnonzero(problem.cost.time[op] != ABSENT))
+    return ", ".join(problem.devices[int(d)].id for d in np.flatnonzero(problem.cost.time[op] != NO_TIME))
 
 
 def apply_limits(
@@ -149,19 +148,19 @@ def apply_limits(
                     conflicts=(f"pin {pattern!r} -> {device}", f"pin {entry.op!r} -> {entry.device}"),
                     proved=True,
                 )
-            if time[op, keep] == ABSENT:
+            if time[op, keep] == NO_TIME:
                 raise InfeasibleError(
                     f"op {graph.ops[op].name!r} is pinned to a device that cannot run it",
                     conflicts=(f"pin {entry.op!r} -> {entry.device}",),
                     proved=True,
                 )
-            time[op, np.arange(time.shape[1]) != keep] = ABSENT
+            time[op, np.arange(time.shape[1]) != keep] = NO_TIME
     reasons = {op: ["pin {!r} -> {}".format(*pin)] for op, pin in pinned.items()}
     for entry in limits.forbid:
         for op in _matches(graph, entry.op, "forbid"):
-            time[op, device_index[entry.device]] = ABSENT
+            time[op, device_index[entry.device]] = NO_TIME
             reasons.setdefault(op, []).append(f"forbid {entry.op!r} on {entry.device}")
-            if np.all(time[op] == ABSENT):
+            if np.all(time[op] == NO_TIME):
                 what = f"no device is left for op {graph.ops[op].name!r}"
                 raise InfeasibleError(what, conflicts=tuple(reasons[op]), proved=True)
     sets = [[op for pattern in patterns for op in _matches(graph, pattern, "together")] for patterns in limits.together]

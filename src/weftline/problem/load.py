@@ -17,8 +17,7 @@ from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.importers import FileCosts, Imported, ImportOptions, read_file
 from weftline.problem.feasible import apply_limits, check_feasible, merge_together
-from weftline.problem.json_form import PROBLEM_FORMAT, problem_from_json
-from weftline.problem.model import Problem, Rules
+from weftline.problem.model import PROBLEM_FORMAT, Problem, Rules, problem_from_json
 
 __all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem", "read_model"]
 

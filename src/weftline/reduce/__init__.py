@@ -5,7 +5,7 @@ problem for the search. Simplified: both keep no bound. Pieces of pipelines are 
 """
 
 from weftline.reduce.contract import Contracted, acyclic, contract
-from weftline.reduce.fusion.fusion import METHODS, Coarsened, Fusion, coarsened, costed_with_fusion, fuse, fused_problem
+from weftline.reduce.fusion import METHODS, Coarsened, Fusion, coarsened, costed_with_fusion, fuse, fused_problem
 from weftline.reduce.reduction import Composed, Reduction, compose
 
 __all__ = [

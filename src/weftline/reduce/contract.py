@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.errors import UsageError
 from weftline.graph import Graph, Op, Tensor, Tied
 from weftline.graph.arrays import Indices, Ints, adjacency
@@ -144,7 +144,7 @@ def _join_readers(problem: Problem, joinable: NDArray[np.bool_]) -> Indices:
     reader = successors[pointer[single]]
     good = joinable[reader]
     held = arrays.weight_bytes + (arrays.workspace_bytes if problem.rules.memory == "static" else 0)
-    able = [sum(1 << d for d in np.flatnonzero(row).tolist()) for row in problem.cost.time != ABSENT]
+    able = [sum(1 << d for d in np.flatnonzero(row).tolist()) for row in problem.cost.time != NO_TIME]
     room = [int(capacity) // 2 for capacity in problem.capacity]  # a group takes at most half of a device
     group, total, bits = list(range(len(able))), held.tolist(), able
     for op, target in zip(single[good][::-1].tolist(), reader[good][::-1].tolist(), strict=True):
@@ -209,10 +209,10 @@ def contract(problem: Problem, group: Indices | Ints) -> Contracted:
     tensors, kept = _tensors(problem.graph, of)
     time = _sums(of, np.maximum(problem.cost.time, 0), count)
     able = np.ones(time.shape, np.bool_)
-    np.logical_and.at(able, of, problem.cost.time != ABSENT)
+    np.logical_and.at(able, of, problem.cost.time != NO_TIME)
     ops = _ops(problem, of, count, own, kept)
     cost = CostTable(
-        np.where(able, time, ABSENT), problem.cost.transfer, problem.cost.transfer_row[kept], problem.cost.source
+        np.where(able, time, NO_TIME), problem.cost.transfer, problem.cost.transfer_row[kept], problem.cost.source
     )
     together = merge_together([sorted({int(of[op]) for op in members}) for members in problem.together])
     graph = Graph(problem.graph.name, ops, tensors, tied)

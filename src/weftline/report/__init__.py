@@ -1,23 +1,33 @@
-"""Plans for human eyes: terminal tables, a Markdown summary, and traces for Perfetto or chrome://tracing.
+"""Plans for human eyes: the verb `report` (one HTML page), terminal tables, a Markdown summary, and traces
+for Perfetto or chrome://tracing.
 
-In: a Plan (and its simulation). Out: rich renderables or bytes. Simplified: a pipeline's trace shows a few inputs in
-steady state.
+In: a Plan or Schedule (and its simulation), and what was measured. Out: bytes or rich renderables. Simplified: a
+pipeline's trace shows a few inputs in steady state.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weftline.errors import UsageError
 from weftline.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
     from weftline.report.sweep import sweep_curve, sweep_table, sweep_words
     from weftline.report.tables import comparison_table, device_table, placement_table, plan_markdown, stage_table
     from weftline.report.trace import trace_json
+    from weftline.run.local.run import LocalResult
 
 __all__ = [
     "comparison_table",
     "device_table",
     "placement_table",
     "plan_markdown",
+    "report",
     "stage_table",
     "sweep_curve",
     "sweep_table",
@@ -39,3 +49,33 @@ __getattr__ = lazy_names(
         "trace_json": "weftline.report.trace",
     },
 )
+
+
+def report(
+    answer: Plan | Schedule | Path | str,
+    output: Path | str | None = None,
+    *,
+    run: LocalResult | Mapping[str, Any] | Path | str | None = None,
+    sensitivity: float | None = None,
+    on_event: Callable[[str], None] | None = None,
+) -> bytes:
+    """A plan or schedule as one HTML page that needs no network; written to `output` if that is given.
+
+    `run` is what `wl.run` returned or `weftline run --json` printed: measured stands beside predicted then.
+    `sensitivity` is a number of seconds: with them the plan is solved again with one thing better at a time.
+    """
+    from weftline.files import write_atomically
+    from weftline.plans import Plan
+    from weftline.report.html import load_answer, report_html
+    from weftline.report.html.run import find_run
+    from weftline.report.html.sensitivity import ask
+
+    found = load_answer(answer) if isinstance(answer, Path | str) else answer
+    measured = None if run is None else find_run(run)
+    if sensitivity is not None and (not isinstance(found, Plan) or not sensitivity > 0):
+        raise UsageError("sensitivity is a number of seconds above 0, for plans")
+    helps = ask(found, sensitivity, on_event) if isinstance(found, Plan) and sensitivity else []
+    page = report_html(found, run=measured, helps=helps)
+    if output is not None:
+        write_atomically(output, page)
+    return page

@@ -1,8 +1,5 @@
-"""A stage sweep for a terminal: a table, a curve of the speed-up, and what follows from it in words.
-
-A sweep over many questions for a terminal: a table with a line for each, and how it went in words.
-
-Memory against period for a terminal: a table, a bar for each limit, and what follows in words.
+"""Sweeps for a terminal, each as a table and what follows from it in words: over numbers of stages (with a curve of the
+speed-up), over many questions, and memory against period (with a bar for each limit).
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ __all__ = [
     "sweep_words",
 ]
 
-WIDTH = 48
+BAR_WIDTH = 48
 """Columns of the longest bar."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -87,9 +84,9 @@ def sweep_curve(sweep: Sweep, *, ascii_only: bool = False) -> list[str]:
 
 def _bar(found: float, allowed: float, ascii_only: bool) -> str:
     solid, light, eighths = ("#", ".", " ") if ascii_only else ("█", "░", _EIGHTHS)
-    whole, part = divmod(round(found * WIDTH * len(eighths)), len(eighths))
+    whole, part = divmod(round(found * BAR_WIDTH * len(eighths)), len(eighths))
     bar = solid * whole + (eighths[part] if part else "")
-    return bar + light * (round(allowed * WIDTH) - len(bar))
+    return bar + light * (round(allowed * BAR_WIDTH) - len(bar))
 
 
 def sweep_words(sweep: Sweep) -> list[str]:

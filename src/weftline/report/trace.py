@@ -1,8 +1,7 @@
-"""Chrome trace events (Perfetto, chrome://tracing): one track per device, one per port, memory as counters.
+"""Chrome trace events (Perfetto, chrome://tracing): one track per device or link, one per port, memory as counters.
 
-The trace of a pipeline is schematic: a few inputs one period apart, and each transfer at both of its ends.
-
-Chrome trace events of a schedule: one track per device or link, memory as counters.
+In: a Plan or Schedule. Out: JSON. Simplified: the trace of a pipeline is schematic: a few inputs one period apart, and
+each transfer at both of its ends.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from weftline.simulate import Loads, Timeline, memory_over_time
 __all__ = ["schedule_trace", "trace_json"]
 
 INPUTS_SHOWN = 6
-COMPUTE, TRANSFERS, RECEIVES = 1, 2, 3
+COMPUTE_TRACKS, TRANSFER_TRACKS, RECEIVE_TRACKS = 1, 2, 3
 """Process numbers of the groups of tracks."""
 SCHEMATIC = (
     "schematic: a few inputs pass the stages one period apart; a transfer is drawn twice, as `send X` at the stage it "
@@ -40,10 +39,10 @@ def trace_json(plan: Plan) -> bytes:
         "bound_ns": plan.bound_ns,
     }
     if isinstance(result, Timeline):
-        events = _tracks(problem, {COMPUTE: "devices", TRANSFERS: "transfers (by sender)"})
+        events = _tracks(problem, {COMPUTE_TRACKS: "devices", TRANSFER_TRACKS: "transfers (by sender)"})
         events += _latency_events(problem, result)
     else:
-        events = _tracks(problem, {COMPUTE: "devices", TRANSFERS: "sends", RECEIVES: "receives"})
+        events = _tracks(problem, {COMPUTE_TRACKS: "devices", TRANSFER_TRACKS: "sends", RECEIVE_TRACKS: "receives"})
         events += _pipeline_events(problem, result)
         about["note"] = SCHEMATIC
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about})
@@ -68,7 +67,7 @@ def _latency_events(problem: Problem, timeline: Timeline) -> Events:
     events = [
         _span(
             op.name,
-            COMPUTE,
+            COMPUTE_TRACKS,
             int(timeline.placement[i]),
             int(timeline.start[i]),
             int(timeline.end[i]),
@@ -79,10 +78,10 @@ def _latency_events(problem: Problem, timeline: Timeline) -> Events:
     ]
     for tensor, source, target, _, start, end in timeline.transfers.tolist():
         about = {"to": ids[target], "bytes": graph.tensors[tensor].bytes}
-        events.append(_span(graph.tensors[tensor].name, TRANSFERS, source, start, end, **about))
+        events.append(_span(graph.tensors[tensor].name, TRANSFER_TRACKS, source, start, end, **about))
     for device, steps in enumerate(memory_over_time(problem, timeline)):
         for time, level in steps:
-            counter = {"ph": "C", "name": f"memory {ids[device]}", "pid": COMPUTE, "ts": time / 1000}
+            counter = {"ph": "C", "name": f"memory {ids[device]}", "pid": COMPUTE_TRACKS, "ts": time / 1000}
             events.append({**counter, "args": {"bytes": level}})
     return events
 
@@ -98,18 +97,18 @@ def _pipeline_events(problem: Problem, loads: Loads) -> Events:
         for number in range(INPUTS_SHOWN):
             about = {"stage": place, "input": number}
             at = begin = (place + number) * loads.value
-            at = _transfers(events, problem, receives, RECEIVES, at, about)
+            at = _transfers(events, problem, receives, RECEIVE_TRACKS, at, about)
             at = begin if overlapped else at
             length = int(loads.compute[device])
             if length:
-                events.append(_span(f"compute {number}", COMPUTE, device, at, at + length, **about))
-            _transfers(events, problem, sends, TRANSFERS, begin if overlapped else at + length, about)
+                events.append(_span(f"compute {number}", COMPUTE_TRACKS, device, at, at + length, **about))
+            _transfers(events, problem, sends, TRANSFER_TRACKS, begin if overlapped else at + length, about)
     return events
 
 
 def _transfers(events: Events, problem: Problem, ends: list[Crossing], pid: int, at: int, about: dict[str, int]) -> int:
     """One end of several transfers, one after another -> when the last is over."""
-    verb, side = ("receive", "from") if pid == RECEIVES else ("send", "to")
+    verb, side = ("receive", "from") if pid == RECEIVE_TRACKS else ("send", "to")
     for end in ends:
         tensor = problem.graph.tensors[end.tensor]
         told = {**about, side: ", ".join(problem.devices[d].id for d in end.others), "bytes": tensor.bytes}

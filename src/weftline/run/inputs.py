@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from weftline.errors import InputError
 from weftline.graph import Graph
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.run.local.layout import stored_type
-from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelWire
+from weftline.run.split.manifest import Manifest, ModelWire
 
 if TYPE_CHECKING:
     from weftline.plans.plan import Plan
@@ -64,7 +64,7 @@ def check_same_model(ours: Graph, model: Path | str) -> None:
     try:
         found = read_file(path).graph
     except InputError:  # its inputs may be open: then with the shapes of the plan
-        shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == INPUT}
+        shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == MODEL_INPUT}
         found = read_file(path, ImportOptions(shapes=shapes)).graph
     different = _first_difference(ours, found)
     if different:
@@ -94,7 +94,7 @@ def _wires(graph: Graph) -> Counter[tuple[str, tuple[str, ...], tuple[int, ...],
     names = [op.name for op in graph.ops]
     return Counter(
         (
-            "" if tensor.producer == INPUT else names[tensor.producer],
+            "" if tensor.producer == MODEL_INPUT else names[tensor.producer],
             tuple(sorted(names[op] for op in tensor.consumers)),
             tensor.shape,
             tensor.dtype,

@@ -22,7 +22,7 @@ import numpy as np
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, Lane
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.list.priority import SCHEDULER as LIST
 from weftline.schedule.repetend import repetend_of_starts
 from weftline.schedule.search import Scheduler, ScheduleSearch
@@ -160,7 +160,7 @@ class _Model:
             self.model.add_no_overlap([intervals[op] for op in mine])
             changes = [_change(blocks, op % n, device) for op in mine]
             taken = sum(max(0, change) for change in changes)
-            if lane.link or lane.memory >= UNLIMITED or taken <= lane.memory:
+            if lane.link or lane.memory >= NO_LIMIT or taken <= lane.memory:
                 continue
             used = [(op, change) for op, change in zip(mine, changes, strict=True) if change]
             given = sum(min(0, change) for change in changes)

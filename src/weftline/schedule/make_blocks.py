@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from weftline.errors import InfeasibleError, UsageError, near
-from weftline.problem import UNLIMITED, Problem
+from weftline.problem import NO_LIMIT, Problem
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.simulate import Loads
 
@@ -333,7 +333,7 @@ class _Builder:
         """What the weights leave of a device."""
         device = self.problem.devices[stage.device]
         if device.capacity is None:
-            return UNLIMITED
+            return NO_LIMIT
         needed = stage.weights * (OPTIMIZER_STATE if self.train else 1)
         if needed > device.capacity:
             raise InfeasibleError(

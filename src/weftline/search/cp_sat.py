@@ -21,7 +21,7 @@ __all__ = ["PACKING_SECONDS", "Outcome", "run_cp_sat", "run_model", "solve_packi
 PACKING_SECONDS = 10.0
 """For all attempts of a packing solver together."""
 
-POLL = 0.05
+POLL_SECONDS = 0.05
 """Seconds between looks at a running solver."""
 
 
@@ -75,6 +75,23 @@ def run_cp_sat(
     )
 
 
+def _solver(seconds: float | None, work: float | None, seed: int, workers: int, settings: Mapping[str, Any]) -> Any:
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = workers
+    solver.parameters.random_seed = seed
+    solver.parameters.catch_sigint_signal = False
+    for name, value in settings.items():
+        setattr(solver.parameters, name, value)
+    if work is not None:
+        solver.parameters.max_deterministic_time = work
+        solver.parameters.interleave_search = workers > 1
+    elif seconds is not None:
+        solver.parameters.max_time_in_seconds = max(0.05, seconds)
+    return solver
+
+
 def run_model(
     model: Any,
     *,
@@ -95,21 +112,10 @@ def run_model(
     """
     from ortools.sat.python import cp_model
 
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed
-    solver.parameters.catch_sigint_signal = False
-    for name, value in settings.items():
-        setattr(solver.parameters, name, value)
+    solver = _solver(seconds, work, seed, workers, settings)
     found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-    if work is not None:
-        solver.parameters.max_deterministic_time = work
-        solver.parameters.interleave_search = workers > 1
-    else:
-        if seconds is not None:
-            solver.parameters.max_time_in_seconds = max(0.05, seconds)
+    if work is None:
         solver.best_bound_callback = lambda bound: found.put(("bound", bound))
-
     watch = cp_model.CpSolverSolutionCallback()
     watch.on_solution_callback = lambda: found.put(("solution", list(watch.response_proto.solution)))
 
@@ -135,14 +141,14 @@ def run_model(
 
     try:
         Thread(target=solve, daemon=True).start()
-        while not ended.wait(POLL):
+        while not ended.wait(POLL_SECONDS):
             if work is None:
                 hand_over()
                 if poll():
                     solver.stop_search()
     finally:
         with uninterrupted():
-            while not ended.wait(POLL):  # again and again: a call before the solver has begun would be lost
+            while not ended.wait(POLL_SECONDS):  # again and again: a call before the solver has begun would be lost
                 solver.stop_search()
     hand_over()
     return Outcome(solver, outcome[0])

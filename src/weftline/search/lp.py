@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 __all__ = ["Answer", "GrowingProgram", "Program", "minimise", "nothing_fits"]
 
 Floats = NDArray[np.float64]
-SMALL, POLL = 3_000, 0.05
+SMALL_ENTRIES, POLL_SECONDS = 3_000, 0.05
 """Entries up to which a program is solved in no time; seconds between two looks at `stop` while a larger one is."""
 
 
@@ -204,7 +204,7 @@ def _solve(program: Program, seconds: float, stop: Callable[[], bool] | None, *,
         feasibility
     ):  # without costs every basis is dual feasible, and preparing the program takes longer than solving it
         limits.lp_algorithm, limits.presolve = mathopt.LPAlgorithm.DUAL_SIMPLEX, mathopt.Emphasis.OFF
-    large = len(proto.linear_constraint_matrix.row_ids) > SMALL
+    large = len(proto.linear_constraint_matrix.row_ids) > SMALL_ENTRIES
     with _interrupter(stop if large else None) as interrupter, suppress(StatusNotOk):
         return solver.solve(
             proto,
@@ -258,7 +258,7 @@ def _interrupter(stop: Callable[[], bool] | None) -> Iterator[Any]:
     interrupter, ended = SolveInterrupter(), Event()
 
     def watch() -> None:
-        while not ended.wait(POLL):
+        while not ended.wait(POLL_SECONDS):
             if stop():
                 interrupter.interrupt()
                 return

@@ -15,9 +15,12 @@ from weftline.problem import Problem
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.sorting import radix_order
 from weftline.simulate.tables import Tables, tables
-from weftline.simulate.timeline import Timeline
+from weftline.simulate.timeline import SENT_CONSUMER, SENT_END, SENT_START, SENT_TARGET, SENT_TENSOR, Timeline
 
 __all__ = ["hold", "latency_intervals", "latency_peaks", "memory_over_time", "sweep", "weights_held"]
+
+HELD_ON, HELD_SINCE, HELD_UNTIL, HELD_BYTES = range(4)
+"""Columns of an interval: the device, from when until when, how much."""
 
 
 def memory_over_time(problem: Problem, timeline: Timeline) -> list[list[tuple[int, int]]]:
@@ -29,7 +32,7 @@ def memory_over_time(problem: Problem, timeline: Timeline) -> list[list[tuple[in
         return steps
     rows = latency_intervals(table, timeline.placement, timeline.start, timeline.end, timeline.transfers)
     for device, profile in enumerate(steps):
-        mine = rows[(rows[:, 0] == device) & (rows[:, 1] < rows[:, 2])]
+        mine = rows[(rows[:, HELD_ON] == device) & (rows[:, HELD_SINCE] < rows[:, HELD_UNTIL])]
         change: dict[int, int] = {0: 0}
         for _, start, end, size in mine.tolist():
             change[start] = change.get(start, 0) + size
@@ -60,16 +63,16 @@ def weights_held(table: Tables, placement: Indices) -> Ints:
 @part
 def hold(rows: Ints, count: int, device: int, start: int, end: int, size: int) -> int:
     """Write one interval, return the number of intervals."""
-    rows[count, 0] = device
-    rows[count, 1] = start
-    rows[count, 2] = end
-    rows[count, 3] = size
+    rows[count, HELD_ON] = device
+    rows[count, HELD_SINCE] = start
+    rows[count, HELD_UNTIL] = end
+    rows[count, HELD_BYTES] = size
     return count + 1
 
 
 @kernel
 def latency_intervals(table: Tables, placement: Indices, start: Ints, end: Ints, sent: Ints) -> Ints:
-    """(rows, 4): device, start, end, bytes."""
+    """(rows, 4): see HELD_ON."""
     devices = table.time.shape[1]
     n, m = len(placement), len(table.producer)
     finish = 0
@@ -82,12 +85,12 @@ def latency_intervals(table: Tables, placement: Indices, start: Ints, end: Ints,
     last_send = np.zeros(m, np.int64)
     received = np.full(m * devices, -1, np.int64)
     for t in range(len(sent)):
-        tensor = sent[t, 0]
-        last_send[tensor] = max(last_send[tensor], sent[t, 5])
+        tensor, target, since = sent[t, SENT_TENSOR], sent[t, SENT_TARGET], sent[t, SENT_START]
+        last_send[tensor] = max(last_send[tensor], sent[t, SENT_END])
         if table.per_edge:
-            count = hold(rows, count, sent[t, 2], sent[t, 4], end[sent[t, 3]], table.tensor_bytes[tensor])
+            count = hold(rows, count, target, since, end[sent[t, SENT_CONSUMER]], table.tensor_bytes[tensor])
         else:
-            received[tensor * devices + sent[t, 2]] = sent[t, 4]
+            received[tensor * devices + target] = since
     last = np.zeros(devices, np.int64)
     used = np.full(devices, -1, np.int64)
     for tensor in range(m):
@@ -107,14 +110,8 @@ def latency_intervals(table: Tables, placement: Indices, start: Ints, end: Ints,
             if table.per_edge and maker >= 0 and table.transfer[table.transfer_row[tensor], home, device] == 0:
                 count = hold(rows, count, device, end[maker], end[op], table.tensor_bytes[tensor])
         if maker >= 0:
-            count = hold(
-                rows,
-                count,
-                home,
-                start[maker],
-                finish if table.is_output[tensor] else until,
-                table.tensor_bytes[tensor],
-            )
+            until = finish if table.is_output[tensor] else until
+            count = hold(rows, count, home, start[maker], until, table.tensor_bytes[tensor])
         if table.per_edge and maker >= 0:
             continue
         for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
@@ -136,20 +133,20 @@ def sweep(rows: Ints, held: Ints) -> Ints:
     real = np.empty(len(rows), np.int64)  # intervals that hold something
     count = 0
     for r in range(len(rows)):
-        if rows[r, 1] < rows[r, 2] and rows[r, 3] > 0:
+        if rows[r, HELD_SINCE] < rows[r, HELD_UNTIL] and rows[r, HELD_BYTES] > 0:
             real[count] = r
             count += 1
     times = np.empty(2 * count, np.int64)
     for i in range(count):  # ends first: at equal times a stable sort frees before it allocates
-        times[i] = rows[real[i], 2]
-        times[count + i] = rows[real[i], 1]
+        times[i] = rows[real[i], HELD_UNTIL]
+        times[count + i] = rows[real[i], HELD_SINCE]
     order = radix_order(times, 2 * count)
     level = held.copy()
     peak = held.copy()
     for i in range(2 * count):
         r = real[order[i] % count]
-        device = rows[r, 0]
-        level[device] += rows[r, 3] if order[i] >= count else -rows[r, 3]
+        device = rows[r, HELD_ON]
+        level[device] += rows[r, HELD_BYTES] if order[i] >= count else -rows[r, HELD_BYTES]
         peak[device] = max(peak[device], level[device])
     return peak
 

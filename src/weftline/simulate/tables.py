@@ -25,6 +25,7 @@ __all__ = [
     "check_placement",
     "default_order",
     "edge_readers",
+    "longest_paths",
     "once_per_problem",
     "part_of",
     "reordered",
@@ -246,7 +247,7 @@ def upward_rank(problem: Problem) -> Ints:
     between = ~np.eye(len(problem.devices), dtype=np.bool_).ravel()
     usable = (links >= 0) & between
     mean_transfer = np.where(usable, links, 0).sum(axis=1) // np.maximum(usable.sum(axis=1), 1)
-    return _rank(tables(problem), mean_time, mean_transfer)
+    return longest_paths(tables(problem), mean_time, mean_transfer)
 
 
 def default_order(problem: Problem) -> Indices:
@@ -255,13 +256,14 @@ def default_order(problem: Problem) -> Indices:
 
 
 @kernel
-def _rank(table: Tables, mean_time: Ints, mean_transfer: Ints) -> Ints:
-    rank = mean_time.copy()
+def longest_paths(table: Tables, time: NDArray[Any], transfer: NDArray[Any]) -> NDArray[Any]:
+    """(n,): from the start of each op to the end of all; `time` of ops, `transfer` of rows of the table."""
+    rank = time.copy()
     for op in range(len(rank) - 1, -1, -1):
         longest = 0
         for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
             tensor = table.output_of[k]
             for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
-                longest = max(longest, mean_transfer[table.transfer_row[tensor]] + rank[table.consumer_of[c]])
+                longest = max(longest, transfer[table.transfer_row[tensor]] + rank[table.consumer_of[c]])
         rank[op] += longest
     return rank

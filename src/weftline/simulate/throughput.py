@@ -1,9 +1,9 @@
 """One placement -> the Loads of a pipeline: compute, tensors that enter, tensors that leave, memory of each stage.
 
 Every device used is one stage. The quotient graph (one node per stage, one per op on a host device, forward ops only)
-must be acyclic. A tensor that leaves a device is paid for once, at the dearest of its destinations; a host device pays
-nothing. Memory of a stage: weights + the peak of one inference that runs the stage's ops in the order of the graph;
-with overlapped communication, tensors that cross its border are held twice.
+must be acyclic. A tensor that leaves a device is paid for once, at the costliest of its destinations; a host device
+pays nothing. Memory of a stage: weights + the peak of one inference that runs its ops in the order of the graph; with
+overlapped communication, tensors that cross its border are held twice.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ def simulate_throughput(problem: Problem, placement: Indices) -> Loads:
     return Loads(placement, compute, entering, leaving, load, stage_peaks(table, placement), stages)
 
 
+PART_COMPUTE, PART_ENTERING, PART_LEAVING, PART_LOAD = range(4)
+"""Rows of `parts`, ns of each device."""
+NO_TIME, NO_LINK, MANY_STAGES, CYCLIC_STAGES = range(4)
+"""What is added to INFEASIBLE."""
 _REASONS = {
-    0: "an op stands on a device that cannot run it",
-    1: "a tensor must cross between devices that have no link",
-    2: "more devices are used than stages are allowed",
-    3: "the stages depend on each other in a cycle",
+    NO_TIME: "an op stands on a device that cannot run it",
+    NO_LINK: "a tensor must cross between devices that have no link",
+    MANY_STAGES: "more devices are used than stages are allowed",
+    CYCLIC_STAGES: "the stages depend on each other in a cycle",
 }
 
 
@@ -53,20 +57,20 @@ def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> i
     for op in range(len(placement)):
         duration = table.time[op, placement[op]]
         if duration < 0:
-            return INFEASIBLE
-        parts[0, placement[op]] += duration
+            return INFEASIBLE + NO_TIME
+        parts[PART_COMPUTE, placement[op]] += duration
         used[placement[op]] = 1
     stages = 0
     for device in range(devices):
         stages += used[device]
     if stages > table.stage_limit:
-        return INFEASIBLE + 2
+        return INFEASIBLE + MANY_STAGES
     seen = np.full(devices, -1, np.int64)
     for tensor in range(len(table.producer)):
         if table.producer[tensor] < 0:
             continue
         home = placement[table.producer[tensor]]
-        dearest = 0
+        costliest = 0
         for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
             device = placement[table.consumer_of[c]]
             if device == home or seen[device] == tensor:
@@ -74,21 +78,24 @@ def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> i
             seen[device] = tensor
             length = table.transfer[table.transfer_row[tensor], home, device]
             if length < 0:
-                return INFEASIBLE + 1
-            dearest = max(dearest, length)
+                return INFEASIBLE + NO_LINK
+            costliest = max(costliest, length)
             if not table.host[device]:
-                parts[1, device] += length
+                parts[PART_ENTERING, device] += length
         if not table.host[home]:
-            parts[2, home] += dearest
+            parts[PART_LEAVING, home] += costliest
     value = 0
     for device in range(devices):
-        busy = parts[0, device] + parts[1, device] + parts[2, device]
-        if table.overlapped:
-            busy = max(parts[0, device], parts[1, device], parts[2, device])
-        parts[3, device] = busy
+        compute, entering, leaving = (
+            parts[PART_COMPUTE, device],
+            parts[PART_ENTERING, device],
+            parts[PART_LEAVING, device],
+        )
+        busy = max(compute, entering, leaving) if table.overlapped else compute + entering + leaving
+        parts[PART_LOAD, device] = busy
         value = max(value, busy)
     if not _rank_stages(table, placement, rank):
-        return INFEASIBLE + 3
+        return INFEASIBLE + CYCLIC_STAGES
     return value
 
 

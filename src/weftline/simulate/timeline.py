@@ -10,10 +10,28 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.units import format_bytes
 
-__all__ = ["TRANSFER_COLUMNS", "Loads", "Timeline", "violations"]
+__all__ = [
+    "ACTION_CONSUMER",
+    "ACTION_TARGET",
+    "ACTION_WHAT",
+    "SENT_CONSUMER",
+    "SENT_END",
+    "SENT_SOURCE",
+    "SENT_START",
+    "SENT_TARGET",
+    "SENT_TENSOR",
+    "TRANSFER_COLUMNS",
+    "Loads",
+    "Timeline",
+    "violations",
+]
 
 TRANSFER_COLUMNS = ("tensor", "source", "target", "consumer", "start", "end")
 """Columns of `Timeline.transfers`; consumer is -1 where a tensor is sent once for all consumers of a device."""
+SENT_TENSOR, SENT_SOURCE, SENT_TARGET, SENT_CONSUMER, SENT_START, SENT_END = range(6)
+"""Their numbers."""
+ACTION_WHAT, ACTION_TARGET, ACTION_CONSUMER = range(3)
+"""Columns of `Timeline.actions`: an op or tensor, where it goes (-1 = it is an op), for whom."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +66,12 @@ class Timeline:
         """
         n = len(self.placement)
         # At equal times an op of no duration comes before everything that takes time, and before ops that depend on it.
-        when = np.concatenate([self.start, self.transfers[:, 4]])
-        lasts = np.concatenate([self.end, self.transfers[:, 5]]) > when
-        rank = np.concatenate([2 * np.arange(n), 2 * producer[self.transfers[:, 0]].astype(np.int64) + 1])
+        when = np.concatenate([self.start, self.transfers[:, SENT_START]])
+        lasts = np.concatenate([self.end, self.transfers[:, SENT_END]]) > when
+        rank = np.concatenate([2 * np.arange(n), 2 * producer[self.transfers[:, SENT_TENSOR]].astype(np.int64) + 1])
         rows = np.full((n + len(self.transfers), 3), -1, np.int64)
         rows[:n, 0] = np.arange(n)
-        rows[n:] = self.transfers[:, [0, 2, 3]]
+        rows[n:] = self.transfers[:, [SENT_TENSOR, SENT_TARGET, SENT_CONSUMER]]
         return rows[np.lexsort((rank, lasts, when))]
 
 

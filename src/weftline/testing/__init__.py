@@ -6,9 +6,10 @@ exact optimum of tiny ones. Simplified: generated numbers are small integers, so
 
 from typing import TYPE_CHECKING
 
+from weftline.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from weftline.testing.brute_force import brute_force_latency, brute_force_throughput
-    from weftline.testing.conformance import check_solver
+    from weftline.testing.conformance import brute_force_latency, brute_force_throughput, check_solver
     from weftline.testing.generate import (
         Chooser,
         SeededChooser,
@@ -46,8 +47,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "brute_force": ("brute_force_latency", "brute_force_throughput"),
-    "conformance": ("check_solver",),
+    "conformance": ("brute_force_latency", "brute_force_throughput", "check_solver"),
     "generate": (
         "Chooser",
         "SeededChooser",
@@ -61,12 +61,7 @@ _MODULES = {
     "strategies": ("DrawnChooser", "clusters", "graphs", "orders", "placements", "problems"),
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load a name on first use: only the strategies need hypothesis."""
-    from importlib import import_module
-
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"weftline.testing.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__, {name: f"weftline.testing.{module}" for module, names in _MODULES.items() for name in names}
+)
+"""Names are loaded on first use: only the strategies need hypothesis."""

@@ -1,11 +1,10 @@
-"""Small random graphs and problems with every option, from anything that can choose: a seed, or hypothesis.
+"""Small problems: random ones with every option, from anything that can choose (a seed, or hypothesis); tiny ones by
+kind; and ones written out by hand.
 
 In: a `Chooser`. Out: a Graph, a Problem or a placement. Numbers are small, so ties, zeros and tight memory are common.
-
-Tiny placement problems by kind: both runtimes, both ways of sending, both models of memory, with room and without.
-
-In: a kind and a range of seeds. Out: problems, the same list each time. Absent times and links, buses, tied weights and
-`together` are in most of them.
+Placement problems come by kind: both runtimes, both ways of sending, both models of memory, with room and without; the
+same list each time, with absent times and links, buses, tied weights and `together` in most of them. By hand: a table
+of op times and the edges between ops, for answers worked out on paper; ops are op0, op1 ..., devices d0, d1 ...
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
 from weftline.cluster import Device
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.graph import Graph, Op, Tensor, Tied, assemble
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem, Rules
@@ -29,12 +28,14 @@ from weftline.problem.feasible import least_memory, merge_together
 __all__ = [
     "KINDS",
     "Chooser",
+    "Feed",
     "SeededChooser",
     "make_graph",
     "make_order",
     "make_placement",
     "make_problem",
     "placement_problems",
+    "problem_of",
     "random_problem",
 ]
 
@@ -134,7 +135,7 @@ def make_problem(
     rare = 8 if limits else 0
     time = _table(choose, (n, k), rare)
     for row in time:
-        if row.max() == ABSENT:
+        if row.max() == NO_TIME:
             row[choose.integer(0, k - 1)] = choose.integer(0, 9)
     rows = choose.integer(1, 3)
     transfer = _table(choose, (rows, k, k), 20 if limits else 0)
@@ -174,7 +175,7 @@ def make_problem(
 
 def make_placement(choose: Chooser, problem: Problem) -> Indices:
     """Any placement on devices that can run the ops; `together`, memory and links may be broken."""
-    allowed = [np.flatnonzero(row != ABSENT).tolist() for row in problem.cost.time]
+    allowed = [np.flatnonzero(row != NO_TIME).tolist() for row in problem.cost.time]
     return np.array([choose.pick(devices) for devices in allowed], np.int32)
 
 
@@ -196,7 +197,7 @@ def make_order(choose: Chooser, problem: Problem) -> Indices:
 def _table(choose: Chooser, shape: tuple[int, ...], rare: int) -> Ints:
     """Times 0..9, absent once in `rare` entries."""
     values = [
-        ABSENT if rare and choose.integer(1, rare) == 1 else choose.integer(0, 9) for _ in range(int(np.prod(shape)))
+        NO_TIME if rare and choose.integer(1, rare) == 1 else choose.integer(0, 9) for _ in range(int(np.prod(shape)))
     ]
     return np.array(values, np.int64).reshape(shape)
 
@@ -211,14 +212,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "tight static memory": {"memory": "static"},
     "no limits": {"limits": False},
 }
-APART = 1000
+SEEDS_APART = 1000
 """Seeds from one kind to the next."""
 
 
 @cache
 def placement_problems(kind: str, count: int, first: int = 0) -> list[Problem]:
     """`count` problems of a kind; another `first` gives others."""
-    begin = first + APART * list(KINDS).index(kind)
+    begin = first + SEEDS_APART * list(KINDS).index(kind)
     found = [random_problem(seed, "latency", max_ops=5, **KINDS[kind]) for seed in range(begin, begin + count)]
     return [_tight(problem) for problem in found] if "tight" in kind else found
 
@@ -228,3 +229,58 @@ def _tight(problem: Problem) -> Problem:
     need = int(least_memory(problem).sum()) + sum(t.bytes for t in problem.graph.tensors if t.producer >= 0) // 2
     share = max(1, need * 5 // (4 * len(problem.devices)))
     return replace(problem, devices=tuple(msgspec.structs.replace(d, memory=share) for d in problem.devices))
+
+
+class Feed(NamedTuple):
+    """One tensor."""
+
+    producer: int
+    """An op, or -1 for an input of the model."""
+    consumers: tuple[int, ...]
+    length: int | Sequence[Sequence[int]] = 0
+    """ns between any two devices, or from each device (row) to each device (column)."""
+    bytes: int = 0
+    output: bool = False
+
+
+def problem_of(
+    time: Sequence[Sequence[int]],
+    wires: Sequence[Feed] = (),
+    *,
+    weights: Sequence[int] = (),
+    workspace: Sequence[int] = (),
+    backward: Sequence[int] = (),
+    tied: Sequence[tuple[int, tuple[int, ...]]] = (),
+    capacity: Sequence[int | None] = (),
+    hosts: Sequence[int] = (),
+    together: tuple[tuple[int, ...], ...] = (),
+    buses: tuple[tuple[int, int, str], ...] = (),
+    **rules: object,
+) -> Problem:
+    """Rows of `time` are ops, its columns devices; what is left out is 0, or without limit. `rules` sets `Rules`."""
+    n, k = len(time), len(time[0])
+    ops = [
+        Op(
+            f"op{i}",
+            weight_bytes=weights[i] if weights else 0,
+            workspace_bytes=workspace[i] if workspace else 0,
+            backward=i in backward,
+        )
+        for i in range(n)
+    ]
+    tensors = [
+        Tensor(f"t{i}", wire.producer, wire.consumers, wire.bytes, output=wire.output) for i, wire in enumerate(wires)
+    ]
+    shared = [Tied(f"w{i}", size, users) for i, (size, users) in enumerate(tied)]
+    transfer = np.zeros((max(len(wires), 1), k, k), np.int64)
+    for row, wire in zip(transfer, wires, strict=False):
+        row[:] = np.array(wire.length)
+        row[range(k), range(k)] = 0
+    return Problem(
+        graph=assemble("by hand", ops, tensors, shared),
+        devices=tuple(Device(f"d{i}", "gpu", capacity[i] if capacity else None, host=i in hosts) for i in range(k)),
+        cost=CostTable(np.array(time, np.int64), transfer, np.arange(len(wires), dtype=np.int32), "by hand"),
+        rules=Rules(**rules),  # type: ignore[arg-type]
+        together=together,
+        buses=buses,
+    )

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weftline.errors import MissingExtra
-from weftline.ui.models import Limits
+from weftline.ui.models import PageLimits
 
-__all__ = ["Limits", "serve"]
+__all__ = ["PageLimits", "serve"]
 
 
-def serve(*, port: int = 0, limits: Limits | None = None, on_ready: Callable[[str], None] | None = None) -> None:
+def serve(*, port: int = 0, limits: PageLimits | None = None, on_ready: Callable[[str], None] | None = None) -> None:
     """Serve until Ctrl-C or SIGTERM; `on_ready` hears the address, token and all, once it can be opened."""
     try:
         import starlette  # noqa: F401
@@ -24,4 +24,4 @@ def serve(*, port: int = 0, limits: Limits | None = None, on_ready: Callable[[st
         raise MissingExtra(error.name or "starlette", "ui") from error
     from weftline.ui.server import run_server
 
-    run_server(port, limits or Limits(), on_ready or (lambda address: None))
+    run_server(port, limits or PageLimits(), on_ready or (lambda address: None))

@@ -29,15 +29,15 @@ from starlette.types import Receive, Scope, Send
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
 from weftline.ui.files import Desk, file_names
 from weftline.ui.jobs import Job, Jobs
-from weftline.ui.models import Limits, Models, NotThere, stored_bytes
+from weftline.ui.models import Models, NotThere, PageLimits, stored_bytes
 from weftline.ui.requests import ClusterForm, CompareRequest, FileRequest, PlanForm, plan_task, read_json
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 
 __all__ = ["ASSETS", "EventStream", "asset", "make_app"]
 
-BEAT = 10.0
+BEAT_SECONDS = 10.0
 """Seconds between two signs of life; without them a dead connection is noticed late."""
-PAUSE = 0.08
+GATHER_SECONDS = 0.08
 """Seconds in which changes are gathered."""
 
 
@@ -67,9 +67,9 @@ class EventStream:
                 changed.clear()
                 text = self.news()
                 await self._send(send, text or ": here\n\n")
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(GATHER_SECONDS)
                 try:
-                    await asyncio.wait_for(changed.wait(), BEAT)
+                    await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
                 except TimeoutError:
                     continue
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -153,7 +153,7 @@ REPORT_POLICY = (
 class State:
     """Everything that a server knows."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: PageLimits) -> None:
         import psutil
 
         most_bytes = int(psutil.virtual_memory().total * limits.memory_share)
@@ -184,7 +184,7 @@ class State:
             await self.jobs.close()
 
 
-def make_app(folder: Path, limits: Limits) -> tuple[Starlette, State]:
+def make_app(folder: Path, limits: PageLimits) -> tuple[Starlette, State]:
     """The application and its state; it writes into `folder` alone."""
     state = State(folder, limits)
     views = Views(state)

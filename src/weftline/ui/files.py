@@ -13,7 +13,7 @@ from typing import Any
 
 from weftline.errors import InputError, LimitReached, UsageError
 from weftline.ui.jobs import Job
-from weftline.ui.models import Limits, NotThere
+from weftline.ui.models import NotThere, PageLimits
 from weftline.ui.process import Process
 from weftline.ui.requests import FileRequest
 from weftline.ui.task import FileTask, Said, Task
@@ -40,7 +40,7 @@ def file_names(key: str) -> tuple[str, str]:
 class Desk:
     """Does short works, a few at a time."""
 
-    def __init__(self, limits: Limits, most_bytes: int) -> None:
+    def __init__(self, limits: PageLimits, most_bytes: int) -> None:
         self._limits, self._most_bytes = limits, most_bytes
         self._turn = asyncio.Semaphore(limits.tasks)
         self._waiting = 0

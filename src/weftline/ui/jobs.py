@@ -17,7 +17,7 @@ from time import monotonic, time
 from typing import Any
 
 from weftline.errors import UsageError
-from weftline.ui.models import Limits, NotThere
+from weftline.ui.models import NotThere, PageLimits
 from weftline.ui.process import Process
 from weftline.ui.task import PlanTask, Row, Said
 
@@ -91,7 +91,7 @@ class Job:
 class Jobs:
     """All of them, and the one loop that starts, stops and ends them."""
 
-    def __init__(self, root: Path, limits: Limits, most_bytes: int) -> None:
+    def __init__(self, root: Path, limits: PageLimits, most_bytes: int) -> None:
         self._root, self._limits, self._most_bytes = root, limits, most_bytes
         self._jobs: dict[int, Job] = {}
         self._number = 0

@@ -3,7 +3,7 @@
 In: chunks of bytes and the name that the browser gives, which is a label and nothing else. Out: `ModelFile`s. The name
 on disk is ours; its ending is one of a few that importers look at.
 
-`Limits` says how much the page may ask of this machine.
+`PageLimits` says how much the page may ask of this machine.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from weftline.errors import InputError, UsageError
 from weftline.ui.task import ModelFile
 from weftline.units import format_name
 
-__all__ = ["Limits", "Models", "NotThere", "stored_bytes"]
+__all__ = ["Models", "NotThere", "PageLimits", "stored_bytes"]
 
 MOST_LABEL = 100
 ENDINGS = (".onnx", ".xml", ".json", ".xls", ".txt", ".pbtxt", ".toml")
-CHUNK = 2**20
-LOOK = 24
+CHUNK_BYTES = 2**20
+LOOK_EXPONENT = 24
 """Every so many bytes, as a power of two, an upload looks whether there is room for more."""
 SMALLER = "keep weights as external data: planning does not need them"
 
@@ -34,7 +34,7 @@ class NotThere(LookupError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PageLimits:
     """All of them; a request beyond one is refused with a sentence."""
 
     upload_bytes: int = 512 * 2**20
@@ -70,7 +70,7 @@ class Limits:
 class Models:
     """The models that are kept."""
 
-    def __init__(self, root: Path, limits: Limits) -> None:
+    def __init__(self, root: Path, limits: PageLimits) -> None:
         self._root, self._limits = root, limits
         self._models: dict[int, ModelFile] = {}
         self._number = self._coming = 0
@@ -116,13 +116,13 @@ class Models:
         size, waiting = 0, bytearray()
         with path.open("xb") as file:
             async for chunk in chunks:
-                if size >> LOOK != (size + len(chunk)) >> LOOK or not size:
+                if size >> LOOK_EXPONENT != (size + len(chunk)) >> LOOK_EXPONENT or not size:
                     await self._check_room()
                 size += len(chunk)
                 if size > self._limits.upload_bytes:
                     raise InputError(f"larger than {self._limits.upload_bytes >> 20} MiB", hint=SMALLER)
                 waiting += chunk
-                if len(waiting) >= CHUNK:
+                if len(waiting) >= CHUNK_BYTES:
                     await asyncio.to_thread(file.write, bytes(waiting))
                     waiting.clear()
             await asyncio.to_thread(file.write, bytes(waiting))

@@ -14,7 +14,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from weftline.errors import InputError, UsageError
-from weftline.ui.models import Limits, Models
+from weftline.ui.models import Models, PageLimits
 from weftline.ui.task import ModelFile, PlanTask
 
 __all__ = ["ClusterForm", "CompareRequest", "FileRequest", "PlanForm", "plan_task", "read_json"]
@@ -84,7 +84,9 @@ WITH_WEIGHTS = "small"
 """The one size of zoo models that is built with weights, so that it can be cut; others only name theirs."""
 
 
-def plan_task(asked: PlanForm, choices: dict[str, Any], models: Models, limits: Limits) -> Callable[[Path], PlanTask]:
+def plan_task(
+    asked: PlanForm, choices: dict[str, Any], models: Models, limits: PageLimits
+) -> Callable[[Path], PlanTask]:
     """A function from a folder to the task; `UsageError` if the question makes no sense."""
     if (asked.model is None) == (asked.zoo is None):
         raise UsageError("a plan needs one model: a file, or one of the zoo")

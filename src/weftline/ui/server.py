@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from weftline.errors import InputError
 from weftline.run.local.start import run_folder
 from weftline.ui.app import State, make_app
-from weftline.ui.models import Limits
+from weftline.ui.models import PageLimits
 
 __all__ = ["PAGE_POLICY", "Guard", "run_server"]
 
@@ -130,13 +130,13 @@ def _token_in_address(scope: Scope) -> str:
 
 
 HOST = "127.0.0.1"
-CONNECTIONS = 256
+MOST_CONNECTIONS = 256
 HEAD_SECONDS = 10.0
 """A connection that has asked nothing for so long is closed: others need its place."""
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_server(port: int, limits: Limits, on_ready: Callable[[str], None]) -> None:
+def run_server(port: int, limits: PageLimits, on_ready: Callable[[str], None]) -> None:
     """Serve; `on_ready` hears the address with the token."""
     listening = _listen(port)
     port = listening.getsockname()[1]
@@ -153,7 +153,7 @@ def run_server(port: int, limits: Limits, on_ready: Callable[[str], None]) -> No
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
+            limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=3,
         )

@@ -21,7 +21,7 @@ from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, FileTask, Mode
 __all__ = ["do_task"]
 
 MOST_TEXT = 2000
-BEAT = 0.1
+BEAT_SECONDS = 0.1
 """Seconds between two lines of progress."""
 MOST_ROWS = 200
 """In one line; a search that finds more within a beat is told in its last ones."""
@@ -69,7 +69,7 @@ class Teller:
         self._say(said)
 
     def _beats(self) -> None:
-        while not self._over.wait(BEAT):
+        while not self._over.wait(BEAT_SECONDS):
             self._flush()
 
     def _flush(self) -> None:
@@ -136,7 +136,7 @@ def _file(task: FileTask, teller: Teller) -> dict[str, Any]:
 
     plan, output = load_plan(task.plan), Path(task.output)
     if task.what == "report":
-        from weftline.report.html.html import report_html
+        from weftline.report.html import report_html
 
         write_atomically(output, report_html(plan))
     elif task.what == "trace":
@@ -157,7 +157,7 @@ def _compare(task: CompareTask, teller: Teller) -> dict[str, Any]:
 
 def _check(task: CheckTask, teller: Teller) -> dict[str, Any]:
     from weftline.cluster import warnings
-    from weftline.cluster.toml_form import parse_cluster
+    from weftline.cluster.toml import parse_cluster
 
     try:
         cluster = parse_cluster(task.text, "")

@@ -5,9 +5,7 @@ example inputs for it, its file, its Graph; and seeded synthetic graphs. Simplif
 computes nothing of use, but in the shapes, ops and names of the real one.
 """
 
-from weftline.zoo.inputs import example_inputs
-from weftline.zoo.registry import Architecture, architectures, build
-from weftline.zoo.saving import ZOO, build_named, save, zoo_graph
+from weftline.zoo.registry import ZOO, Architecture, architectures, build, build_named, example_inputs, save, zoo_graph
 from weftline.zoo.synthetic import FAMILIES, Family, regal_costs, synthetic, to_cost_graph_text
 
 __all__ = [

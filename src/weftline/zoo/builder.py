@@ -20,7 +20,7 @@ from weftline.errors import UsageError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Builder", "Node", "Parameter", "Shape", "Value"]
+__all__ = ["Builder", "Parameter", "RecordedNode", "Shape", "Value"]
 
 MAX_NODES = 200_000
 MAX_WEIGHT_BYTES = 16 * 2**30
@@ -53,7 +53,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Node:
+class RecordedNode:
     """One op; the lists hold names of values."""
 
     kind: str
@@ -78,7 +78,7 @@ class Builder:
         if seed < 0:
             raise UsageError(f"seed {seed} is negative")
         self.name, self.seed, self.weights = name, seed, weights
-        self.nodes: list[Node] = []
+        self.nodes: list[RecordedNode] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.parameters: dict[str, Parameter] = {}
@@ -154,7 +154,7 @@ class Builder:
         outputs = [
             Value(f"{name}_output_{i}", shape, dtypes[i] if dtypes else "float32") for i, shape in enumerate(shapes)
         ]
-        self.nodes.append(Node(kind, name, names, [value.name for value in outputs], attributes))
+        self.nodes.append(RecordedNode(kind, name, names, [value.name for value in outputs], attributes))
         self.made.update((value.name, value) for value in outputs)
         return outputs
 

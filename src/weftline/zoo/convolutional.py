@@ -1,18 +1,11 @@
-"""ResNet-50 (He et al. 2016) in the form of PyTorch: the stride of a bottleneck is in its 3x3 convolution.
+"""Convolutional networks: ResNet-50, Inception-V3, MobileNet-V3-large, U-Net.
 
-In: an image. Out: class logits. `width` is the share of the published channels in percent.
-
-Inception-V3 (Szegedy et al. 2016) without its auxiliary head: up to six parallel branches per block.
-
-In: an image. Out: class logits. `width` is the share of the published channels in percent.
-
-MobileNet-V3-large (Howard et al. 2019): depthwise convolutions, squeeze-and-excitation, hard swish.
-
-In: an image. Out: class logits. `width` is the share of the published channels in percent, rounded to multiples of 8.
-
-U-Net (Ronneberger et al. 2015), padded and with batch normalisation: skip connections span the whole network.
-
-In: an image. Out: a logit per class and pixel. `width` is the share of the published channels in percent.
+In: an image. Out: class logits; of U-Net a logit per class and pixel. `width` is the share of the published channels in
+percent (MobileNet: rounded to multiples of 8). ResNet-50 (He et al. 2016) is in the form of PyTorch: the stride of a
+bottleneck is in its 3x3 convolution. Inception-V3 (Szegedy et al. 2016) comes without its auxiliary head: up to six
+parallel branches per block. MobileNet-V3-large (Howard et al. 2019): depthwise convolutions, squeeze-and-excitation,
+hard swish. U-Net (Ronneberger et al. 2015) is padded and with batch normalisation: skip connections span the whole
+network.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ __all__ = ["ARCHITECTURES"]
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 """Inner channels and bottlenecks of each stage."""
-EXPANSION = 4
+BOTTLENECK_EXPANSION = 4
 BRANCH_GAIN = 0.3
 """A branch adds little to the shortcut, or the sixteenth sum would be large."""
 
@@ -51,7 +44,7 @@ def _channels(published: int, width: int) -> int:
 
 
 def _bottleneck(b: Builder, x: Value, inner: int, stride: int) -> Value:
-    outer = EXPANSION * inner
+    outer = BOTTLENECK_EXPANSION * inner
     y = convolution_norm(b, x, inner, 1, names=("conv1", "bn1"))
     y = convolution_norm(b, y, inner, 3, names=("conv2", "bn2"), stride=stride)
     y = convolution_norm(b, y, outer, 1, names=("conv3", "bn3"), activation=None, gain=BRANCH_GAIN)
@@ -214,19 +207,19 @@ BLOCKS = (
     _Block(5, 672, 160, True, "HardSwish", 2),
     *[_Block(5, 960, 160, True, "HardSwish")] * 2,
 )
-EPSILON = 1e-3
+NORM_EPSILON = 1e-3
 
 
 def write_mobilenet(b: Builder, *, image: int, width: int, classes: int, batch: int) -> None:
     """MobileNet-V3-large."""
     x = b.input("input", (batch, 3, image, image))
     with b.scope("features/0"):
-        x = convolution_norm(b, x, _eights(16, width), 3, stride=2, activation="HardSwish", epsilon=EPSILON)
+        x = convolution_norm(b, x, _eights(16, width), 3, stride=2, activation="HardSwish", epsilon=NORM_EPSILON)
     for number, block in enumerate(BLOCKS, 1):
         with b.scope(f"features/{number}"):
             x = _inverted_residual(b, x, block, width)
     with b.scope(f"features/{len(BLOCKS) + 1}"):
-        x = convolution_norm(b, x, _eights(960, width), 1, activation="HardSwish", epsilon=EPSILON)
+        x = convolution_norm(b, x, _eights(960, width), 1, activation="HardSwish", epsilon=NORM_EPSILON)
     x = classifier(b, global_pool(b, x), _eights(1280, width), "classifier/0", gain=2.0)
     b.output(classifier(b, b.unary("HardSwish", x), classes, "classifier/3", gain=2.0), "logits")
 
@@ -243,7 +236,7 @@ def _inverted_residual(b: Builder, x: Value, block: _Block, width: int) -> Value
     y = x
     if expanded != x.shape[1]:
         with b.scope("expand"):
-            y = convolution_norm(b, y, expanded, 1, activation=block.activation, epsilon=EPSILON)
+            y = convolution_norm(b, y, expanded, 1, activation=block.activation, epsilon=NORM_EPSILON)
     with b.scope("depthwise"):
         y = convolution_norm(
             b,
@@ -253,7 +246,7 @@ def _inverted_residual(b: Builder, x: Value, block: _Block, width: int) -> Value
             stride=block.stride,
             groups=expanded,
             activation=block.activation,
-            epsilon=EPSILON,
+            epsilon=NORM_EPSILON,
         )
     if block.squeeze:
         with b.scope("squeeze"):
@@ -262,7 +255,7 @@ def _inverted_residual(b: Builder, x: Value, block: _Block, width: int) -> Value
         # what the squeeze takes away is given back, and a branch adds little to the shortcut beside it
         gain = 1.4 if block.squeeze else 1.0
         gain *= 0.3 if y.shape[2:] == x.shape[2:] and channels == x.shape[1] else 1.0
-        y = convolution_norm(b, y, channels, 1, activation=None, gain=gain, epsilon=EPSILON)
+        y = convolution_norm(b, y, channels, 1, activation=None, gain=gain, epsilon=NORM_EPSILON)
     return b.add(x, y) if x.shape == y.shape else y
 
 
@@ -324,10 +317,7 @@ _UNET = [
         name="unet",
         description="segmentation with long skip connections; 31.0 M parameters, 48.2 GMAC",
         write=write_unet,
-        sizes={
-            "full": {"image": 256, "width": 100, "classes": 2, "batch": 1},
-            "small": {"image": 32, "width": 10},
-        },
+        sizes={"full": {"image": 256, "width": 100, "classes": 2, "batch": 1}, "small": {"image": 32, "width": 10}},
         inputs=("input",),
     )
 ]

@@ -1,12 +1,8 @@
 """Layers that several architectures are made of, each written as a PyTorch export writes it.
 
-In: a `Builder` and values. Out: values. Simplified: weights are scaled by fan-in, so that activations keep their size
-through a network of any depth; nothing is trained, and nothing is so regular that a runtime could fold it away.
-
-Multi-head attention as PyTorch exports write it: MatMul, Softmax, Transpose and Reshape nodes.
-
-In: a `Builder` and sequences (batch, tokens, features). Out: sequences of the same shape. Masks are numbers that are
-added to the scores before the softmax.
+In: a `Builder` and values; attention takes sequences (batch, tokens, features), and masks are numbers that are added to
+the scores before the softmax. Out: values. Simplified: weights are scaled by fan-in, so that activations keep their
+size through a network of any depth; nothing is trained, and nothing is so regular that a runtime could fold it away.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from weftline.errors import UsageError
 from weftline.zoo.builder import Builder, Value
 
 __all__ = [
-    "MASKED",
+    "MASKED_SCORE",
     "Adjust",
     "Pair",
     "attend",
@@ -227,7 +223,7 @@ def feed_forward(
     return linear(b, hidden, x.shape[-1], names[1], gain=gain)
 
 
-MASKED = -1e4
+MASKED_SCORE = -1e4
 """Added to the score of a token that must not be seen: large enough for a softmax, and finite in half precision."""
 
 Adjust: TypeAlias = Callable[[Value], Value]
@@ -278,14 +274,14 @@ def multi_head_attention(
 
 
 def padding_mask(b: Builder, attention_mask: Value) -> Value:
-    """(batch, keys) of ones and zeros -> (batch, 1, 1, keys) of zeros and `MASKED`."""
+    """(batch, keys) of ones and zeros -> (batch, 1, 1, keys) of zeros and `MASKED_SCORE`."""
     mask = b.unsqueeze(attention_mask, 1, 2)
     seen = b.op("Cast", mask, shape=mask.shape, to=1)
-    return b.mul(b.binary("Sub", 1.0, seen), MASKED)
+    return b.mul(b.binary("Sub", 1.0, seen), MASKED_SCORE)
 
 
 def causal_mask(b: Builder, tokens: int) -> Value:
-    """(tokens, tokens): `MASKED` above the diagonal. Two ops without input, so that the file stays small."""
+    """(tokens, tokens): `MASKED_SCORE` above the diagonal. Two ops without input, so that the file stays small."""
     square = (tokens, tokens)
-    full = b.op("ConstantOfShape", square, shape=square, value=np.array([MASKED], np.float32))
+    full = b.op("ConstantOfShape", square, shape=square, value=np.array([MASKED_SCORE], np.float32))
     return b.op("Trilu", full, 1, shape=square, upper=1)

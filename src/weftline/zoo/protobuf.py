@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 if TYPE_CHECKING:
-    from weftline.zoo.builder import Builder, Node, Parameter, Value
+    from weftline.zoo.builder import Builder, Parameter, RecordedNode, Value
 
-__all__ = ["ALIGNMENT", "point_outside", "to_model"]
+__all__ = ["WEIGHT_ALIGNMENT", "point_outside", "to_model"]
 
-OPSET = 17
+OPSET_VERSION = 17
 IR_VERSION = 8
-ALIGNMENT = 4096
+WEIGHT_ALIGNMENT = 4096
 """Each tensor of a weight file starts at a multiple of this, so that a runtime can map it."""
 
 _ELEMENT = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
@@ -43,9 +43,9 @@ def to_model(builder: Builder) -> onnx.ModelProto:
             tensor.raw_data = _draw(builder.seed, name, parameter).tobytes()
         else:
             point_outside(tensor, f"{builder.name}.weights", offset, parameter.bytes)
-            offset += -(-parameter.bytes // ALIGNMENT) * ALIGNMENT
+            offset += -(-parameter.bytes // WEIGHT_ALIGNMENT) * WEIGHT_ALIGNMENT
     graph.initializer.extend(_constant(name, array) for name, array in builder.constants.items())
-    opsets = [helper.make_opsetid("", OPSET)]
+    opsets = [helper.make_opsetid("", OPSET_VERSION)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="weftline")
 
 
@@ -64,7 +64,7 @@ def _draw(seed: int, name: str, parameter: Parameter) -> NDArray[np.float32]:
     return values.astype("<f4", copy=False)
 
 
-def _node(node: Node) -> onnx.NodeProto:
+def _node(node: RecordedNode) -> onnx.NodeProto:
     attributes = {
         key: _constant("", value) if isinstance(value, np.ndarray) else value for key, value in node.attributes.items()
     }

@@ -18,9 +18,9 @@ from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 
-PATCH = 4
-STAGES = 4
-MASKED = -100.0
+PATCH_SIZE = 4
+STAGE_COUNT = 4
+MASKED_SCORE = -100.0
 MAX_IMAGE, MAX_WINDOW = 4096, 32
 """The offsets inside a window and the regions of a shifted image are constants of the model."""
 
@@ -29,12 +29,14 @@ def write(
     b: Builder, *, blocks: int, hidden: int, heads: int, window: int, image: int, classes: int, batch: int
 ) -> None:
     """Swin with four stages."""
-    divisible("image size", image, PATCH * 2 ** (STAGES - 1) * window, "windows must tile the image at every stage")
+    divisible(
+        "image size", image, PATCH_SIZE * 2 ** (STAGE_COUNT - 1) * window, "windows must tile the image at every stage"
+    )
     if image > MAX_IMAGE or window > MAX_WINDOW:
         raise UsageError(f"images are at most {MAX_IMAGE} wide and windows {MAX_WINDOW}")
     pixels = b.input("input", (batch, 3, image, image))
     with b.scope("patch_embed"):
-        x = convolution(b, pixels, hidden, PATCH, stride=PATCH, padding=0)
+        x = convolution(b, pixels, hidden, PATCH_SIZE, stride=PATCH_SIZE, padding=0)
         x = b.transpose(x, 0, 2, 3, 1)
         x = layer_norm(b, x, "norm")
     depths = (2, 2, blocks, 2)
@@ -44,7 +46,7 @@ def write(
             for block in range(depth):
                 with b.scope(f"blocks.{block}"):
                     x = _block(b, x, heads << stage, window, shifted=block % 2 == 1, gain=gain)
-            if stage + 1 < STAGES:
+            if stage + 1 < STAGE_COUNT:
                 with b.scope("downsample"):
                     x = _merge_patches(b, x)
     x = layer_norm(b, x, "norm")
@@ -139,7 +141,7 @@ def _shift_mask(b: Builder, window: int, side: int, shift: int) -> Value:
     shape = (1, tiles, 1, tokens, tokens)
     rows, columns = regions.reshape(1, tiles, 1, tokens, 1), regions.reshape(1, tiles, 1, 1, tokens)
     same = b.op("Equal", rows, columns, shape=shape, dtype="bool")
-    return b.op("Where", same, 0.0, MASKED, shape=shape)
+    return b.op("Where", same, 0.0, MASKED_SCORE, shape=shape)
 
 
 def _regions(window: int, side: int, shift: int) -> NDArray[np.int64]:

@@ -1,12 +1,12 @@
-"""A model like mT5 (Xue et al. 2021): encoder and decoder with one large embedding that both and the head share.
+"""Models with two sides: encoder and decoder, image and text.
 
-In: token ids and padding mask of the source, token ids of the target. Out: logits over the vocabulary.
-Simplified: mT5 proper keeps a head of its own; here it is tied, as in the first T5. No key-value cache.
+Like mT5 (Xue et al. 2021): encoder and decoder with one large embedding that both and the head share. In: token ids and
+padding mask of the source, token ids of the target. Out: logits over the vocabulary. Simplified: mT5 proper keeps a
+head of its own; here it is tied, as in the first T5. No key-value cache.
 
-A model like FLAVA (Singh et al. 2022): an image tower and a text tower, joined by a multimodal encoder.
-
-In: an image, token ids and a padding mask. Out: an embedding of each and the logits of whether they match.
-Simplified: no masked-modelling heads; the two towers depend on nothing of each other until they are joined.
+Like FLAVA (Singh et al. 2022): an image tower and a text tower, joined by a multimodal encoder. In: an image, token ids
+and a padding mask. Out: an embedding of each and the logits of whether they match. Simplified: no masked-modelling
+heads; the two towers depend on nothing of each other until they are joined.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from weftline.zoo.registry import Architecture
 
 __all__ = ["ARCHITECTURES"]
 
-BUCKETS = 32
-FAR = 128
+BUCKET_COUNT = 32
+FAR_DISTANCE = 128
 """Distances from here on share the last bucket."""
 MAX_TOKENS = 4096
 """The buckets of all pairs of tokens are a constant of the model."""
@@ -126,7 +126,7 @@ def _gated_feed_forward(b: Builder, x: Value, inner: int, gain: float) -> Value:
 def _position_bias(b: Builder, tokens: int, heads: int, *, both_ways: bool) -> Value:
     """(1, heads, queries, keys): a learnt number per head and bucket of distance, used by every layer of a stack."""
     with b.scope("relative_attention_bias"):
-        table = b.param("weight", (BUCKETS, heads), 0.5)
+        table = b.param("weight", (BUCKET_COUNT, heads), 0.5)
         bias = b.gather(table, _buckets(tokens, both_ways))
         return b.unsqueeze(b.transpose(bias, 2, 0, 1), 0)
 
@@ -134,10 +134,10 @@ def _position_bias(b: Builder, tokens: int, heads: int, *, both_ways: bool) -> V
 def _buckets(tokens: int, both_ways: bool) -> NDArray[np.int64]:
     """Bucket of each (query, key): one per distance when near, logarithmic when far; keys ahead have their own half."""
     ahead = np.arange(tokens)[None, :] - np.arange(tokens)[:, None]
-    count = BUCKETS // 2 if both_ways else BUCKETS
+    count = BUCKET_COUNT // 2 if both_ways else BUCKET_COUNT
     distance = np.abs(ahead) if both_ways else np.maximum(-ahead, 0)
     near = count // 2
-    growth = np.log(np.maximum(distance, 1) / near) / np.log(FAR / near)
+    growth = np.log(np.maximum(distance, 1) / near) / np.log(FAR_DISTANCE / near)
     far = np.minimum(near + (growth * (count - near)).astype(np.int64), count - 1)
     bucket: NDArray[np.int64] = np.where(distance < near, distance, far)
     if both_ways:

@@ -15,17 +15,17 @@ from weftline.graph import Graph
 from weftline.importers.registry import DeviceClass, FileCosts
 from weftline.units import MAX_QUANTITY
 
-__all__ = ["CONTROL", "FLOPS_PER_UNIT", "NANOSECONDS", "regal_costs", "to_cost_graph_text"]
+__all__ = ["CONTROL", "FLOPS_PER_UNIT", "NANOSECONDS_PER_UNIT", "regal_costs", "to_cost_graph_text"]
 
 FLOPS_PER_UNIT = 10**6
-NANOSECONDS = 1000  # per unit of cost or of size
+NANOSECONDS_PER_UNIT = 1000  # per unit of cost or of size
 CONTROL = "control"
 
 
 def regal_costs(graph: Graph, devices: int = 2) -> FileCosts:
     """Unit costs of a graph: 10^6 FLOP take a microsecond, a byte takes one between any two of the equal devices."""
-    time = [-(-op.flops // NANOSECONDS) for op in graph.ops]
-    transfer = [tensor.bytes * NANOSECONDS for tensor in graph.tensors]
+    time = [-(-op.flops // NANOSECONDS_PER_UNIT) for op in graph.ops]
+    transfer = [tensor.bytes * NANOSECONDS_PER_UNIT for tensor in graph.tensors]
     for what, total in (("op times", sum(time)), ("transfer times", sum(transfer))):
         if total > MAX_QUANTITY:
             raise InputError(f"the sum of {what} in unit costs is {total} ns, more than 2^60", where=graph.name)

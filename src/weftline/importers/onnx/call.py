@@ -1,10 +1,9 @@
-"""The type of one ONNX value: element type, static shape, exact bytes.
+"""The type of one ONNX value, and one node with the types of what it reads and makes: what shape rules, flop rules and
+traffic rules look at.
 
-In: ONNX element types and TypeProtos. Out: `TensorType` (all dimensions known) and lists of dimensions some of which
-may be a symbol or unknown. Simplified: a string counts 16 bytes; a sequence is several tensors of one type; a map is
-one element.
-
-One node with the types of what it reads and makes: what shape rules, flop rules and traffic rules look at.
+In: ONNX element types and TypeProtos. Out: `TensorType` (element type, all dimensions known, exact bytes), and lists of
+dimensions some of which may be a symbol or unknown. Simplified: a string counts 16 bytes; a sequence is several tensors
+of one type; a map is one element.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""May ONNX's shape inference be asked about this node? It is C++, and a few malformed nodes would end the process.
-
-In: a `Call` and its number of outputs. Out: yes or no. The rules were found by mutating models of every standard kind.
-
-Types and small values of every tensor in one forward pass over a scope and its bodies.
+"""Types and small values of every tensor in one forward pass over a scope and its bodies.
 
 In: a `Scope` with the types of its inputs. Out: `Environment`. For each node our own rules come first, then ONNX's
-inference for that one node, then the file's notes. Simplified: a dimension that stays unknown counts as 1, and a kind
-that nobody knows is taken to keep the type of its first input.
+inference for that one node, then the file's notes. ONNX's inference is C++, and a few malformed nodes would end the
+process: `is_safe_to_infer` says whether it may be asked, by rules found by mutating models of every standard kind.
+Simplified: a dimension that stays unknown counts as 1, and a kind that nobody knows is taken to keep the type of its
+first input.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from onnx import NodeProto, TypeProto, defs, numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
 from weftline.errors import InputError
-from weftline.importers.onnx.bodies import BodyCall, body_calls, node_results
 from weftline.importers.onnx.call import (
     FLOAT,
     INT64,
@@ -32,7 +29,7 @@ from weftline.importers.onnx.call import (
     declared_type,
     tensor_type,
 )
-from weftline.importers.onnx.rules import OUTPUT_RULES, STANDARD_NAMES
+from weftline.importers.onnx.rules import OUTPUT_RULES, STANDARD_NAMES, BodyCall, body_calls, node_results
 from weftline.importers.onnx.scope import Node, Scope
 from weftline.importers.onnx.values import can_evaluate, constant_value, stored_value, value_of
 

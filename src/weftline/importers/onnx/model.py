@@ -1,13 +1,9 @@
-"""Shapes of the model's inputs: what the file fixes, what the user adds, and an error for what stays open.
+"""ONNX model file -> Graph: one op per live node, weights counted by op, static shapes.
 
-In: the outermost `Scope` and `ImportOptions.shapes`. Out: a static type per input, and the value of every symbol that
-the inputs fix. Simplified: a symbol that the user fixed on one input is filled in on the others.
-
-ONNX model file -> Graph: one op per live node, weights counted by op, static shapes.
-
-In: a path, and shapes for symbolic inputs. Out: the graph; names map back to the file (`onnx_names.unique_names`).
-Simplified: constant nodes are folded into weights, unused nodes dropped, control flow is one op; outputs that are
-constants are not tensors of the graph. External weights are never opened. The steps live in the other `onnx_*` files.
+In: a path, and shapes for symbolic inputs. Out: the graph; names map back to the file (`unique_names`). Inputs have
+what the file fixes and what the user adds; what stays open is an error. Simplified: a symbol that the user fixed on one
+input is filled in on the others; constant nodes are folded into weights, unused nodes dropped, control flow is one op;
+outputs that are constants are not tensors of the graph. External weights are never opened.
 """
 
 from __future__ import annotations
@@ -18,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import FLOAT, Dimensions, TensorType, declared_type, tensor_type
-from weftline.importers.onnx.load import looks_like_onnx
-from weftline.importers.onnx.scope import Scope
+from weftline.importers.onnx.scope import Scope, looks_like_onnx
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
 
 if TYPE_CHECKING:
@@ -97,7 +92,7 @@ def _written(dimensions: Dimensions) -> str:
 
 
 def graph_of_model(model: Any, options: ImportOptions, name: str = "") -> Graph:
-    """The graph of a ModelProto that `onnx_load.load_model` read (or that was built in memory)."""
+    """The graph of a ModelProto that `load_model` read (or that was built in memory)."""
     from weftline.importers.onnx.constants import drop_dead_nodes, find_cone
     from weftline.importers.onnx.infer import Inference
     from weftline.importers.onnx.scope import read_scope, require_producers, unique_names
@@ -124,7 +119,7 @@ def _graph(name: str, scope: Scope, cone: Cone, types: Environment, names: list[
 
     weights, tied = weights_by_op(scope, cone, types)
     ops: list[Op] = []
-    producer = dict.fromkeys(scope.inputs, INPUT)
+    producer = dict.fromkeys(scope.inputs, MODEL_INPUT)
     consumers: dict[str, list[int]] = {}
     for index, (node, weight) in enumerate(zip(cone.live, weights, strict=True)):
         work = work_of(node, types)
@@ -169,7 +164,7 @@ def _accepts(path: Path, head: bytes) -> bool:
 
 
 def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
-    from weftline.importers.onnx.load import load_model
+    from weftline.importers.onnx.scope import load_model
 
     try:
         return graph_of_model(load_model(path), options), None

@@ -1,12 +1,9 @@
-"""Einsum: the sizes of its labels and the shape it makes.
+"""Flops of the kinds that multiply matrices: convolution, matrix product, attention, recurrence, einsum.
 
-In: a `Call`. Out: label -> size, and the labels of the output; None if the equation does not fit the operands. ONNX's
-own inference is not asked, because some malformed equations make it run forever.
-
-Flops of the kinds that multiply matrices: convolution, matrix product, attention, recurrence.
-
-In: a `Call`. Out: floating-point operations, one multiply-add counting as two. Simplified: additions of a bias are not
-counted, padding is not subtracted, and attention counts the whole score matrix even where a causal mask hides half.
+In: a `Call`. Out: floating-point operations, one multiply-add counting as two; of an einsum also label -> size and the
+labels of the output, None if the equation does not fit the operands. (ONNX's own inference is not asked, because some
+malformed equations make it run forever.) Simplified: additions of a bias are not counted, padding is not subtracted,
+and attention counts the whole score matrix even where a causal mask hides half.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""Flops of every ONNX kind, as one table: kind -> how it is counted.
+"""Work of one node: flops by one table of kinds, bytes moved; bodies included.
 
-In: a `Call`. Out: floating-point operations of one execution (a multiply-add is two; moving data is none). Simplified:
-an elementwise kind costs a fixed number per element, given here; a kind that is not in the table costs one per output
-element.
-
-Bytes that a node reads and writes in its device's memory.
-
-In: a node's `Call` and the sizes of what it reads, each tensor once. Out: bytes. Simplified: caches are ignored, so
-every tensor is read and written once; kinds that only rename a buffer move nothing; lookups read the rows they find.
-
-Work of one node, bodies included: If costs its dearer branch, Loop and Scan their body times the rounds.
-
-In: a node and its `Environment`. Out: `Work` (flops, bytes moved). Simplified: see `onnx_bodies` for trip counts.
+In: a `Call` and the sizes of what it reads, each tensor once. Out: `NodeWork`: floating-point operations of one
+execution (a multiply-add is two; moving data is none), and bytes read and written in the device's memory. If costs its
+more expensive branch, Loop and Scan their body times the rounds (see `rules` for trip counts). Simplified: an
+elementwise kind costs a fixed number per element, given here; a kind that is not in the table costs one per output
+element. Caches are ignored, so every tensor is read and written once; kinds that only rename a buffer move nothing;
+lookups read the rows they find.
 """
 
 from __future__ import annotations
@@ -21,13 +15,12 @@ from math import prod
 from typing import NamedTuple
 
 from weftline.importers.onnx import products
-from weftline.importers.onnx.bodies import CONTROL_FLOW
 from weftline.importers.onnx.call import Call
 from weftline.importers.onnx.infer import Environment
-from weftline.importers.onnx.rules import MICROSOFT
+from weftline.importers.onnx.rules import CONTROL_FLOW, MICROSOFT
 from weftline.importers.onnx.scope import Node, Scope
 
-__all__ = ["FLOPS", "Work", "flops_of", "traffic_of", "work_of"]
+__all__ = ["FLOPS", "NodeWork", "flops_of", "traffic_of", "work_of"]
 
 Flops = Callable[[Call], int]
 
@@ -254,30 +247,30 @@ _TRAFFIC: dict[str, Callable[[Call], int]] = {
 }
 
 
-class Work(NamedTuple):
+class NodeWork(NamedTuple):
     """What one execution costs."""
 
     flops: int
     traffic: int
 
 
-def work_of(node: Node, types: Environment) -> Work:
+def work_of(node: Node, types: Environment) -> NodeWork:
     """Flops and bytes of one node."""
     runs = []
     if node.domain or node.kind not in CONTROL_FLOW:
         call = types.call(node)
         kinds = [types.type_of(name) for name in node.reads]
-        runs.append(Work(flops_of(call), traffic_of(call, sum(kind.bytes for kind in kinds if kind is not None))))
+        runs.append(NodeWork(flops_of(call), traffic_of(call, sum(kind.bytes for kind in kinds if kind is not None))))
         if not node.bodies:
             return runs[0]
     for entered, inside in types.calls.get(node.position, ()):
         once = _body_work(entered.body, inside)
-        runs.append(Work(once.flops * entered.times, once.traffic * entered.times))
+        runs.append(NodeWork(once.flops * entered.times, once.traffic * entered.times))
     if node.kind == "If":
-        return Work(max((run.flops for run in runs), default=0), max((run.traffic for run in runs), default=0))
-    return Work(sum(run.flops for run in runs), sum(run.traffic for run in runs))
+        return NodeWork(max((run.flops for run in runs), default=0), max((run.traffic for run in runs), default=0))
+    return NodeWork(sum(run.flops for run in runs), sum(run.traffic for run in runs))
 
 
-def _body_work(body: Scope, types: Environment) -> Work:
+def _body_work(body: Scope, types: Environment) -> NodeWork:
     works = [work_of(node, types) for node in body.nodes]
-    return Work(sum(work.flops for work in works), sum(work.traffic for work in works))
+    return NodeWork(sum(work.flops for work in works), sum(work.traffic for work in works))

@@ -1,30 +1,27 @@
 """Port, Layer and Net: an OpenVINO model in our own words, whether it came from an IR file or from a live model.
 
-In: what `openvino_ir` or `openvino_live` found. Out: values that `openvino_graph` turns into a Graph, and the layers of
-a net in topological order. Simplified: attributes are text as in the file; a body knows nothing of its surroundings.
-
-Element types of OpenVINO, as files and as the API spell them, and the type of a port.
-
-In: `FP32` or `f32`. Out: `TensorType`, the same value that the ONNX importer uses. Simplified: types of an odd number
-of bits count as the next wider one that ONNX has; what is open counts as 32-bit floating point.
+In: what `ir` or `live` found. Out: values that `graph` turns into a Graph, the layers of a net in topological order,
+and the type of a port, as the ONNX importer uses it, from names as files (`FP32`) and the API (`f32`) spell them.
+Simplified: attributes are text as in the file; a body knows nothing of its surroundings; types of an odd number of bits
+count as the next wider one that ONNX has; what is open counts as 32-bit floating point.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import TensorProto
 
 from weftline.errors import InputError
+from weftline.graph.arrays import ready_first
 from weftline.importers.onnx.call import FLOAT, TensorType, tensor_type
 
 __all__ = [
     "CONSTANT",
+    "OPEN_SIZE",
     "PARAMETER",
     "RESULT",
-    "UNKNOWN",
     "Layer",
     "Net",
     "Port",
@@ -36,7 +33,7 @@ __all__ = [
 ]
 
 CONSTANT, PARAMETER, RESULT = "Constant", "Parameter", "Result"
-UNKNOWN = -1
+OPEN_SIZE = -1
 """A dimension that the model leaves open."""
 
 
@@ -47,19 +44,21 @@ class Port:
     element: str
     """Element type as OpenVINO's API spells it (`f32`), empty where it is open."""
     shape: tuple[int, ...] | None
-    """`UNKNOWN` where a dimension is open, None where even the rank is."""
+    """`OPEN_SIZE` where a dimension is open, None where even the rank is."""
     names: tuple[str, ...] = ()
     """Names of the tensor, sorted."""
 
     @property
     def is_static(self) -> bool:
         """Are the rank and all dimensions known?"""
-        return self.shape is not None and UNKNOWN not in self.shape
+        return self.shape is not None and OPEN_SIZE not in self.shape
 
     @property
     def written(self) -> str:
         """The shape for people."""
-        return "?" if self.shape is None else "x".join("?" if s == UNKNOWN else str(s) for s in self.shape) or "scalar"
+        return (
+            "?" if self.shape is None else "x".join("?" if s == OPEN_SIZE else str(s) for s in self.shape) or "scalar"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +110,13 @@ def in_order(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     for index, layer in enumerate(layers):
         for source, _ in layer.inputs:
             readers[source].append(index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]  # ascending, hence a heap
-    order: list[int] = []
-    while ready:
-        order.append(heapq.heappop(ready))
-        for reader in readers[order[-1]]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
+    order = ready_first(readers, waiting)
     if len(order) < len(layers):
         stuck = layers[next(index for index, count in enumerate(waiting) if count)]
         raise InputError("the layers form a cycle", where=stuck.place, hint="the file is damaged; convert it again")
     position = {old: new for new, old in enumerate(order)}
     return tuple(
-        Layer(
-            old.name,
-            old.kind,
-            tuple((position[source], port) for source, port in old.inputs),
-            old.outputs,
-            old.attributes,
-            old.bodies,
-            old.rounds,
-        )
+        replace(old, inputs=tuple((position[source], port) for source, port in old.inputs))
         for old in (layers[index] for index in order)
     )
 
@@ -195,7 +179,7 @@ def port_type(layer: Layer, port: Port) -> TensorType:
 
 def estimated_type(port: Port) -> TensorType:
     """The type of an output inside a body: what is open counts as 1."""
-    shape = tuple(1 if size == UNKNOWN else size for size in port.shape or ())
+    shape = tuple(1 if size == OPEN_SIZE else size for size in port.shape or ())
     return tensor_type(port.names[0] if port.names else "", _element(port), shape)
 
 

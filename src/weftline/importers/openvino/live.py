@@ -1,7 +1,7 @@
 """A live `openvino.Model` -> Graph, through OpenVINO's API; the same graph as that of the saved IR.
 
 In: a model that OpenVINO read, converted or built. Out: the graph; op names are friendly names. No weight is looked at.
-Simplified: see `openvino_graph`.
+Simplified: see `graph`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
+from weftline.importers.openvino import last_line, openvino_module
 from weftline.importers.openvino.graph import graph_of_net
-from weftline.importers.openvino.layers import PARAMETER, UNKNOWN, Layer, Net, Port, element_name, in_order
-from weftline.importers.openvino.module import last_line, openvino_module
+from weftline.importers.openvino.layers import OPEN_SIZE, PARAMETER, Layer, Net, Port, element_name, in_order
 
 __all__ = ["graph_of_openvino", "net_of_model", "reshaped"]
 
@@ -85,7 +85,7 @@ def _port(output: Any) -> Port:
     partial = output.get_partial_shape()
     shape = None
     if partial.rank.is_static:
-        shape = tuple(size.get_length() if size.is_static else UNKNOWN for size in partial)
+        shape = tuple(size.get_length() if size.is_static else OPEN_SIZE for size in partial)
     return Port(element_name(output.get_element_type().get_type_name()), shape, tuple(sorted(output.get_names())))
 
 

@@ -99,7 +99,7 @@ class LatencyAnnealParameters:
     """Part of the best value, for graphs of up to `usual_ops`; less for larger ones, where one op counts less."""
     last_temperature: float = 0.0001
     """Likewise."""
-    usual_ops: int = 500
+    usual_ops: int = field(default=500, metadata={"least": 1})
     cycles_of_best_heat: int = 2
     """Cycles of a round at the heat that came lowest."""
     cycle_steps_per_op: int = 100

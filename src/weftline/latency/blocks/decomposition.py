@@ -32,7 +32,7 @@ from weftline.latency.blocks.spans import (
 )
 from weftline.latency.bounds import OUT_OF_REACH
 from weftline.latency.exact.order_model import OrderModel
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.simulate.tables import Tables
 from weftline.simulate.timeline import Timeline
 
@@ -293,7 +293,7 @@ class Decomposition:
             start = [(placement, None), (placement, relayed.order(arc.plan))]
         annealer = PlacementAnnealer(
             relayed.table,
-            capacity=np.full(table.time.shape[1], UNLIMITED, np.int64),
+            capacity=np.full(table.time.shape[1], NO_LIMIT, np.int64),
             group=relayed.group,
             seed=(self.seed + arc.annealed) % 2**31,
             start=start,

@@ -114,7 +114,7 @@ def make_columns(table: Tables, pairs: Pairs, found: Windows, horizon: int, lead
     """Number what is still open. `leader`: the first op of each op's group; ops of a group share their columns.
 
     Invariant: numbers 1..count-1 are given, each to one choice (or to several that hold together); 0 is not given here.
-    tests/latency/test_energetic.py covers it (no horizon that the optimum meets is refuted). It has no reference.
+    tests/latency/test_spans.py covers it (no horizon that the optimum meets is refuted). It has no reference.
     """
     # 1. x: an op on a device.
     n, devices = found.able.shape

@@ -1,13 +1,11 @@
-"""What the exact solvers share: look below the best known value until nothing is left there.
+"""`cp-sat`: one CP-SAT model for placement and order of a whole problem: a better plan, or a claim that none exists.
 
-In: a Search, and a way to solve one model of the whole problem. Out: plans and claimed bounds, offered. The memory of
+The best known value limits the model, so a good start matters most; the bound is claimed.
+
+`look_below` is what the exact solvers share: look below the best known value until nothing is left there. In: a Search,
+and a function that solves one model of the whole problem. Out: plans and claimed bounds, offered. The memory of
 activations is (nearly) not in the models: a placement that the simulator refuses in every order tried is excluded, and
 the bound then stays at the least that a model said about such placements, since yet another order might do.
-
-One CP-SAT model for placement and order of the whole problem: a better plan, or the claim that there is none.
-
-The best known value limits the model, so a good start matters most; the bound is claimed. See `look_below` for what
-is left where the memory of activations binds.
 """
 
 from __future__ import annotations

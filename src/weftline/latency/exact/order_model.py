@@ -18,7 +18,7 @@ from weftline.latency.bounds import windows
 from weftline.latency.exact.order_build import OrderBuild
 from weftline.search.cp_sat import run_model
 from weftline.simulate.tables import Tables
-from weftline.simulate.timeline import Timeline
+from weftline.simulate.timeline import SENT_END, SENT_START, SENT_TENSOR, Timeline
 
 __all__ = ["OrderAnswer", "OrderModel", "common_unit", "in_units"]
 
@@ -95,7 +95,10 @@ class OrderModel:
             hinted |= {literal.index: (literal, int(k == device)) for k, literal in x.items()}
         for start, when in zip(built.start, timeline.start.tolist(), strict=False):  # a sum has no starts
             hinted[start.index] = start, when // unit
-        begun = {(row[0], row[2], row[3]): row[4] // unit for row in timeline.transfers.tolist()}
+        begun = {
+            (tensor, target, consumer): start // unit
+            for tensor, _, target, consumer, start, _ in timeline.transfers.tolist()
+        }
         for sent in built.sent:
             for a, b, _, literal in sent.pairs:
                 maker = self._producer[sent.tensor]
@@ -191,17 +194,17 @@ class OrderModel:
 
 def _one_after_another(plan: Timeline, producer: Indices) -> Timeline:
     """Times for a runtime in which nothing overlaps: ops in the order of the graph, each sending what it made."""
-    sent = plan.transfers[np.argsort(producer[plan.transfers[:, 0]], kind="stable")]
-    op_time, sent_time = plan.end - plan.start, sent[:, 5] - sent[:, 4]
+    sent = plan.transfers[np.argsort(producer[plan.transfers[:, SENT_TENSOR]], kind="stable")]
+    op_time, sent_time = plan.end - plan.start, sent[:, SENT_END] - sent[:, SENT_START]
     start, clock, row = plan.start.copy(), 0, 0
     for op in range(len(start)):
         start[op] = clock
         clock += int(op_time[op])
-        while row < len(sent) and producer[sent[row, 0]] == op:
-            sent[row, 4] = clock
+        while row < len(sent) and producer[sent[row, SENT_TENSOR]] == op:
+            sent[row, SENT_START] = clock
             clock += int(sent_time[row])
             row += 1
-    sent[:, 5] = sent[:, 4] + sent_time
+    sent[:, SENT_END] = sent[:, SENT_START] + sent_time
     return Timeline(plan.placement, start, start + op_time, sent, plan.peak)
 
 

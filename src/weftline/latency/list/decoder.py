@@ -1,19 +1,20 @@
-"""The Optimistic Cost Table of PEFT (Arabnejad, Barbosa 2014), with the real transfer times between each two devices.
-
-cost(op, d) = how long it takes at least from the end of the op on d to the end of everything that needs it, if every
-later op takes the best device for itself: the largest over consumers of the least over their devices of transfer +
-time + cost. Contention is ignored; an op of the same `together` set stays on d.
-
-The insertion decoder: ops in a given order, each on the device of least score, transfers booked on ports and buses.
+"""The insertion decoder: ops in a given order, each on the device of least score, transfers booked on ports and buses.
 
 score(op, d) = earliest end on d + lam * optimistic cost(op, d) + kappa * time(op, d) + bias[op, d]
 
 In: a Problem, an order of ops (topological; default: upward rank), a bias in ns. Out: a Timeline, or for many biases
 their placements and planned latencies. Without bias, lam = kappa = 0 is HEFT and lam = 1 is cPEFT; whoever learns or
 draws a bias changes these choices and nothing else. Scores are whole ns, and the first of equals wins.
+
+The optimistic cost is the table of PEFT (Arabnejad, Barbosa 2014), with the real transfer times between each two
+devices: how long it takes at least from the end of the op on d to the end of everything that needs it, if every later
+op takes the best device for itself. It is the largest over consumers of the least over their devices of transfer +
+time + cost. Contention is ignored; an op of the same `together` set stays on d.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +43,9 @@ from weftline.latency.list.memory_left import (
 )
 from weftline.problem import Problem
 from weftline.simulate import Timeline
-from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.jit import kernel, uncounted_part
 from weftline.simulate.sentinels import NEVER, NOBODY
-from weftline.simulate.tables import Tables, default_order, tables
+from weftline.simulate.tables import Tables, default_order, once_per_problem, tables
 
 __all__ = ["DEAD_END", "Decoder", "Floats", "optimistic_costs"]
 
@@ -52,13 +53,10 @@ DEAD_END = 2**60
 """Cost where some consumer cannot be reached; no sum of times is larger."""
 
 
+@once_per_problem
 def optimistic_costs(problem: Problem) -> Ints:
-    """(n, K), ns; O(edges x devices^2), cached on the problem: do not change it."""
-    found: Ints | None = problem.__dict__.get("_optimistic_costs")
-    if found is None:
-        found = _costs(tables(problem), problem.group, possible_devices(problem))
-        problem.__dict__["_optimistic_costs"] = found
-    return found
+    """(n, K), ns; O(edges x devices^2). Do not change it."""
+    return _costs(tables(problem), problem.group, possible_devices(problem))
 
 
 @kernel
@@ -88,12 +86,37 @@ LARGEST_PENALTY = 2.0**60
 """No penalty is larger, so that scores stay within 64 bits."""
 
 
+class Scores(NamedTuple):
+    """What is added to the earliest end on a device."""
+
+    future: Ints
+    """(n, K): what follows an op, ns; or empty."""
+    bias: Floats
+    """(n, K): ns; or empty."""
+    lam: float
+    """Weight of the future."""
+    kappa: float
+    """Weight of the op's own time."""
+
+
+class DrawnScores(NamedTuple):
+    """The same for many decodes."""
+
+    future: Ints
+    biases: Floats
+    """(B, n, K)"""
+    lams: Floats
+    kappas: Floats
+    """(B,)"""
+
+
 class Decoder:
     """Decodes one problem many times; the space is made once. `name` is for messages."""
 
     def __init__(self, problem: Problem, name: str = "the decoder") -> None:
         self._problem, self._table, self._name = problem, tables(problem), name
-        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
+        self._room, self._board = make_room(problem), make_board(problem)
+        self._space = self._table, booking_tables(self._table), self._room, self._board
 
     def decode(
         self,
@@ -114,10 +137,10 @@ class Decoder:
         biases = np.zeros((1, 0, 0)) if bias is None else np.asarray(bias, np.float64)[None]
         self._set_capacity(capacity)
         ahead = self._future(lam) if future is None else future
-        count = _decode(self._table, *self._space, order, ahead, biases[0], float(lam), float(kappa))
+        count = _decode(*self._space, order, Scores(ahead, biases[0], float(lam), float(kappa)))
         if count < 0:
             raise InfeasibleError(f"{self._name} finds no device for op {self._problem.graph.ops[-count - 1].name!r}")
-        return timeline_of(self._space[2], count)
+        return timeline_of(self._board, count)
 
     def decode_many(
         self,
@@ -136,20 +159,21 @@ class Decoder:
         values = np.zeros(len(biases), np.int64)
         self._set_capacity(capacity)
         future = self._future(float(np.abs(lams).max(initial=0.0)))
-        _decode_many(self._table, *self._space, self._order(order), future, biases, lams, kappas, placements, values)
+        drawn = DrawnScores(future, biases, lams, kappas)
+        _decode_many(*self._space, self._order(order), drawn, placements, values)
         return placements, values
 
     def _order(self, order: Indices | None) -> Indices:
         return default_order(self._problem) if order is None else np.ascontiguousarray(order, np.int32)
 
     def _set_capacity(self, capacity: Ints | None) -> None:
-        self._space[1].capacity[:] = self._problem.capacity if capacity is None else capacity
+        self._room.capacity[:] = self._problem.capacity if capacity is None else capacity
 
     def _future(self, lam: float) -> Ints:
         return optimistic_costs(self._problem) if lam else np.zeros((0, 0), np.int64)
 
 
-@part
+@uncounted_part
 def _best_device(time: Ints, op: int, begin: Ints, future: Ints, bias: Floats, lam: float, kappa: float) -> int:
     """The device of least score, -1 = there is none."""
     least, best = NEVER, NOBODY
@@ -177,14 +201,12 @@ def _decode(
     room: WeightRoom,
     board: Board,
     order: Indices,
-    future: Ints,
-    bias: Floats,
-    lam: float,
-    kappa: float,
+    scores: Scores,
 ) -> int:
     """Fill the board -> number of transfers, or -1 - op where no device is left for an op."""
     clear_room(room)
     clear_board(board)
+    future, bias, lam, kappa = scores
     is_open, begin = np.zeros(len(board.number), np.bool_), np.zeros(len(board.number), np.int64)
     total = 0
     for position in range(len(order)):
@@ -208,14 +230,12 @@ def _decode_many(
     room: WeightRoom,
     board: Board,
     order: Indices,
-    future: Ints,
-    biases: Floats,
-    lams: Floats,
-    kappas: Floats,
+    drawn: DrawnScores,
     placements: Indices,
     values: Ints,
 ) -> None:
-    for row in range(len(biases)):
-        count = _decode(table, wires, room, board, order, future, biases[row], lams[row], kappas[row])
+    for row in range(len(drawn.biases)):
+        scores = Scores(drawn.future, drawn.biases[row], drawn.lams[row], drawn.kappas[row])
+        count = _decode(table, wires, room, board, order, scores)
         placements[row] = board.placement
         values[row] = NEVER if count < 0 else board.end.max()

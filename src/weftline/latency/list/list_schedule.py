@@ -14,8 +14,10 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import Bools
 from weftline.problem import Problem
 from weftline.simulate import Timeline
-from weftline.simulate.kernels.jit import part
+from weftline.simulate.kernels.booking import BUSY_UNTIL, append_transfer, first_gap, note_transfer, occupy
+from weftline.simulate.kernels.jit import part, uncounted_part
 from weftline.simulate.tables import Tables, Unsigned, tables
+from weftline.simulate.timeline import SENT_END, SENT_SOURCE, SENT_START, SENT_TENSOR
 
 __all__ = [
     "BookingTables",
@@ -51,16 +53,13 @@ class ListSchedule(NamedTuple):
     """The state of a schedule so far; where groups stand is in a WeightRoom beside it."""
 
     busy: Ints
-    """(K, n + 1, 2): times when each device works, sorted; intervals that touch are one."""
+    """(K * (n + 1), 2): times when each device works, see `kernels.booking`."""
+    first: Ints
     number: Ints
-    """(K,): how many of them."""
-    send_free: Ints
-    receive_free: Ints
-    """(K,): when the ports are free."""
-    bus_free: Ints
-    send_scratch: Ints
-    bus_scratch: Ints
-    """Copies for trials."""
+    """(K,): the first row of each device, and how many there are."""
+    free: Ints
+    scratch: Ints
+    """(2 K + buses,): when send ports, then receive ports, then buses (last one first) are free; a copy for trials."""
     arrival: Ints
     """(tensors x K), -1 = not there; one entry where tensors are sent per edge."""
     trial: Ints
@@ -78,13 +77,11 @@ def make_board(problem: Problem) -> ListSchedule:
     n, k = table.time.shape
     buses = int(table.bus.max(initial=-1)) + 1
     return ListSchedule(
-        busy=np.zeros((k, n + 1, 2), np.int64),
+        busy=np.zeros((k * (n + 1), 2), np.int64),
+        first=np.arange(k, dtype=np.int64) * (n + 1),
         number=np.zeros(k, np.int64),
-        send_free=np.zeros(k, np.int64),
-        receive_free=np.zeros(k, np.int64),
-        bus_free=np.zeros(buses, np.int64),
-        send_scratch=np.zeros(k, np.int64),
-        bus_scratch=np.zeros(buses, np.int64),
+        free=np.zeros(2 * k + buses, np.int64),
+        scratch=np.zeros(2 * k + buses, np.int64),
         arrival=np.full(1 if table.per_edge else len(table.producer) * k, -1, np.int64),
         trial=np.zeros((int(np.diff(table.edge_ptr).max(initial=0)) + 1, 6), np.int64),
         placement=np.full(n, -1, np.int32),
@@ -109,69 +106,22 @@ def timeline_of(board: ListSchedule, transfers: int) -> Timeline:
 def clear_board(board: ListSchedule) -> None:
     """Empty it for the next schedule."""
     board.number[:] = 0
-    board.send_free[:] = 0
-    board.receive_free[:] = 0
-    board.bus_free[:] = 0
+    board.free[:] = 0
     board.arrival[:] = -1
     board.placement[:] = -1
     board.end[:] = -1
 
 
-@part
-def _gap(busy: Ints, device: int, count: int, ready: int, duration: int) -> tuple[int, int]:
-    """Earliest start >= ready in the sorted busy intervals of a device, and the position to insert at."""
-    low, high = 0, count
-    while low < high:  # first interval that ends after `ready`
-        middle = (low + high) // 2
-        if busy[device, middle, 1] <= ready:
-            low = middle + 1
-        else:
-            high = middle
-    begin = ready
-    while low < count and busy[device, low, 0] < begin + duration:
-        begin = max(begin, busy[device, low, 1])
-        low += 1
-    return begin, low
+@uncounted_part
+def _book(wires: BookingTables, board: ListSchedule, op: int, device: int, free: Ints) -> tuple[int, int]:
+    """Book the missing inputs of an op -> (when all are there, -1 = no link; number of transfers).
 
-
-@part
-def _occupy(busy: Ints, number: Ints, device: int, ready: int, duration: int) -> int:
-    """Put an op that takes time into the first gap -> its start. Intervals that touch become one."""
-    count = number[device]
-    begin, place = _gap(busy, device, count, ready, duration)
-    end = begin + duration
-    after = place < count and busy[device, place, 0] == end
-    if place > 0 and busy[device, place - 1, 1] == begin:
-        busy[device, place - 1, 1] = end
-        if after:
-            busy[device, place - 1, 1] = busy[device, place, 1]
-            for i in range(place, count - 1):
-                busy[device, i, 0] = busy[device, i + 1, 0]
-                busy[device, i, 1] = busy[device, i + 1, 1]
-            number[device] -= 1
-    elif after:
-        busy[device, place, 0] = begin
-    else:
-        for i in range(count, place, -1):
-            busy[device, i, 0] = busy[device, i - 1, 0]
-            busy[device, i, 1] = busy[device, i - 1, 1]
-        busy[device, place, 0] = begin
-        busy[device, place, 1] = end
-        number[device] += 1
-    return begin
-
-
-@part
-def _book(
-    wires: BookingTables, board: ListSchedule, op: int, device: int, send: Ints, receive: int, bus_free: Ints
-) -> tuple[int, int, int]:
-    """Book the missing inputs of an op -> (when all are there, -1 = no link; number of transfers; receive port free).
-
-    `send` and `bus_free` are changed; the transfers are in `trial`.
+    `free` is changed; the transfers are in `trial`.
     """
     ready, count = 0, 0
     devices = wires.time.shape[1]
     trial, placement, ends, per_edge = board.trial, board.placement, board.end, wires.per_edge
+    bus, has_bus = wires.bus, len(free) > 2 * devices
     for e in range(np.int64(wires.edge_ptr[op]), np.int64(wires.edge_ptr[op + 1])):
         maker = np.uint64(wires.edge_maker[e])
         done, origin = ends[maker], np.int64(placement[maker])
@@ -180,29 +130,23 @@ def _book(
             known = -1 if per_edge else board.arrival[tensor * np.uint64(devices) + np.uint64(device)]
             length = int(wires.transfer[np.uint64(wires.transfer_row[tensor]), origin, device])
             if length < 0:
-                return -1, 0, receive
+                return -1, 0
             if known >= 0:
                 done = known
             elif length > 0:
-                begin = max(done, send[origin], receive)
-                if len(bus_free) > 0:
-                    lane = wires.bus[origin, device]
-                    if lane >= 0:
-                        begin = max(begin, bus_free[lane])
-                        bus_free[lane] = begin + length
+                lane = len(free) - 1 - bus[origin, device] if has_bus and bus[origin, device] >= 0 else -1
+                begin = append_transfer(free, lane, int(origin), devices + device, done, length)
                 done = begin + length
-                send[origin] = done
-                receive = done
-                trial[count, 0] = tensor
-                trial[count, 1] = origin
-                trial[count, 4] = begin
-                trial[count, 5] = done
+                trial[count, SENT_TENSOR] = tensor
+                trial[count, SENT_SOURCE] = origin
+                trial[count, SENT_START] = begin
+                trial[count, SENT_END] = done
                 count += 1
         ready = max(ready, done)
-    return ready, count, receive
+    return ready, count
 
 
-@part
+@uncounted_part
 def earliest_starts(
     wires: BookingTables, board: ListSchedule, op: int, insertion: bool, is_open: Bools, begin: Ints
 ) -> None:
@@ -210,46 +154,41 @@ def earliest_starts(
 
     -1 = not open, or a link is missing.
     """
-    send, bus_free = board.send_scratch, board.bus_scratch
+    free, scratch = board.free, board.scratch
     for device in range(len(is_open)):
         begin[device] = -1
         if not is_open[device]:
             continue
-        for d in range(len(send)):
-            send[d] = board.send_free[d]
-        for lane in range(len(bus_free)):
-            bus_free[lane] = board.bus_free[lane]
-        ready, _, _ = _book(wires, board, op, device, send, board.receive_free[device], bus_free)
+        for i in range(len(free)):
+            scratch[i] = free[i]
+        ready, _ = _book(wires, board, op, device, scratch)
         duration = int(wires.time[op, device])
         count = board.number[device]
         if ready >= 0 and duration > 0 and count > 0:
             if insertion:
-                ready, _ = _gap(board.busy, device, count, ready, duration)
+                ready, _ = first_gap(board.busy, board.first[device], count, ready, duration)
             else:
-                ready = max(ready, board.busy[device, count - 1, 1])
+                ready = max(ready, board.busy[board.first[device] + count - 1, BUSY_UNTIL])
         begin[device] = ready
 
 
-@part
+@uncounted_part
 def commit(wires: BookingTables, board: ListSchedule, op: int, device: int, insertion: bool, total: int) -> int:
     """Put the op and its transfers on the board -> number of transfers so far."""
-    begin, count, receive = _book(wires, board, op, device, board.send_free, board.receive_free[device], board.bus_free)
-    board.receive_free[device] = receive
+    begin, count = _book(wires, board, op, device, board.free)
     for k in range(count):
-        board.sent[total, 0] = board.trial[k, 0]
-        board.sent[total, 1] = board.trial[k, 1]
-        board.sent[total, 2] = device
-        board.sent[total, 3] = op if wires.per_edge else -1
-        board.sent[total, 4] = board.trial[k, 4]
-        board.sent[total, 5] = board.trial[k, 5]
+        tensor, origin = board.trial[k, SENT_TENSOR], board.trial[k, SENT_SOURCE]
+        sent_at, came = board.trial[k, SENT_START], board.trial[k, SENT_END]
+        note_transfer(board.sent, total, tensor, origin, device, op if wires.per_edge else -1, sent_at, came - sent_at)
         total += 1
         if not wires.per_edge:
-            board.arrival[board.trial[k, 0] * wires.time.shape[1] + device] = board.trial[k, 5]
+            board.arrival[tensor * wires.time.shape[1] + device] = came
     duration = int(wires.time[op, device])
     if duration > 0:
-        if not insertion and board.number[device] > 0:
-            begin = max(begin, board.busy[device, board.number[device] - 1, 1])
-        begin = _occupy(board.busy, board.number, device, begin, duration)
+        first, count = board.first[device], board.number[device]
+        if not insertion and count > 0:
+            begin = max(begin, board.busy[first + count - 1, BUSY_UNTIL])
+        begin, board.number[device] = occupy(board.busy, first, count, begin, duration)
     board.placement[op] = device
     board.start[op] = begin
     board.end[op] = begin + duration

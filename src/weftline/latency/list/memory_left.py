@@ -1,18 +1,14 @@
-"""Where a `together` set (or a single op) can stand at all: devices that run it and that links join to its neighbours.
+"""Where an op may still go, given memory, links and ops that must stay together; and how a plan is offered.
 
-In: a Problem. Out: a (groups, K) table. Only what no plan at all can use is crossed out: a device from which some
-neighbour cannot be reached wherever that neighbour stands, and so on until nothing changes.
+`possible_devices`: where a `together` set (or a single op) can stand at all. Only what no plan can use is crossed
+out: a device from which some neighbour cannot be reached wherever that neighbour stands, until nothing changes.
 
-What the simple heuristics share: where an op may still go, given memory and ops that must stay together.
+`RoomLeft` and, for kernels, `WeightRoom`: where groups of ops stand, and what memory their weights leave, to be filled
+group by group. Simplified: they count weights (tied ones once per device), not activations.
 
-WeightRoom: where groups of ops stand, and what memory their weights leave; the form of `RoomLeft` that kernels use.
-
-In: a Problem. Out: a WeightRoom to be filled group by group. Counts weights (tied ones once per device) alone.
-
-Offer what a list scheduler planned; where activations overflow a device, leave that much room there and plan again.
-
-In: a Search and a function from memory for weights (K,) to a Plan. Out: offers. Every plan is offered as it was planned
-(its order or its actions) and as its bare placement, which the simulator books anew; the search keeps the better.
+`offer_leaving_room`: from memory for weights (K,) to plans. Where activations overflow a device, leave that much room
+there and plan again. Every plan is offered as it was planned (its order or its actions) and as its bare placement,
+which the simulator books anew; the search keeps the better.
 """
 
 from __future__ import annotations
@@ -30,8 +26,8 @@ from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.search import Search
 from weftline.simulate import Timeline, simulate_latency
-from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.tables import Tables, tables
+from weftline.simulate.kernels.jit import kernel, part, uncounted_part
+from weftline.simulate.tables import Tables, once_per_problem, tables
 
 __all__ = [
     "MOST_ATTEMPTS",
@@ -55,14 +51,12 @@ __all__ = [
 Bools = NDArray[np.bool_]
 
 
+@once_per_problem
 def possible_devices(problem: Problem) -> Bools:
-    """(groups, K), cached on the problem: do not change it."""
-    found: Bools | None = problem.__dict__.get("_possible_devices")
-    if found is None:
-        found = np.ascontiguousarray(allowed_devices(problem))
-        if problem.cost.transfer.min(initial=0) < 0:
-            _cross_out(tables(problem), problem.group, found)
-        problem.__dict__["_possible_devices"] = found
+    """(groups, K). Do not change it."""
+    found = np.ascontiguousarray(allowed_devices(problem))
+    if problem.cost.transfer.min(initial=0) < 0:
+        _cross_out(tables(problem), problem.group, found)
     return found
 
 
@@ -80,7 +74,7 @@ def _cross_out(table: Tables, group: Indices, possible: Bools) -> None:
                     changed |= _cross_out_edge(table, possible, source, target, row)
 
 
-@part
+@uncounted_part
 def _cross_out_edge(table: Tables, possible: Bools, source: int, target: int, row: int) -> bool:
     """Devices at either end of one edge that have no partner at the other -> whether there were any."""
     devices = possible.shape[1]
@@ -210,7 +204,7 @@ def clear_room(room: WeightRoom) -> None:
     room.holds[:] = False
 
 
-@part
+@uncounted_part
 def new_bytes(room: WeightRoom, which: int, device: int) -> int:
     """What a group brings to a device: its weights, and tied ones that are not there yet."""
     needed = room.need[which]
@@ -220,7 +214,7 @@ def new_bytes(room: WeightRoom, which: int, device: int) -> int:
     return int(needed)
 
 
-@part
+@uncounted_part
 def open_devices(room: WeightRoom, op: int, is_open: Bools) -> None:
     """Mark where the op can go: where its group stands, or may stand and has memory. (Links: `close_unlinked`.)"""
     which = room.group[op]
@@ -235,7 +229,7 @@ def open_devices(room: WeightRoom, op: int, is_open: Bools) -> None:
             is_open[device] = room.possible[which, device] and needed <= room.left[device]
 
 
-@part
+@uncounted_part
 def close_unlinked(table: Tables, room: WeightRoom, op: int, is_open: Bools) -> None:
     """Unmark devices that no link joins to some neighbour of the op's group that stands somewhere already."""
     which = room.group[op]
@@ -256,7 +250,7 @@ def close_unlinked(table: Tables, room: WeightRoom, op: int, is_open: Bools) -> 
                     is_open[device] &= target < 0 or table.transfer[row, device, target] >= 0
 
 
-@part
+@uncounted_part
 def settle(room: WeightRoom, op: int, device: int) -> None:
     """Put the group of an op on a device, unless it stands there already."""
     which = room.group[op]

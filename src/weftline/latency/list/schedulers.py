@@ -32,7 +32,16 @@ from weftline.simulate import Timeline, simulate_latency
 from weftline.simulate.latency import evaluate
 from weftline.simulate.sentinels import NEVER
 
-__all__ = ["SOLVERS", "SOLVER_CPEFT", "SOLVER_CPEFT_RANDOM", "SOLVER_HEFT", "NoisyDecodes", "bias_unit", "heft"]
+__all__ = [
+    "SOLVERS",
+    "SOLVER_CPEFT",
+    "SOLVER_CPEFT_RANDOM",
+    "SOLVER_HEFT",
+    "NoisyDecodes",
+    "best_row",
+    "bias_unit",
+    "heft",
+]
 
 
 def _even_split_solve(search: Search) -> None:
@@ -146,7 +155,7 @@ def _cpeft_random_solve(search: Search) -> None:
         if search.stopped_by:
             break
         noise = _noise(search.problem, rng, scales[first : first + at_once])
-        row, value = _pick(search.problem, *decoder.decode_many(*noise, capacity=room))
+        row, value = best_row(search.problem, *decoder.decode_many(*noise, capacity=room))
         if value < best:
             timeline = decoder.decode(None, noise[0][row], noise[1][row], noise[2][row], capacity=room)
             found = offer_plan(search, Plan(timeline.placement, timeline=timeline))
@@ -165,14 +174,20 @@ def _noise(problem: Problem, rng: np.random.Generator, scales: Floats) -> tuple[
     return biases * scale * bias_unit(problem)[:, None], lams, kappas
 
 
-def _pick(problem: Problem, placements: Indices, planned: Ints) -> tuple[int, int]:
-    """The row that is best as planned or booked anew, among those whose activations fit; its value or NEVER."""
+def best_row(problem: Problem, placements: Indices, planned: Ints, most: int | None = None) -> tuple[int, int]:
+    """The row that is best as planned or booked anew, among those whose activations fit; its value or NEVER.
+
+    In the parallel runtime only the `most` best plans are booked anew.
+    """
     rows = np.flatnonzero(planned < NEVER)
+    sequential = problem.rules.runtime == "sequential"
+    if most is not None and not sequential:
+        rows = rows[np.argsort(planned[rows], kind="stable")[:most]]
     if not len(rows):
         return 0, NEVER
-    peaks = problem.rules.memory == "dynamic" and any(device.capacity is not None for device in problem.devices)
-    again = evaluate(problem, placements[rows], memory=peaks)
-    value = again.value if problem.rules.runtime == "sequential" else np.minimum(again.value, planned[rows])
+    limited = problem.rules.memory == "dynamic" and any(device.capacity is not None for device in problem.devices)
+    again = evaluate(problem, placements[rows], memory=limited)
+    value = again.value if sequential else np.minimum(again.value, planned[rows])
     if again.peak is not None:
         value = np.where((again.peak <= problem.capacity).all(axis=1), value, NEVER)
     best = int(value.argmin())

@@ -135,24 +135,24 @@ MOST_PIECES = 6
 """Of a random placement."""
 
 
-def random_cuts(problem: Problem, dice: np.random.Generator, count: int) -> list[Indices]:
+def random_cuts(problem: Problem, random: np.random.Generator, count: int) -> list[Indices]:
     """Uniform: how many pieces (2 to MOST_PIECES), where the cuts are, which device each piece has."""
     n, k = len(problem.graph.ops), len(problem.devices)
     if k < 2 or n < 2:
         return []
     found = []
     for _ in range(count):
-        pieces = int(dice.integers(2, min(MOST_PIECES, n) + 1))
-        cuts = np.sort(dice.choice(np.arange(1, n), pieces - 1, replace=False))
-        word = [int(dice.integers(k))]
+        pieces = int(random.integers(2, min(MOST_PIECES, n) + 1))
+        cuts = np.sort(random.choice(np.arange(1, n), pieces - 1, replace=False))
+        word = [int(random.integers(k))]
         while len(word) < pieces:
-            word.append((word[-1] + int(dice.integers(1, k))) % k)
+            word.append((word[-1] + int(random.integers(1, k))) % k)
         placement = np.repeat(np.array(word, np.int32), np.diff([0, *cuts.tolist(), n]))
         found.append(repair(problem, placement, placement))
     return found
 
 
-def mutate(problem: Problem, placement: Indices, dice: np.random.Generator, count: int) -> list[Indices]:
+def mutate(problem: Problem, placement: Indices, random: np.random.Generator, count: int) -> list[Indices]:
     """Borders moved, runs given to another device, runs joined to their neighbours."""
     n, k = len(placement), len(problem.devices)
     if k < 2 or n < 2:
@@ -161,24 +161,24 @@ def mutate(problem: Problem, placement: Indices, dice: np.random.Generator, coun
     for _ in range(count):
         changed = placement.copy()
         borders = np.flatnonzero(np.diff(placement)) + 1
-        kind = int(dice.integers(4)) if len(borders) else int(dice.integers(2)) * 3
+        kind = int(random.integers(4)) if len(borders) else int(random.integers(2)) * 3
         if kind == 0:  # a run anywhere
-            first = int(dice.integers(n))
-            changed[first : first + _length(dice, n)] = int(dice.integers(k))
+            first = int(random.integers(n))
+            changed[first : first + _length(random, n)] = int(random.integers(k))
         elif kind == 1:  # a border moves
-            border, length = int(dice.choice(borders)), _length(dice, n)
-            if dice.integers(2):
+            border, length = int(random.choice(borders)), _length(random, n)
+            if random.integers(2):
                 changed[border : border + length] = placement[border - 1]
             else:
                 changed[max(0, border - length) : border] = placement[border]
         elif kind == 2:  # a run joins its neighbour
             ends = [0, *borders.tolist(), n]
-            run = int(dice.integers(len(ends) - 1))
-            near = ends[run] - 1 if run > 0 and (run == len(ends) - 2 or dice.integers(2)) else ends[run + 1]
+            run = int(random.integers(len(ends) - 1))
+            near = ends[run] - 1 if run > 0 and (run == len(ends) - 2 or random.integers(2)) else ends[run + 1]
             changed[ends[run] : ends[run + 1]] = placement[near]
         else:  # the beginning or the end
-            cut, device = int(dice.integers(1, n)), int(dice.integers(k))
-            part = slice(0, cut) if dice.integers(2) else slice(cut, n)
+            cut, device = int(random.integers(1, n)), int(random.integers(k))
+            part = slice(0, cut) if random.integers(2) else slice(cut, n)
             changed[part] = device
         found.append(repair(problem, changed, placement))
     return found
@@ -197,9 +197,9 @@ def repair(problem: Problem, placement: Indices, fallback: Indices) -> Indices:
     return repaired
 
 
-def _length(dice: np.random.Generator, n: int) -> int:
+def _length(random: np.random.Generator, n: int) -> int:
     """From one op to half of them, all orders of magnitude alike."""
-    return int(np.exp(dice.uniform(0.0, np.log(max(2.0, n / 2)))))
+    return int(np.exp(random.uniform(0.0, np.log(max(2.0, n / 2)))))
 
 
 Source = Callable[[Problem, int, float | None], list[Indices]]
@@ -263,14 +263,14 @@ def policy_source(options: Mapping[str, str] = MappingProxyType({})) -> Source:
         if policy is None:
             return found
         found.append(policy.argmax())
-        for lean in (policy.said.one, policy.said.many):
+        for center in (policy.output.one, policy.output.many):
             with suppress(InfeasibleError):
-                found.append(policy.decode(lean).placement)
+                found.append(policy.decode(center).placement)
         n, k = policy.seen.possible.shape
         if pairs == 0:
             return found
         noise = draw_noise(np.random.default_rng(seed), scales_of(pairs), n, k)
-        placements, _ = decode_rows(policy.decoder, policy.orders, biases(policy.seen, policy.said.many, noise))
+        placements, _ = decode_rows(policy.decoder, policy.orders, biases(policy.seen, policy.output.many, noise))
         return [*found, *placements]
 
     return propose
@@ -301,7 +301,7 @@ def solve_measured(search: Search, solver: Solver, measured: Measurements) -> No
 
 def search_by_measuring(search: Search, measured: Measurements, source: Source) -> None:
     """Rounds of proposals, calibration and measurements, until the budget or the time is spent."""
-    problem, dice = search.problem, np.random.default_rng(search.seed)
+    problem, random = search.problem, np.random.default_rng(search.seed)
     measure_single_devices(measured)
     calibration, fits = Calibration(problem), simulated(problem)
     proposed: list[Indices] = []
@@ -315,23 +315,23 @@ def search_by_measuring(search: Search, measured: Measurements, source: Source) 
             repair(problem, row, row) for row in source(calibrated, (search.seed + number) % 2**31, search.seconds_left)
         ]
         for parent in ran[:BEST_PARENTS]:
-            proposed += mutate(problem, parent.placement, dice, CHILDREN_EACH)
+            proposed += mutate(problem, parent.placement, random, CHILDREN_EACH)
         if not ran:
-            proposed += random_cuts(problem, dice, CHILDREN_EACH)
+            proposed += random_cuts(problem, random, CHILDREN_EACH)
         before = len(measured.taken)
-        for placement in _choose(_new(proposed, measured, fits), calibration, dice):
+        for placement in _choose(_new(proposed, measured, fits), calibration, random):
             measured.take(placement)
         number, without = number + 1, without + 1 if len(measured.taken) == before else 0
 
 
 def search_at_random(search: Search, measured: Measurements) -> None:
     """The control: every device alone, then random placements of few sub-models."""
-    problem, dice = search.problem, np.random.default_rng(search.seed)
+    problem, random = search.problem, np.random.default_rng(search.seed)
     measure_single_devices(measured)
     without = 0
     while not measured.over and without < IDLE_ROUNDS * AT_ONCE:
         before = len(measured.taken)
-        for placement in random_cuts(problem, dice, AT_ONCE):
+        for placement in random_cuts(problem, random, AT_ONCE):
             measured.take(placement)
         without = without + 1 if len(measured.taken) == before else 0
 
@@ -354,7 +354,7 @@ def _new(proposed: list[Indices], measured: Measurements, fits: PlacementMeter) 
     return able
 
 
-def _choose(rows: Indices, calibration: Calibration, dice: np.random.Generator) -> Iterator[Indices]:
+def _choose(rows: Indices, calibration: Calibration, random: np.random.Generator) -> Iterator[Indices]:
     """The best by prediction, and one of those behind them."""
     if not len(rows):
         return
@@ -363,4 +363,4 @@ def _choose(rows: Indices, calibration: Calibration, dice: np.random.Generator) 
     for row in first.tolist():
         yield rows[row]
     if len(behind):
-        yield rows[int(dice.choice(behind))]
+        yield rows[int(random.choice(behind))]

@@ -1,17 +1,14 @@
-"""Connected components of an undirected graph, in a few numpy passes.
+"""What learned solvers share: the nodes they decide on, and trials of many placements at once.
 
-Nodes: what a learned solver decides on. Chains of ops, joined where ops must stand together.
+`Nodes`: chains of ops, joined where ops must stand together. In: a Problem. Out: the node of every op, the edges
+between nodes, the devices each node may take, and `lift`, which makes placements of ops from devices of nodes. Nodes
+only make the search smaller: ops are what is simulated. Simplified: the edges between nodes may form cycles (a
+`together` set may), so nodes have no order of their own but that of their first ops.
 
-In: a Problem. Out: the node of every op, the edges between nodes, the devices each node may take, and `lift`, which
-makes placements of ops from devices of nodes. Nodes only make the search smaller: ops are what is simulated.
-Simplified: the edges between nodes may form cycles (a `together` set may), so nodes have no order of their own but that
-of their first ops.
-
-Trials: many placements at once, costed by the simulator; what is a new best is offered to the search.
-
-In: devices of nodes, a batch at a time. Out: values in ns, INFEASIBLE where a limit is broken. The best few are kept
-as starts for the polish. Another meter (a real machine, say) can take the simulator's place for the values that a
-network learns from; what is offered is always costed by the search.
+`Trials`: devices of nodes, a batch at a time, become values in ns, INFEASIBLE where a limit is broken; what is a new
+best is offered to the search, and the best few are kept as starts for the polish. Another meter (a real machine, say)
+can take the simulator's place for the values that a network learns from; what is offered is always costed by the
+search.
 """
 
 from __future__ import annotations
@@ -33,6 +30,7 @@ from weftline.reduce.reduction import device_of_each
 from weftline.search import Search
 from weftline.simulate import Timeline
 from weftline.simulate.latency import INFEASIBLE, evaluate
+from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import tables
 
 __all__ = [
@@ -99,7 +97,7 @@ class Nodes:
     @property
     def fastest(self) -> Indices:
         """(N,): the allowed device that runs each node fastest."""
-        place: Indices = np.where(self.allowed, self.time, 2**62).argmin(axis=1).astype(np.int32)
+        place: Indices = np.where(self.allowed, self.time, NEVER).argmin(axis=1).astype(np.int32)
         return place
 
     @property
@@ -166,7 +164,7 @@ def _numbered(group: Indices | Ints) -> Indices:
 
 
 def _joined(one: Indices, other: Indices) -> Indices:
-    """Ops that share a group in either grouping, or by way of others, share one."""
+    """Ops that share a group in either grouping, or through others, share one."""
     offset = int(one.max()) + 1
     label = components(offset + int(other.max()) + 1, one.astype(np.int64), other.astype(np.int64) + offset)
     return _numbered(label[one])

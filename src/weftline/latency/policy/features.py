@@ -41,6 +41,7 @@ from weftline.problem import Problem
 from weftline.simulate import simulate_latency
 from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.latency import INFEASIBLE, evaluate
+from weftline.simulate.sentinels import NEVER, NOBODY
 from weftline.simulate.tables import Tables, default_order, edge_readers, tables, upward_rank
 
 __all__ = ["FEATURE_COUNT", "NOT_OPEN", "Edges", "Features", "Noted", "NotingDecoder", "Singles", "edges_of", "see"]
@@ -70,15 +71,16 @@ class NotingDecoder:
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._table = problem, tables(problem)
-        self._space = booking_tables(self._table), make_room(problem), make_board(problem)
+        self._room, self._board = make_room(problem), make_board(problem)
+        self._space = self._table, booking_tables(self._table), self._room, self._board
 
     def decode(self, lam: int, capacity: Ints | None = None) -> Noted | None:
         """None where some op finds no device."""
-        problem, board = self._problem, self._space[2]
-        self._space[1].capacity[:] = problem.capacity if capacity is None else capacity
+        problem, board = self._problem, self._board
+        self._room.capacity[:] = problem.capacity if capacity is None else capacity
         future = optimistic_costs(problem) if lam else np.zeros(self._table.time.shape, np.int64)
         ends = np.full(self._table.time.shape, NOT_OPEN, np.int64)
-        if not _note(self._table, *self._space, default_order(problem), future, ends):
+        if not _note(*self._space, default_order(problem), future, ends):
             return None
         return Noted(board.placement.copy(), board.start.copy(), board.end.copy(), ends)
 
@@ -98,7 +100,7 @@ def _note(
         if room.gaps:
             close_unlinked(table, room, op, is_open)
         earliest_starts(wires, board, op, True, is_open, begin)
-        least, best = 2**62, -1
+        least, best = NEVER, NOBODY
         for device in range(len(begin)):
             if begin[device] >= 0:
                 ends[op, device] = begin[device] + int(wires.time[op, device])
@@ -121,7 +123,7 @@ LARGEST_FEATURE = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Who reads from whom, both ways, as compressed rows."""
+    """Who reads from whom, in both directions, as compressed rows."""
 
     before_ptr: Ints
     before: Ints

@@ -21,19 +21,25 @@ import numpy as np
 
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.latency.anneal.backfill import backfill, gap, spaces, take
+from weftline.latency.anneal.backfill import backfill
 from weftline.latency.list.decoder import DEAD_END, Decoder, Floats
 from weftline.latency.list.schedulers import PER_DEVICE, PER_OP
 from weftline.latency.policy.features import Features
 from weftline.latency.policy.network import DecoderBias
-from weftline.latency.policy.samples import untold
+from weftline.latency.policy.samples import no_bias
 from weftline.problem import Problem
 from weftline.simulate import Timeline
+from weftline.simulate.kernels.booking import book_transfer, first_rows, occupy
 from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.sorting import sort_rows
+from weftline.simulate.sentinels import NOBODY
 from weftline.simulate.tables import Tables, tables
 
 __all__ = ["MOST_CHAINS", "PLAIN_LOOKS", "Mender", "booked_again", "late_tails", "link_use", "look_back"]
+
+
+SEND_TAIL, SEND_TENSOR, SEND_TARGET = range(3)
+"""Columns of `pending`: how long before the end it must be there, which tensor, where."""
 
 
 def late_tails(table: Tables, placement: Indices, end: Ints) -> Ints:
@@ -70,13 +76,15 @@ def _pending(table: Tables, placement: Indices, op: int, tail: Ints, at: Ints, p
             if there == here:
                 ready = max(ready, tail[reader])
             elif table.per_edge:
-                pending[count, 0], pending[count, 1], pending[count, 2] = tail[reader], tensor, there
+                pending[count, SEND_TAIL], pending[count, SEND_TENSOR] = tail[reader], tensor
+                pending[count, SEND_TARGET] = there
                 count += 1
             else:
                 at[there] = max(at[there], tail[reader])
         for there in range(len(at)):
             if at[there] >= 0:
-                pending[count, 0], pending[count, 1], pending[count, 2] = at[there], tensor, there
+                pending[count, SEND_TAIL], pending[count, SEND_TENSOR] = at[there], tensor
+                pending[count, SEND_TARGET] = there
                 count += 1
     return count, ready
 
@@ -85,9 +93,9 @@ def _pending(table: Tables, placement: Indices, op: int, tail: Ints, at: Ints, p
 def _push(table: Tables, placement: Indices, last_first: Indices, tail: Ints) -> None:
     """Fill `tail`; times count from the end."""
     devices = table.time.shape[1]
-    begin = spaces(table, placement)
-    number = np.zeros(len(begin), np.int64)
-    busy = np.zeros((begin[-1] + 1, 2), np.int64)
+    first = first_rows(table, placement)
+    number = np.zeros(len(first), np.int64)
+    busy = np.zeros((first[-1] + 1, 2), np.int64)
     pending = np.zeros((_most_readers(table) + 1, 3), np.int64)
     room = np.zeros(devices, np.int64)
     for p in range(len(last_first)):
@@ -97,31 +105,15 @@ def _push(table: Tables, placement: Indices, last_first: Indices, tail: Ints) ->
         if count > 1:
             sort_rows(pending, count)
         for i in range(count):
-            at, tensor, there = pending[i, 0], pending[i, 1], pending[i, 2]
+            at, tensor, there = pending[i, SEND_TAIL], pending[i, SEND_TENSOR], pending[i, SEND_TARGET]
             length = int(table.transfer[table.transfer_row[tensor], here, there])
             if length > 0:
-                out, into, lane = devices + here, 2 * devices + there, 3 * devices + table.bus[here, there]
-                while True:
-                    fits = gap(busy, begin[out], number[out], at, length)
-                    fits = gap(busy, begin[into], number[into], fits, length)
-                    if table.bus[here, there] >= 0:
-                        fits = gap(busy, begin[lane], number[lane], fits, length)
-                    if fits == at:
-                        break
-                    at = fits
-                take(busy, begin[out], number[out], at, length)
-                take(busy, begin[into], number[into], at, length)
-                number[out] += 1
-                number[into] += 1
-                if table.bus[here, there] >= 0:
-                    take(busy, begin[lane], number[lane], at, length)
-                    number[lane] += 1
+                lane = 3 * devices + table.bus[here, there] if table.bus[here, there] >= 0 else NOBODY
+                at = book_transfer(busy, first, number, devices + here, 2 * devices + there, lane, at, length)
             ready = max(ready, at + max(length, 0))
         duration = int(table.time[op, here])
         if duration > 0:
-            ready = gap(busy, begin[here], number[here], ready, duration)
-            take(busy, begin[here], number[here], ready, duration)
-            number[here] += 1
+            ready, number[here] = occupy(busy, first[here], number[here], ready, duration)
         tail[op] = ready + duration
 
 
@@ -243,9 +235,9 @@ class Mender:
         """Of all chains."""
         return min(self.ends, key=lambda timeline: timeline.value, default=None)
 
-    def mend_one(self, start: Timeline, lean: DecoderBias) -> None:
+    def mend_one(self, start: Timeline, center: DecoderBias) -> None:
         """What follows a single decode."""
-        self._chain(booked_again(self._problem, start), lean, ONE_LOOK, CHAIN_RATES[0], None, lambda: False)
+        self._chain(booked_again(self._problem, start), center, ONE_LOOK, CHAIN_RATES[0], None, lambda: False)
 
     def mend(
         self,
@@ -255,13 +247,13 @@ class Mender:
         over: Callable[[], bool] = lambda: False,
     ) -> None:
         """The first start and the best others, with so many looks together."""
-        booked = [(booked_again(self._problem, start), lean) for start, lean in starts]
+        booked = [(booked_again(self._problem, start), center) for start, center in starts]
         others = sorted(booked[1:], key=lambda entry: entry[0].value)[: MOST_CHAINS - 1]
-        for number, (start, lean) in enumerate([*booked[:1], *others]):
+        for number, (start, center) in enumerate([*booked[:1], *others]):
             share = max(PLAIN_LOOKS, (looks + number) // MOST_CHAINS)
             self._chain(
                 start,
-                lean if CHAIN_KEEPS_BIAS[number] else untold(self._seen),
+                center if CHAIN_KEEPS_BIAS[number] else no_bias(self._seen),
                 share,
                 CHAIN_RATES[number],
                 random,
@@ -271,7 +263,7 @@ class Mender:
     def _chain(
         self,
         now: Timeline,
-        lean: DecoderBias,
+        center: DecoderBias,
         looks: int,
         rate: float,
         random: np.random.Generator | None,
@@ -279,7 +271,7 @@ class Mender:
     ) -> None:
         self.ends.append(now)
         for number in range(looks):
-            bias = self._bias(lean, number, random)
+            bias = self._bias(center, number, random)
             found = look_back(self._problem, self._decoder, now, bias, capacity=self._capacity, rate=rate)
             if found is None or over():
                 return
@@ -287,9 +279,9 @@ class Mender:
             if now.value < self.ends[-1].value:
                 self.ends[-1] = now
 
-    def _bias(self, lean: DecoderBias, number: int, random: np.random.Generator | None) -> Floats:
+    def _bias(self, center: DecoderBias, number: int, random: np.random.Generator | None) -> Floats:
         n, k = self._seen.possible.shape
-        bias = lean.bias if number % 2 == 0 else np.zeros((n, k))
+        bias = center.bias if number % 2 == 0 else np.zeros((n, k))
         if random is not None and number >= PLAIN_LOOKS:
             noise = PER_OP * random.standard_normal((n, k)) + PER_DEVICE * random.standard_normal((1, k))
             bias = bias + LARGEST_NOISE * random.random() * noise

@@ -14,13 +14,13 @@ from collections.abc import Callable
 import numpy as np
 
 from weftline.cluster import Device
-from weftline.cost import ABSENT, CostTable
+from weftline.cost import NO_TIME, CostTable
 from weftline.graph import Graph
 from weftline.graph.arrays import Ints
 from weftline.latency.list.decoder import Floats
 from weftline.problem import Problem, Rules
 from weftline.zoo import synthetic
-from weftline.zoo.random_graphs import graph_of_units
+from weftline.zoo.synthetic import graph_of_units
 
 __all__ = ["TRAINING_FAMILIES", "draw_cluster", "draw_devices", "draw_graph", "fresh_problem"]
 
@@ -135,7 +135,7 @@ def _with_gaps(random: np.random.Generator, graph: Graph, time: Ints) -> Ints:
     kind = np.array([names.index(op.kind) for op in graph.ops]) if len(names) > 1 else np.arange(n) * 8 // n
     gap = (random.random((int(kind.max()) + 1, k)) < 0.2)[kind]
     gap[:, int(time.sum(axis=0).argmin())] = False
-    return np.where(gap, ABSENT, time)
+    return np.where(gap, NO_TIME, time)
 
 
 def _towers(count: int, random: np.random.Generator) -> Pairs:

@@ -154,15 +154,16 @@ def ask(weights: Weights, seen: Features) -> PolicyOutput:
     logits = of_op[:, :, 2] + PRIOR_LOGIT * (seen.plain[:, None] == np.arange(k))
     below = logits - logits.max(axis=1, keepdims=True)
     doubt = np.minimum(np.log(np.exp(below).sum(axis=1, keepdims=True)) - below, MOST_DOUBT)
-    trust, *others = of_graph.tolist()
-    one = DecoderBias(of_op[:, :, 0] + of_device[:, 0] + trust * doubt, 1.0 + others[0], others[1], 1.0 + others[2])
-    many = DecoderBias(of_op[:, :, 1] + of_device[:, 1], 1.0 + others[3], others[4], 1.0 + others[5])
+    trust, *for_one, lam, kappa, power = of_graph.tolist()
+    many = DecoderBias(of_op[:, :, 1] + of_device[:, 1], 1.0 + lam, kappa, 1.0 + power)
+    lam, kappa, power = for_one
+    one = DecoderBias(of_op[:, :, 0] + of_device[:, 0] + trust * doubt, 1.0 + lam, kappa, 1.0 + power)
     return PolicyOutput(one, many, logits)
 
 
 @contextmanager
 def _sharing(rows: int) -> Iterator[Callable[[Callable[[slice], None]], None]]:
-    """A way to do something with all rows, by two threads where they are many; what comes out is the same."""
+    """A function that does something with all rows, by two threads where they are many; what comes out is the same."""
     half = rows // 2 // ROWS_AT_ONCE * ROWS_AT_ONCE
     if rows < FOR_TWO:
         yield lambda work: work(slice(0, rows))

@@ -35,7 +35,7 @@ from weftline.latency.list.memory_left import Candidate as Plan
 from weftline.latency.policy.features import Features, see
 from weftline.latency.policy.forward_backward import Mender, booked_again, look_back
 from weftline.latency.policy.network import DecoderBias, PolicyOutput, Weights, ask, read_arrays, shapes
-from weftline.latency.policy.samples import Orders, Samples, lean_row, untold
+from weftline.latency.policy.samples import Orders, Samples, bias_row, no_bias
 from weftline.latency.policy.settings import read_path, read_whole
 from weftline.problem import Problem
 from weftline.search import Search, Solver, alarm, best_of
@@ -112,7 +112,7 @@ class Policy:
 
     problem: Problem
     seen: Features
-    said: PolicyOutput
+    output: PolicyOutput
     decoder: Decoder = field(init=False)
     orders: Orders = field(init=False)
 
@@ -125,28 +125,30 @@ class Policy:
         seen = see(problem)
         return None if seen is None else Policy(problem, seen, ask(weights, seen))
 
-    def decode(self, lean: DecoderBias, capacity: Ints | None = None) -> Plan:
+    def decode(self, center: DecoderBias, capacity: Ints | None = None) -> Plan:
         """One decode. Raises `InfeasibleError` where an op finds no device."""
-        bias, lam, kappa, power = (part[0] for part in lean_row(self.seen, lean))
+        bias, lam, kappa, power = (part[0] for part in bias_row(self.seen, center))
         order = self.orders.order(float(power))
         timeline = self.decoder.decode(order, bias, float(lam), float(kappa), capacity=capacity)
         return Plan(timeline.placement, timeline=timeline)
 
-    def decoded(self, leans: Sequence[DecoderBias], capacity: Ints | None = None) -> list[tuple[Timeline, DecoderBias]]:
+    def decoded(
+        self, centers: Sequence[DecoderBias], capacity: Ints | None = None
+    ) -> list[tuple[Timeline, DecoderBias]]:
         """Those decodes that find a device for every op."""
         found = []
-        for lean in leans:
+        for center in centers:
             with suppress(InfeasibleError):
-                timeline = self.decode(lean, capacity).timeline
+                timeline = self.decode(center, capacity).timeline
                 if timeline is not None:
-                    found.append((timeline, lean))
+                    found.append((timeline, center))
         return found
 
     def argmax(self) -> Indices:
         """The likeliest device of every op; ops that must stay together decide together."""
         group = self.problem.group
         votes = np.zeros((int(group.max()) + 1, self.seen.possible.shape[1]))
-        np.add.at(votes, group, np.where(self.seen.possible, self.said.logits, -1e9))
+        np.add.at(votes, group, np.where(self.seen.possible, self.output.logits, -1e9))
         placement: Indices = votes.argmax(axis=1)[group].astype(np.int32)
         return placement
 
@@ -183,7 +185,7 @@ def offer_plans(search: Search, policy: Policy, numbers: PolicyParameters) -> li
         if search.is_over:
             break
         try:
-            above = overflow(search, policy.decode(policy.said.one, capacity).placement)
+            above = overflow(search, policy.decode(policy.output.one, capacity).placement)
         except InfeasibleError:
             break
         if not above.any():
@@ -200,27 +202,27 @@ def _best(
     decodes, plain_decodes = numbers.decodes, numbers.plain_decodes
     samples = Samples(problem, policy.seen, policy.decoder, policy.orders, capacity)
     mender = Mender(problem, policy.seen, policy.decoder, capacity)
-    one = policy.said.one
+    one = policy.output.one
     samples.try_one(one)
     if decodes > 1:
 
         def over() -> bool:
             return search.stopped_by == "time"
 
-        plain, wide = untold(policy.seen), (decodes + 1) // 2
-        for lean in (plain, replace(plain, lam=0.0), policy.said.many):
-            samples.try_one(lean)
+        plain, wide = no_bias(policy.seen), (decodes + 1) // 2
+        for center in (plain, replace(plain, lam=0.0), policy.output.many):
+            samples.try_one(center)
         if problem.rules.runtime == "sequential":  # there are no late starts to look back at
-            samples.draw(policy.said.many, wide, decodes - wide, random, over)
+            samples.draw(policy.output.many, wide, decodes - wide, random, over)
             samples.draw(plain, plain_decodes // 2, plain_decodes // 2, random, over)
         else:
-            samples.draw(policy.said.many, wide, 0, random, over)
+            samples.draw(policy.output.many, wide, 0, random, over)
             samples.draw(plain, plain_decodes, 0, random, over)
-            starts = [one, *(lean for _, lean in samples.pool if lean is not one)]
+            starts = [one, *(center for _, center in samples.pool if center is not one)]
             mender.mend(policy.decoded(starts, capacity), decodes - wide, random, over)
     else:
-        for timeline, lean in policy.decoded([one], capacity):
-            mender.mend_one(timeline, lean)
+        for timeline, center in policy.decoded([one], capacity):
+            mender.mend_one(timeline, center)
     placement, least = _best_placement(problem, policy, decodes)
     found = [] if placement is None else [(least, Plan(placement))]
     if samples.best is not None:

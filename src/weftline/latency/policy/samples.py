@@ -19,14 +19,12 @@ import numpy as np
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.decoder import Decoder, Floats
 from weftline.latency.list.memory_left import possible_devices
-from weftline.latency.list.schedulers import PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP
+from weftline.latency.list.schedulers import BIASES_AT_ONCE, PER_DEVICE, PER_KAPPA, PER_LAMBDA, PER_OP, best_row
 from weftline.latency.policy.features import Features
 from weftline.latency.policy.network import DecoderBias
 from weftline.problem import Problem
-from weftline.simulate.kernels.jit import kernel
-from weftline.simulate.latency import evaluate
 from weftline.simulate.sentinels import NEVER
-from weftline.simulate.tables import Tables, default_order, tables
+from weftline.simulate.tables import default_order, longest_paths, tables
 
 __all__ = [
     "PER_POWER",
@@ -36,15 +34,14 @@ __all__ = [
     "Drawn",
     "Orders",
     "Samples",
-    "best_row",
+    "bias_row",
     "biases",
     "decode_rows",
     "draw_noise",
-    "lean_row",
     "moved",
+    "no_bias",
     "rounded",
     "scales_of",
-    "untold",
 ]
 
 POWERS = (-4.0, 3.0)
@@ -86,22 +83,8 @@ class Orders:
             mean = np.exp((np.log(self._relative) * self._share).sum(axis=1))
         else:
             mean = ((self._relative**power) * self._share).sum(axis=1) ** (1.0 / power)
-        rank = _rank(self._table, np.maximum(mean, 1e-12) * self._largest, self._transfer)
+        rank = longest_paths(self._table, np.maximum(mean, 1e-12) * self._largest, self._transfer)
         return np.argsort(-rank, kind="stable").astype(np.int32)
-
-
-@kernel
-def _rank(table: Tables, time: Floats, transfer: Floats) -> Floats:
-    """Longest path to the end."""
-    rank = time.copy()
-    for op in range(len(rank) - 1, -1, -1):
-        longest = 0.0
-        for k in range(table.output_ptr[op], table.output_ptr[op + 1]):
-            tensor = table.output_of[k]
-            for c in range(table.consumer_ptr[tensor], table.consumer_ptr[tensor + 1]):
-                longest = max(longest, transfer[table.transfer_row[tensor]] + rank[table.consumer_of[c]])
-        rank[op] += longest
-    return rank
 
 
 SCALES = (0.4, 3.0)
@@ -109,12 +92,10 @@ PER_POWER = 0.7
 """Standard deviation of the power of the order, at scale 1."""
 CLOSE_SCALES, CLOSE_PAIRS = (0.2, 0.8), 2
 """Scales of noise around the best sample so far, and how many pairs are drawn before it may move."""
-LOOKED_AT = 16
+MOST_REBOOKED = 16
 """Plans of a batch that are booked anew by the simulator."""
 POOL_SIZE = 8
 """Decodes of different latencies that are kept."""
-ENTRIES = 2**20
-"""Entries of the table of biases that are made at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,33 +134,33 @@ def draw_noise(random: np.random.Generator, scale: Floats, n: int, k: int) -> Bi
     return BiasNoise(scale, pairs(n, k), pairs(1, k), pairs(), pairs(), pairs())
 
 
-def untold(seen: Features) -> DecoderBias:
+def no_bias(seen: Features) -> DecoderBias:
     """What a network says that has learnt nothing: cPEFT."""
     return DecoderBias(np.zeros(seen.possible.shape), 1.0, 0.0, 1.0)
 
 
-def biases(seen: Features, said: DecoderBias, noise: BiasNoise) -> Drawn:
+def biases(seen: Features, center: DecoderBias, noise: BiasNoise) -> Drawn:
     """Noise around what was said."""
     scale = noise.scale[:, None, None]
-    bias = said.bias + scale * (PER_OP * noise.op + PER_DEVICE * noise.device)
-    lams = np.maximum(0.0, said.lam + PER_LAMBDA * noise.scale * noise.lam)
-    kappas = np.maximum(-1.0, said.kappa + PER_KAPPA * noise.scale * noise.kappa)
-    return bias * seen.unit[:, None], lams, kappas, said.power + PER_POWER * noise.scale * noise.power
+    bias = center.bias + scale * (PER_OP * noise.op + PER_DEVICE * noise.device)
+    lams = np.maximum(0.0, center.lam + PER_LAMBDA * noise.scale * noise.lam)
+    kappas = np.maximum(-1.0, center.kappa + PER_KAPPA * noise.scale * noise.kappa)
+    return bias * seen.unit[:, None], lams, kappas, center.power + PER_POWER * noise.scale * noise.power
 
 
-def moved(lean: DecoderBias, noise: BiasNoise, row: int) -> DecoderBias:
+def moved(center: DecoderBias, noise: BiasNoise, row: int) -> DecoderBias:
     """What was said, moved by one row of noise."""
     scale = float(noise.scale[row])
-    bias = lean.bias + scale * (PER_OP * noise.op[row] + PER_DEVICE * noise.device[row])
-    lam = max(0.0, lean.lam + PER_LAMBDA * scale * float(noise.lam[row]))
-    kappa = max(-1.0, lean.kappa + PER_KAPPA * scale * float(noise.kappa[row]))
-    return DecoderBias(bias, lam, kappa, lean.power + PER_POWER * scale * float(noise.power[row]))
+    bias = center.bias + scale * (PER_OP * noise.op[row] + PER_DEVICE * noise.device[row])
+    lam = max(0.0, center.lam + PER_LAMBDA * scale * float(noise.lam[row]))
+    kappa = max(-1.0, center.kappa + PER_KAPPA * scale * float(noise.kappa[row]))
+    return DecoderBias(bias, lam, kappa, center.power + PER_POWER * scale * float(noise.power[row]))
 
 
-def lean_row(seen: Features, lean: DecoderBias) -> Drawn:
+def bias_row(seen: Features, center: DecoderBias) -> Drawn:
     """One decode, without noise."""
-    bias = (lean.bias * seen.unit[:, None])[None]
-    return bias, np.array([max(0.0, lean.lam)]), np.array([max(-1.0, lean.kappa)]), np.array([lean.power])
+    bias = (center.bias * seen.unit[:, None])[None]
+    return bias, np.array([max(0.0, center.lam)]), np.array([max(-1.0, center.kappa)]), np.array([center.power])
 
 
 def decode_rows(decoder: Decoder, orders: Orders, drawn: Drawn, capacity: Ints | None = None) -> tuple[Indices, Ints]:
@@ -212,13 +193,13 @@ class Samples:
         self.pool: list[tuple[int, DecoderBias]] = []
         """The best as they were planned, best first; activations may overflow."""
 
-    def try_one(self, lean: DecoderBias) -> int:
+    def try_one(self, center: DecoderBias) -> int:
         """One decode without noise -> its value or NEVER."""
-        return self._keep(self._decode(lean_row(self._seen, lean)), lean)
+        return self._keep(self._decode(bias_row(self._seen, center)), center)
 
     def draw(
         self,
-        lean: DecoderBias,
+        center: DecoderBias,
         count: int,
         near: int,
         random: np.random.Generator,
@@ -226,15 +207,15 @@ class Samples:
     ) -> None:
         """`count` decodes around what was said, then `near` ever nearer to the best of these."""
         n, k = self._seen.possible.shape
-        most = max(1, ENTRIES // (n * k) // 2)
+        most = max(1, BIASES_AT_ONCE // (n * k) // 2)
         scales, pairs = scales_of((count + 1) // 2), (near + 1) // 2
-        here, least = lean, NEVER
+        here, least = center, NEVER
         rounds = [scales[first : first + 2 * most] for first in range(0, len(scales), 2 * most)]
         rounds += [scales_of(min(CLOSE_PAIRS, pairs - first), *CLOSE_SCALES) for first in range(0, pairs, CLOSE_PAIRS)]
         for number, scale in enumerate(rounds):
             if over():
                 return
-            around = lean if number * 2 * most < len(scales) else here
+            around = center if number * 2 * most < len(scales) else here
             noise = draw_noise(random, scale, n, k)
             found = self._decode(biases(self._seen, around, noise))
             row = int(found[1].argmin())
@@ -246,7 +227,7 @@ class Samples:
         return decode_rows(self._decoder, self._orders, drawn, self._capacity)
 
     def _keep(self, found: tuple[Indices, Ints], around: DecoderBias, noise: BiasNoise | None = None) -> int:
-        row, value = best_row(self._problem, *found)
+        row, value = best_row(self._problem, *found, most=MOST_REBOOKED)
         if value < self.value:
             self.value, self.best = value, around if noise is None else moved(around, noise, row)
         self._keep_in_pool(found[1], around, noise)
@@ -260,23 +241,3 @@ class Samples:
                     break
                 self.pool.append((latency, around if noise is None else moved(around, noise, each)))
                 self.pool = sorted(self.pool, key=lambda entry: entry[0])[:POOL_SIZE]
-
-
-def best_row(problem: Problem, placements: Indices, planned: Ints) -> tuple[int, int]:
-    """The row that is best as planned or booked anew, among those whose activations fit; its value or NEVER.
-
-    In the parallel runtime only the LOOKED_AT best plans are booked anew.
-    """
-    rows = np.flatnonzero(planned < NEVER)
-    sequential = problem.rules.runtime == "sequential"
-    if not sequential:
-        rows = rows[np.argsort(planned[rows], kind="stable")[:LOOKED_AT]]
-    if not len(rows):
-        return 0, NEVER
-    limited = problem.rules.memory == "dynamic" and any(device.capacity is not None for device in problem.devices)
-    again = evaluate(problem, placements[rows], memory=limited)
-    value = again.value if sequential else np.minimum(again.value, planned[rows])
-    if again.peak is not None:
-        value = np.where((again.peak <= problem.capacity).all(axis=1), value, NEVER)
-    best = int(value.argmin())
-    return int(rows[best]), int(value[best])

@@ -1,6 +1,6 @@
-"""PyTorch, imported when it is needed, on one thread: the networks are small, and one thread gives the same bytes.
+"""Settings of the learned solvers: words as the user wrote them -> checked values; and PyTorch, when it is needed.
 
-Settings of the learned solvers: words as the user wrote them -> checked values.
+PyTorch is imported late and runs on one thread: the networks are small, and one thread gives the same bytes.
 """
 
 from __future__ import annotations

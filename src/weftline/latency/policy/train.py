@@ -36,10 +36,10 @@ from weftline.latency.policy.samples import (
     PER_POWER,
     BiasNoise,
     Orders,
+    bias_row,
     biases,
     decode_rows,
     draw_noise,
-    lean_row,
     scales_of,
 )
 from weftline.latency.policy.settings import load_torch, one_thread
@@ -96,17 +96,17 @@ class Judged:
     """(n,): the best placement seen, mended."""
 
 
-def judge(problem: Problem, seen: Features, said: PolicyOutput, random: np.random.Generator, *, risk: bool) -> Judged:
+def judge(problem: Problem, seen: Features, output: PolicyOutput, random: np.random.Generator, *, risk: bool) -> Judged:
     """Decode around what was said for one and for many; `risk` rewards only the best of the many."""
     simple = int(seen.simple_values.argmin())
     target, least = seen.simple[simple], float(seen.simple_values[simple])
     decoder, orders, pushes = Decoder(problem), Orders(problem), []
-    for lean, scale, seek in (
-        (said.one, scales_of(NOISE_PAIRS, *NEAR), False),
-        (said.many, scales_of(NOISE_PAIRS), risk),
+    for center, scale, seek in (
+        (output.one, scales_of(NOISE_PAIRS, *NEAR), False),
+        (output.many, scales_of(NOISE_PAIRS), risk),
     ):
         noise = draw_noise(random, scale, *seen.possible.shape)
-        placements, planned = decode_rows(decoder, orders, biases(seen, lean, noise))
+        placements, planned = decode_rows(decoder, orders, biases(seen, center, noise))
         best = int(planned.argmin())
         if planned[best] < least:
             target, least = placements[best], float(planned[best])
@@ -158,9 +158,9 @@ def check(weights: Weights, count: int = 40) -> tuple[float, float]:
     """Means of log(value / cPEFT): of one decode, and of the best of it and 64 samples."""
     one, many = [], []
     for problem, seen, noise, plain in _problems(count):
-        said, decoder, orders = ask(weights, seen), Decoder(problem), Orders(problem)
-        first = int(decode_rows(decoder, orders, lean_row(seen, said.one))[1][0])
-        rest = int(decode_rows(decoder, orders, biases(seen, said.many, noise))[1].min())
+        output, decoder, orders = ask(weights, seen), Decoder(problem), Orders(problem)
+        first = int(decode_rows(decoder, orders, bias_row(seen, output.one))[1][0])
+        rest = int(decode_rows(decoder, orders, biases(seen, output.many, noise))[1].min())
         worst = 2 * plain  # where no device was found for some op
         one.append(np.log((first if first < NEVER else worst) / plain))
         many.append(np.log(min(first, rest, worst) / plain))
@@ -276,9 +276,9 @@ class _Run:
         risk = self.done >= MEAN_SHARE
         batch = batch_of([seen for _, seen in chosen])
         answers = forward(self.weights, batch)
-        said = _said(answers, [len(seen.unit) for _, seen in chosen])
+        outputs = _outputs(answers, [len(seen.unit) for _, seen in chosen])
         judged = [
-            judge(problem, seen, each, random, risk=risk) for (problem, seen), each in zip(chosen, said, strict=True)
+            judge(problem, seen, each, random, risk=risk) for (problem, seen), each in zip(chosen, outputs, strict=True)
         ]
         loss = _loss(answers, batch, judged)
         for weight in self.weights.values():
@@ -341,7 +341,7 @@ def _fresh(random: np.random.Generator) -> list[tuple[Problem, Features]]:
     return [(problem, seen) for problem in problems if (seen := see(problem)) is not None]
 
 
-def _said(answers: Answers, sizes: list[int]) -> list[PolicyOutput]:
+def _outputs(answers: Answers, sizes: list[int]) -> list[PolicyOutput]:
     """The answers, graph by graph, without gradients."""
     op, device, weights, logits = (
         part.detach().numpy().astype(np.float64)
@@ -367,12 +367,12 @@ def _loss(answers: Answers, batch: Batch, judged: list[Judged]) -> Any:
         here = slice(first, first + size)
         first += size
         for i, push in enumerate((each.one, each.many)):
-            for said, gradient in (
+            for output, gradient in (
                 (answers.op_bias[here, :, i], push.op),
                 (answers.device_bias[graph, :, i], push.device),
                 (answers.weights[graph, i], push.weights),
             ):
-                total = total + (said * torch.from_numpy(gradient.astype(np.float32))).sum()
+                total = total + (output * torch.from_numpy(gradient.astype(np.float32))).sum()
         target = torch.from_numpy(each.target.astype(np.int64))
         total = total + IMITATION_WEIGHT * torch.nn.functional.cross_entropy(answers.logits[here], target)
     return total / len(judged)

@@ -93,13 +93,14 @@ def _length(table: Ints, never: int) -> Ints:
 def _messages(costs: LabelCosts, flow: list[Ints]) -> Messages:
     """What flows from one group to another is cost that moves between them, on device 1."""
     messages = no_messages(costs)
-    messages.pair[:, 0, 1] = flow[3] - flow[2]
-    messages.pair[:, 1, 1] = flow[2] - flow[3]
+    _, _, there, back, out, to_readers, from_readers, into = flow
+    messages.pair[:, 0, 1] = back - there
+    messages.pair[:, 1, 1] = there - back
     place = costs.star_ptr[:-1] + np.arange(len(costs.star_home))
-    messages.star[place, 1] = flow[7] - flow[4]
+    messages.star[place, 1] = into - out
     readers = np.ones(len(messages.star), np.bool_)
     readers[place] = False
-    messages.star[readers, 1] = flow[5] - flow[6]
+    messages.star[readers, 1] = to_readers - from_readers
     return messages
 
 
@@ -117,7 +118,7 @@ class Ascended(NamedTuple):
     bound: int
     """ns"""
     labels: Ints
-    """The cheapest that were read off the messages on the way."""
+    """The cheapest that were read off the messages so far."""
 
 
 class LabelGraph(NamedTuple):

@@ -212,7 +212,7 @@ def label_costs(problem: Problem) -> LabelCosts | None:
 def _pairs(
     tensor: Ints, maker: Ints, reader: Ints, length: Ints, row: Indices, groups: int, k: int
 ) -> tuple[Ints, Ints]:
-    """All tensors between two groups as one table, whichever way they go."""
+    """All tensors between two groups as one table, in whichever direction they go."""
     key = np.minimum(maker, reader) * groups + np.maximum(maker, reader)
     keys, where = np.unique(key, return_inverse=True)
     cost, missing = np.zeros((len(keys), k, k), np.int64), np.zeros((len(keys), k, k), np.bool_)

@@ -35,7 +35,7 @@ from weftline.latency.sequential.label_costs import (
     worst_cost,
 )
 from weftline.problem import Problem
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.search.bound import Bound
 
 __all__ = [
@@ -173,11 +173,11 @@ def star_labels(lengths: list[list[int]], homes: list[int], readers: list[list[i
     for home in homes:
         row = lengths[home]
         free = sum(1 << d for d in useful if row[d] == 0) | 1 << home
-        dear = [d for d in useful if 0 < row[d] < IMPOSSIBLE_COST]
-        if len(dear) > MOST_DEVICES:
+        costly = [d for d in useful if 0 < row[d] < IMPOSSIBLE_COST]
+        if len(costly) > MOST_DEVICES:
             return []
-        for pick in range(1 << len(dear)):
-            chosen = [d for i, d in enumerate(dear) if pick >> i & 1]
+        for pick in range(1 << len(costly)):
+            chosen = [d for i, d in enumerate(costly) if pick >> i & 1]
             if len(chosen) <= len(readers):
                 labels.append((home, free | sum(1 << d for d in chosen), sum(row[d] for d in chosen)))
     return labels
@@ -302,7 +302,7 @@ def priced_labellings(
     """
     rounds = rounds if len(need) <= MANY_GROUPS else min(rounds, FEW_ROUNDS)
     k, everything = len(capacity), max(int(need.sum()), 1)
-    limited = (capacity < UNLIMITED) & (capacity < everything)
+    limited = (capacity < NO_LIMIT) & (capacity < everything)
     worst = worst_cost(costs) + 1.0
     scale = int(min(FINEST_SCALE, 2.0**56 / (1 + LARGEST_PRICE) / worst))
     if scale < 1 or not limited.any():

@@ -1,6 +1,6 @@
 """Encoder-decoders with one op per attention head and costs of their own: hard for chains, since one op feeds much.
 
-In: a seed, sizes, how dear transfers are. Out: an instance in Moirai's form. Keys (and queries, or values) of every
+In: a seed, sizes, how costly transfers are. Out: an instance in Moirai's form. Keys (and queries, or values) of every
 cross attention are made from the encoder's output, so that many ops wait for nothing but this one op. Simplified: times
 are drawn around what the kinds of ops take on four devices of which the first and the last are fast; links are unequal,
 as in published instances; memory never binds.

@@ -24,7 +24,7 @@ from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
 from weftline.papers.cost_file import read_bytes, unique_names
 from weftline.units import MAX_QUANTITY
-from weftline.zoo.unit_costs import CONTROL, FLOPS_PER_UNIT, NANOSECONDS, regal_costs
+from weftline.zoo.unit_costs import CONTROL, FLOPS_PER_UNIT, NANOSECONDS_PER_UNIT, regal_costs
 
 __all__ = ["IMPORTERS", "Schema", "TextMessage", "parse_protobuf_text"]
 
@@ -282,7 +282,7 @@ def _nodes(text: str) -> list[_Node]:
             inputs=tuple(inputs),
             control=tuple(message.numbers.get("control_input", ())),
             sizes=tuple(
-                _bounded(info, "size", where, MAX_QUANTITY // NANOSECONDS)
+                _bounded(info, "size", where, MAX_QUANTITY // NANOSECONDS_PER_UNIT)
                 for info in message.messages.get("output_info", [])
             ),
             where=where,

@@ -31,7 +31,7 @@ from weftline.papers.tessel.z3 import (
     warmup,
 )
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.search import Scheduler, ScheduleSearch
 
 __all__ = [
@@ -195,7 +195,7 @@ def _counts(search: ScheduleSearch) -> range:
             for d, change in zip(block.devices, block.memory, strict=True)
             if d == device and change > 0
         ]
-        if taken and not lane.link and lane.memory < UNLIMITED:
+        if taken and not lane.link and lane.memory < NO_LIMIT:
             most = min(most, max(1, -(-lane.memory // min(taken))))
     return range(1, most + 1)
 

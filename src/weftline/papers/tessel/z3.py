@@ -22,7 +22,7 @@ import numpy as np
 
 from weftline.errors import InfeasibleError, MissingExtra
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.repetend import Repetend
 from weftline.schedule.search import ScheduleSearch
 from weftline.simulate import Orders
@@ -162,7 +162,7 @@ class Phase:
     def _add_memory(self, device: int, mine: Sequence[Operation]) -> None:
         """Whatever starts with a positive change: all changes up to it are within the limit."""
         limit = self.blocks.devices[device].memory
-        if self.blocks.devices[device].link or limit >= UNLIMITED:
+        if self.blocks.devices[device].link or limit >= NO_LIMIT:
             return
         change = {op: self._change(op, device) for op in mine}
         for one in mine:

@@ -29,7 +29,7 @@ from weftline.latency.anneal.anneal import anneal_from, ask_helpers
 from weftline.latency.measured.trials import Trials
 from weftline.latency.policy.settings import TrainingPlan, one_thread
 from weftline.papers.training.placer import Weights
-from weftline.problem.json_form import problem_hash, problem_to_file
+from weftline.problem.model import problem_hash, problem_to_file
 from weftline.search import Search
 from weftline.units import format_time
 

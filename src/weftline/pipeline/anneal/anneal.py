@@ -165,7 +165,7 @@ class PipelineAnnealer:
     def _lower(self, device: Indices) -> Indices:
         """Device of each coarse piece -> of each piece."""
         assert self._coarse is not None
-        return self.pieces.lower(self._coarse.pieces.lift(device))
+        return self.pieces.nearest(self._coarse.pieces.lift(device))
 
     def _temperature(self, done: int) -> float:
         return float(self._hot * (self._parameters.cold_temperature / self._hot) ** (done / self._length))

@@ -29,7 +29,7 @@ from weftline.cost.analytic import FREE_KINDS
 from weftline.errors import WeftlineError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.reduce.contract import is_acyclic
 from weftline.worker.parent import Child
 
@@ -110,7 +110,7 @@ def _memory_of(pid: int) -> int:
 
 def _write_light_copy(path: Path, graph: Graph, folder: Path) -> None:
     """The model as `load_model` sees it, with the input shapes of the graph and without large weights."""
-    from weftline.importers.onnx.load import load_model
+    from weftline.importers.onnx.scope import load_model
 
     model = load_model(path)
     largest = 0
@@ -157,7 +157,7 @@ def _empty(tensor: Any) -> int:
 
 def _fix_shapes(model_graph: Any, graph: Graph) -> None:
     """Give symbolic inputs the shapes that the graph was imported with; then noted inner shapes no longer count."""
-    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == INPUT}
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
     changed = False
     for value in model_graph.input:
         kind, shape = value.type.tensor_type, shapes.get(value.name)

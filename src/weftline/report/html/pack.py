@@ -1,13 +1,19 @@
-"""Large data for a page: names cut to a budget, times as differences, neighbours joined where there are too many.
+"""What a page is made of: its plain files, and large data made small.
 
-In: names and numbers of any size. Out: plain values for JSON, and JSON that cannot leave its script element.
-Simplified: what is joined here cannot be taken apart by the page, which then says so.
+Files: scripts and style sheets of `assets/`, which pages inline; nothing is minified, the files are short enough to be
+read in the page. Data: names cut to a budget, times as differences, neighbours joined where there are too many; plain
+values for JSON, and JSON that cannot leave its script element. Simplified: what is joined here cannot be taken apart by
+the page, which then says so.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -16,14 +22,56 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.units import format_name
 
-__all__ = ["Room", "differences", "packed_spans", "script_json", "short_name", "short_names", "thinned_steps"]
+__all__ = [
+    "SCRIPTS",
+    "STYLES",
+    "PageBudget",
+    "asset_text",
+    "csp_hash",
+    "differences",
+    "packed_spans",
+    "script_json",
+    "scripts",
+    "short_name",
+    "short_names",
+    "styles",
+    "thinned_steps",
+]
+
+SCRIPTS = ("weft.js", "curve.js", "timeline.js", "memory.js", "stages.js", "graph.js", "search.js", "table.js")
+"""Each hangs one function on the namespace `weft`; weft.js is first."""
+STYLES = ("style.css", "figures.css", "report.css")
+
+
+@cache
+def asset_text(name: str) -> str:
+    """The text of one file."""
+    if "/" in name or "\\" in name:
+        raise ValueError(f"{name!r} is not the name of an asset")
+    return files("weftline.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def scripts() -> str:
+    """All components as one script."""
+    return "\n".join(asset_text(name) for name in SCRIPTS)
+
+
+def styles() -> str:
+    """All style sheets as one."""
+    return "\n".join(asset_text(name) for name in STYLES)
+
+
+def csp_hash(content: str) -> str:
+    """What a Content-Security-Policy says to allow exactly this inline text."""
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
+
 
 LONGEST_NAME = 160
 SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True)
-class Room:
+class PageBudget:
     """How much of everything a page may hold."""
 
     characters: int = 1_400_000
@@ -33,9 +81,9 @@ class Room:
     steps: int = 40_000
     """Of memory, over all devices."""
 
-    def half(self) -> Room:
+    def half(self) -> PageBudget:
         """For a page that came out too large."""
-        return Room(self.characters // 2, self.spans // 2, self.steps // 2)
+        return PageBudget(self.characters // 2, self.spans // 2, self.steps // 2)
 
 
 def short_name(name: str, most: int = LONGEST_NAME) -> str:

@@ -18,7 +18,7 @@ from weftline.units import format_bytes, format_time
 
 __all__ = ["bound_words", "contents", "input_rows", "key", "plan_page", "run_rows"]
 
-CAP = 3.0
+LONGEST_BAR = 3.0
 """Bars of the comparison end at so many times the plan."""
 STOPS = {
     "optimal": "the bound is reached",
@@ -163,7 +163,7 @@ def _comparison(plan: Plan) -> list[dict[str, Any]]:
         tone = "better" if value is not None and value < plan.value_ns else "other"
         rows.append((short_name(name, 60), -1 if value is None else value, tone))
     rows.append((f"lower bound ({plan.proof})", plan.bound_ns, "lower"))
-    most = min(max(value for _, value, _ in rows), CAP * plan.value_ns) or 1
+    most = min(max(value for _, value, _ in rows), LONGEST_BAR * plan.value_ns) or 1
     return [
         {
             "name": name,
@@ -258,7 +258,7 @@ def run_rows(run: RunTable | None) -> dict[str, Any] | None:
     rows = [(run.whole, "plan", True)]
     rows += [(row, "other", False) for row in run.devices]
     rows += [(row, "better" if row.measured_ns < run.whole.measured_ns else "other", False) for row in run.baselines]
-    most = min(max(row.measured_ns for row, _, _ in rows), round(CAP * run.whole.measured_ns)) or 1
+    most = min(max(row.measured_ns for row, _, _ in rows), round(LONGEST_BAR * run.whole.measured_ns)) or 1
     return {
         "engine": run.engine,
         "words": " ".join(run.words),

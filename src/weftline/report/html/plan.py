@@ -14,20 +14,20 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.plans import Plan, explain_plan, plan_result
-from weftline.plans.progress import thinned
-from weftline.problem import UNLIMITED, Problem
-from weftline.report.html.pack import Room, packed_spans, short_name, short_names, thinned_steps
+from weftline.plans.plan import thinned
+from weftline.problem import NO_LIMIT, Problem
+from weftline.report.html.pack import PageBudget, packed_spans, short_name, short_names, thinned_steps
 from weftline.simulate import Loads, Timeline, memory_over_time
 from weftline.units import format_name
 
 __all__ = ["memory_lane", "plan_data"]
 
-LARGEST = 6
-"""Tensors that are named on a way between two devices."""
-MOST_WAYS = 400
+MOST_TENSORS = 6
+"""Tensors that are named on a route between two devices."""
+MOST_ROUTES = 400
 
 
-def plan_data(plan: Plan, room: Room) -> dict[str, Any]:
+def plan_data(plan: Plan, budget: PageBudget) -> dict[str, Any]:
     """Everything the page draws."""
     problem, result = plan_result(plan)
     ids = [device.id for device in problem.devices]
@@ -37,13 +37,13 @@ def plan_data(plan: Plan, room: Room) -> dict[str, Any]:
         "value": plan.value_ns,
         "bound": plan.bound_ns,
         "devices": ids,
-        "ops": _ops(problem, result, room),
+        "ops": _ops(problem, result, budget),
         "progress": [] if isinstance(plan.progress, msgspec.UnsetType) else thinned(list(plan.progress)),
     }
     if isinstance(result, Timeline):
-        data["timeline"] = _timeline(problem, result, room)
+        data["timeline"] = _timeline(problem, result, budget)
         data["timeline"]["chain"] = _chain(plan, problem)
-        data["memory"] = _memory(problem, result, room)
+        data["memory"] = _memory(problem, result, budget)
         first = [int(result.start[result.placement == d].min(initial=2**62)) for d in range(len(ids))]
         used = [d for d in np.argsort(first, kind="stable").tolist() if (result.placement == d).any()]
         busy = [int((result.end - result.start)[result.placement == d].sum()) for d in range(len(ids))]
@@ -66,12 +66,12 @@ def plan_data(plan: Plan, room: Room) -> dict[str, Any]:
     return data
 
 
-def _ops(problem: Problem, result: Timeline | Loads, room: Room) -> dict[str, Any]:
+def _ops(problem: Problem, result: Timeline | Loads, budget: PageBudget) -> dict[str, Any]:
     """Columns over ops; of a latency plan the page reads times from the timeline."""
     kinds = sorted({op.kind for op in problem.graph.ops})
     number = {kind: i for i, kind in enumerate(kinds)}
     columns: dict[str, Any] = {
-        "names": short_names([op.name for op in problem.graph.ops], room.characters),
+        "names": short_names([op.name for op in problem.graph.ops], budget.characters),
         "kinds": [short_name(kind, 40) for kind in kinds],
         "kind": [number[op.kind] for op in problem.graph.ops],
         "device": result.placement.tolist(),
@@ -81,10 +81,10 @@ def _ops(problem: Problem, result: Timeline | Loads, room: Room) -> dict[str, An
     return columns
 
 
-def _timeline(problem: Problem, timeline: Timeline, room: Room) -> dict[str, Any]:
+def _timeline(problem: Problem, timeline: Timeline, budget: PageBudget) -> dict[str, Any]:
     """Per device: ops, and below them what it receives and sends."""
     total = len(timeline.start) + 2 * len(timeline.transfers)
-    share = min(1.0, room.spans / max(total, 1))
+    share = min(1.0, budget.spans / max(total, 1))
     tensors = np.unique(timeline.transfers[:, 0])
     place = np.searchsorted(tensors, timeline.transfers[:, 0])
     lanes = []
@@ -107,7 +107,7 @@ def _timeline(problem: Problem, timeline: Timeline, room: Room) -> dict[str, Any
             if len(begin) <= most:
                 lane["peer"] = peer
             lanes.append(lane)
-    names = short_names([problem.graph.tensors[t].name for t in tensors.tolist()], room.characters // 2)
+    names = short_names([problem.graph.tensors[t].name for t in tensors.tolist()], budget.characters // 2)
     sizes = problem.graph.arrays.tensor_bytes[tensors].tolist()
     return {"end": timeline.value, "lanes": lanes, "tensors": names, "sizes": sizes, "marks": []}
 
@@ -118,12 +118,12 @@ def _chain(plan: Plan, problem: Problem) -> list[int]:
     return sorted({problem.graph.index[reason.op] for reason in chain})
 
 
-def _memory(problem: Problem, timeline: Timeline, room: Room) -> dict[str, Any]:
-    most = max(100, room.steps // len(problem.devices))
+def _memory(problem: Problem, timeline: Timeline, budget: PageBudget) -> dict[str, Any]:
+    most = max(100, budget.steps // len(problem.devices))
     lanes = []
     for device, steps in zip(problem.devices, memory_over_time(problem, timeline), strict=True):
         thin = np.array(thinned_steps(steps, most), np.int64).reshape(-1, 2)
-        limit = None if device.capacity is None or device.capacity >= UNLIMITED else device.capacity
+        limit = None if device.capacity is None or device.capacity >= NO_LIMIT else device.capacity
         lanes.append(memory_lane(device.id, thin, limit))
     return {"end": timeline.value, "lanes": lanes}
 
@@ -141,25 +141,25 @@ def _graph(
     """Nodes are the devices that are used; an edge is every tensor that goes from one to another."""
     node = {device: number for number, device in enumerate(used)}
     count = np.bincount(placement, minlength=len(problem.devices))
-    ways: dict[tuple[int, int], list[int]] = {}
+    routes: dict[tuple[int, int], list[int]] = {}
     for t, tensor in enumerate(problem.graph.tensors):
         if tensor.producer < 0:
             continue
         home = int(placement[tensor.producer])
         for device in {int(placement[op]) for op in tensor.consumers} - {home}:
-            ways.setdefault((node[home], node[device]), []).append(t)
+            routes.setdefault((node[home], node[device]), []).append(t)
     size = problem.graph.arrays.tensor_bytes
-    edges = [_way(problem, a, b, found, size) for (a, b), found in ways.items()]
+    edges = [_route(problem, a, b, found, size) for (a, b), found in routes.items()]
     edges.sort(key=lambda edge: (-edge["bytes"], edge["from"], edge["to"]))
     nodes = [
         {"name": problem.devices[d].id, "device": d, "ops": int(count[d]), "load": int(busy[d]), "layer": layer}
         for d, layer in zip(used, layers, strict=True)
     ]
-    return {"nodes": nodes, "edges": edges[:MOST_WAYS], "left": max(0, len(edges) - MOST_WAYS)}
+    return {"nodes": nodes, "edges": edges[:MOST_ROUTES], "left": max(0, len(edges) - MOST_ROUTES)}
 
 
-def _way(problem: Problem, source: int, target: int, tensors: list[int], size: Ints) -> dict[str, Any]:
-    largest = sorted(tensors, key=lambda t: (-int(size[t]), t))[:LARGEST]
+def _route(problem: Problem, source: int, target: int, tensors: list[int], size: Ints) -> dict[str, Any]:
+    largest = sorted(tensors, key=lambda t: (-int(size[t]), t))[:MOST_TENSORS]
     return {
         "from": source,
         "to": target,
@@ -170,7 +170,7 @@ def _way(problem: Problem, source: int, target: int, tensors: list[int], size: I
 
 
 def _layers(problem: Problem, loads: Loads, used: list[int]) -> list[int]:
-    """Longest way from the first stages, along tensors that go forward in the pipeline."""
+    """Longest path from the first stages, along tensors that go forward in the pipeline."""
     rank = {device: number for number, device in enumerate(used)}
     layer = [0] * len(used)
     source, target, _ = problem.graph.arrays.edges()

@@ -1,9 +1,8 @@
-"""The pictures of a schedule as data: what each device does when, which part of it repeats, memory over time.
+"""The page of a schedule: its words and tables, and its pictures as data: what each device does when, which part of it
+repeats, memory over time.
 
-In: a Schedule. Out: plain values that the page's scripts draw. The repetend is marked where the timetable really
-repeats: from one repetition to the next every block starts exactly one length later.
-
-The words and tables of a schedule's page. In: a Schedule and its pictures' data. Out: plain values.
+In: a Schedule. Out: plain values for the template and the page's scripts. The repetend is marked where the timetable
+really repeats: from one repetition to the next every block starts exactly one length later.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.plans.schedule import Schedule
 from weftline.problem.blocks import KINDS, Blocks
-from weftline.report.gantt import NAMES, schedule_words
-from weftline.report.html.pack import Room, packed_spans, short_name, short_names, thinned_steps
+from weftline.report.html.pack import PageBudget, packed_spans, short_name, short_names, thinned_steps
 from weftline.report.html.page import bound_words, contents, input_rows, key, run_rows
 from weftline.report.html.plan import memory_lane
 from weftline.report.html.run import RunTable
+from weftline.report.tables import NAMES, schedule_words
 from weftline.simulate import Timetable
 from weftline.units import format_bytes, format_time
 
 __all__ = ["repeats", "schedule_data", "schedule_page"]
 
 
-def schedule_data(schedule: Schedule, room: Room) -> dict[str, Any]:
+def schedule_data(schedule: Schedule, budget: PageBudget) -> dict[str, Any]:
     """Everything the page draws."""
     blocks, found = schedule.load_blocks(), schedule.timetable()
     total = sum(len(order) for order in found.orders)
-    share = min(1.0, room.spans / max(total, 1))
+    share = min(1.0, budget.spans / max(total, 1))
     lanes, memory = [], []
     for d, (lane, order) in enumerate(zip(blocks.devices, found.orders, strict=True)):
         spans = packed_spans(found.start[order], found.end[order], order, max(200, int(share * len(order))))
         name = short_name(lane.id, 64)
         lanes.append({"device": d, "name": name, "role": "link" if lane.link else "block", **spans})
         if not lane.link:
-            steps = thinned_steps(_levels(blocks, found, d), max(100, room.steps // len(blocks.devices)))
+            steps = thinned_steps(_levels(blocks, found, d), max(100, budget.steps // len(blocks.devices)))
             memory.append(memory_lane(name, np.array(steps, np.int64).reshape(-1, 2), schedule.memory_limit[d]))
     where = repeats(schedule, found)
     return {
@@ -50,7 +49,7 @@ def schedule_data(schedule: Schedule, room: Room) -> dict[str, Any]:
             "end": found.makespan,
             "lanes": lanes,
             "blocks": short_names(
-                [block.name or f"block {i}" for i, block in enumerate(blocks.blocks)], room.characters
+                [block.name or f"block {i}" for i, block in enumerate(blocks.blocks)], budget.characters
             ),
             "kinds": [KINDS.index(block.kind) for block in blocks.blocks],
             "stages": [block.stage for block in blocks.blocks],

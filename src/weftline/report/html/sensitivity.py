@@ -24,18 +24,18 @@ from weftline.plans import Plan, plan_result
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_throughput, violations
 
-__all__ = ["FULL", "Help", "Question", "ask", "questions"]
+__all__ = ["FULL_SHARE", "Help", "WhatIf", "ask", "questions"]
 
-FULL = 0.9
+FULL_SHARE = 0.9
 """Share of a device's memory above which it is said to bind."""
-LINKS = 2
+MOST_LINKS = 2
 """So many links are asked for."""
 MOST_OPS = 60_000
 LEAST_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Question:
+class WhatIf:
     """One thing better."""
 
     name: str
@@ -69,20 +69,20 @@ def ask(plan: Plan, seconds: float, tell: Callable[[str], None] | None = None) -
     return [answer for answer in found if answer is not None]
 
 
-def questions(problem: Problem, result: Timeline | Loads) -> list[Question]:
+def questions(problem: Problem, result: Timeline | Loads) -> list[WhatIf]:
     """The unchanged problem first, then what may help."""
-    asked = [Question("nothing changes", problem, "the same problem, searched again")]
+    asked = [WhatIf("nothing changes", problem, "the same problem, searched again")]
     ids = [device.id for device in problem.devices]
     for a, b in _busiest_links(problem, result):
         name = f"link {ids[a]} \N{EN DASH} {ids[b]} twice as fast"
-        asked.append(Question(name, _faster_link(problem, a, b)))
+        asked.append(WhatIf(name, _faster_link(problem, a, b)))
     peak = result.peak
     for d, device in enumerate(problem.devices):
-        if device.capacity is not None and peak[d] >= FULL * device.capacity:
-            asked.append(Question(f"{device.id} with 25 % more memory", _more_memory(problem, d)))
+        if device.capacity is not None and peak[d] >= FULL_SHARE * device.capacity:
+            asked.append(WhatIf(f"{device.id} with 25 % more memory", _more_memory(problem, d)))
     if problem.rules.runtime == "parallel" or problem.rules.objective == "throughput":
         best = _hardest_worker(problem, result)
-        asked.append(Question(f"one more device like {ids[best]}", _one_more(problem, best)))
+        asked.append(WhatIf(f"one more device like {ids[best]}", _one_more(problem, best)))
     return asked
 
 
@@ -102,7 +102,7 @@ def _busiest_links(problem: Problem, result: Timeline | Loads) -> list[tuple[int
                 pair = min(home, device), max(home, device)
                 length = int(problem.cost.transfer[problem.cost.transfer_row[t], home, device])
                 busy[pair] = busy.get(pair, 0) + length
-    return sorted((pair for pair, time in busy.items() if time > 0), key=lambda pair: (-busy[pair], pair))[:LINKS]
+    return sorted((pair for pair, time in busy.items() if time > 0), key=lambda pair: (-busy[pair], pair))[:MOST_LINKS]
 
 
 def _faster_link(problem: Problem, a: int, b: int) -> Problem:
@@ -163,7 +163,7 @@ def _quickest(times: Ints) -> Ints:
     return np.where(least == 2**62, -1, least)
 
 
-def _solve(question: Question, plan: Plan, result: Timeline | Loads, seconds: float) -> Help | None:
+def _solve(question: WhatIf, plan: Plan, result: Timeline | Loads, seconds: float) -> Help | None:
     begun = monotonic()
     kept = _kept(question.problem, plan, result)
     value, bound, note = kept, 0, question.note

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
+from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
-from weftline.run.split.manifest import MODEL_INPUT, Manifest
+from weftline.run.split.manifest import Manifest
 
 __all__ = [
     "WIRE_SLOTS",

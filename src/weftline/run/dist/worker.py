@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
+from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice, SegmentSession, bind_cores, open_segments
 from weftline.run.dist.messages import (
     WIRE_SLOTS,
@@ -36,7 +37,7 @@ from weftline.run.dist.messages import (
     messages_of,
     plain_dtype,
 )
-from weftline.run.split.manifest import MODEL_INPUT, Manifest, read_manifest
+from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.train.launch import Task, start
 
 __all__ = ["JOB", "Arrays", "Member", "compare", "gather", "serve", "write_started"]

@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 
 from weftline.errors import InputError
+from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
-from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelWire
+from weftline.run.split.manifest import Manifest, ModelWire
 
 __all__ = [
     "ELEMENTS",

@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import UsageError
+from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.engine import HANG_SECONDS, Engine, LanePass, Seat
 from weftline.run.local.layout import WorkerLayout, lay_out
 from weftline.run.local.start import Asked, StartedPlan, start_plan
 from weftline.run.result import RunResult, misplaced_ops
-from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelSegment, ModelWire
+from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire
 from weftline.units import format_time
 
 if TYPE_CHECKING:

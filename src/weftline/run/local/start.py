@@ -95,7 +95,7 @@ def _locked(descriptor: int) -> bool:
 
 def misplaced(plan: Plan, problem: Problem, manifest: Manifest, folder: Path) -> tuple[str, ...]:
     """Ops that are listed or stored on another device than the plan's, or nowhere."""
-    from weftline.importers.onnx.load import load_model
+    from weftline.importers.onnx.scope import load_model
 
     listed = {op: segment.device for segment in manifest.segments for op in segment.ops}
     wrong = [

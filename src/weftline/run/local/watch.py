@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.cost import ABSENT
+from weftline.cost import NO_TIME
 from weftline.errors import UsageError
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.engine import HANG_SECONDS, LanePass
@@ -264,7 +264,7 @@ class _Watched:
 
         factor = np.array([slower.get(device.id, median(slower.values())) for device in self.problem.devices])
         time_ns = self.problem.cost.time
-        scaled = np.where(time_ns == ABSENT, ABSENT, np.rint(time_ns * factor).astype(np.int64))
+        scaled = np.where(time_ns == NO_TIME, NO_TIME, np.rint(time_ns * factor).astype(np.int64))
         self.problem = replace(self.problem, cost=replace(self.problem.cost, time=scaled))
         self.asked.tell("planning again")
         inputs = {role: sha for role, sha in self.plan.provenance.inputs.items() if role == "model"}

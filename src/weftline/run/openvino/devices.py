@@ -25,8 +25,8 @@ import msgspec
 from weftline.cluster import Cluster, Device, OpDevice
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
-from weftline.graph.ir import INPUT
-from weftline.importers.openvino.module import last_line, openvino_module
+from weftline.graph.ir import MODEL_INPUT
+from weftline.importers.openvino import last_line, openvino_module
 from weftline.run.openvino.load_affinity import AffinityError, open_core, placed_operations
 
 __all__ = [
@@ -87,7 +87,7 @@ def affinity_of(nodes: list[list[Any]], devices: list[str]) -> dict[str, str]:
 
 def _owners(graph: Graph, placed: list[Any]) -> dict[str, int]:
     """Unique name of an operation -> index of its op."""
-    makes = {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer != INPUT}
+    makes = {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer != MODEL_INPUT}
     owner: dict[str, int] = {}
     for node in placed:
         names = [name for output in node.outputs() for name in output.get_names()]

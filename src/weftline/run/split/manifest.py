@@ -14,12 +14,11 @@ import msgspec
 
 from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
+from weftline.graph.ir import MODEL_INPUT
 
-__all__ = ["MANIFEST", "MODEL_INPUT", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "write_manifest"]
+__all__ = ["MANIFEST", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "write_manifest"]
 
 MANIFEST = "manifest.json"
-MODEL_INPUT = -1
-"""The `source` of a wire that the caller provides."""
 MOST_BYTES = 512 * 2**20
 
 

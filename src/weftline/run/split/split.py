@@ -20,12 +20,12 @@ from onnx import GraphProto, ModelProto, ValueInfoProto
 from weftline.errors import InputError
 from weftline.files import write_atomically
 from weftline.graph import Graph
-from weftline.graph.ir import INPUT
+from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, find_cone
 from weftline.importers.onnx.infer import Environment, Inference
 from weftline.importers.onnx.model import input_types, opsets_of
 from weftline.importers.onnx.scope import Node, Scope, read_scope, require_producers, unique_names
-from weftline.run.split.manifest import MODEL_INPUT, Manifest, ModelSegment, ModelWire, write_manifest
+from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire, write_manifest
 from weftline.run.split.weights import INLINE_BYTES, WeightStore
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def read_split_model(model: Any, graph: Graph) -> SplitModel:
     in_file_order = sorted(scope.nodes, key=lambda node: node.position)
     names = unique_names((node.name, node.outputs, node.kind) for node in in_file_order)
     drop_dead_nodes(scope)
-    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == INPUT}
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
     plain = {name for name, proto in scope.inputs.items() if proto.WhichOneof("value") == "tensor_type"}
     given, symbols = input_types(scope, {name: shape for name, shape in shapes.items() if name in plain})
     types = Inference(opsets_of(model), symbols).run(scope, given)
@@ -282,7 +282,7 @@ def split_model(
 
     Weights that lie in files beside the model are copied, or, `in_place`, stay there: then the manifest says where.
     """
-    from weftline.importers.onnx.load import load_model
+    from weftline.importers.onnx.scope import load_model
     from weftline.importers.registry import file_sha256
     from weftline.run.split.weights import WeightStore
 

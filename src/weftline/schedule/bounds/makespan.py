@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks, BlockTable
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.simulate.kernels.jit import kernel
 
 __all__ = ["Paths", "device_span_bound", "find_paths", "makespan_bound", "most_work"]
@@ -274,7 +274,7 @@ def _levels(values: Ints) -> list[int]:
 
 def _ramp_bound(device: _Device) -> int:
     """Time t at the begin and q at the end, in which little can be done, and all other work between them."""
-    if device.limit >= UNLIMITED or device.between is None:
+    if device.limit >= NO_LIMIT or device.between is None:
         return 0
     whole = device.count * int(device.span.sum())
     kept = device.count * int(device.change.sum())
@@ -301,7 +301,7 @@ def _work(device: _Device, part: Flags, waits: Flags, change: Ints, room: int) -
 
 def _area_bound(device: _Device) -> int:
     """Limit * time >= held memory over time + what must stay unused; for balanced blocks."""
-    if device.limit >= UNLIMITED or device.limit <= 0 or device.between is None or device.change.sum():
+    if device.limit >= NO_LIMIT or device.limit <= 0 or device.between is None or device.change.sum():
         return 0
     held = _held(device)
     if held is None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 
 __all__ = ["gives_back_later", "period_bound"]
 
@@ -32,7 +32,7 @@ def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
     best, by = Fraction(blocks.loads[busiest]), f"load of device {blocks.devices[busiest].id}"
     if not blocks.balanced:
         return best, by
-    tight = {d: lane for d, lane in enumerate(blocks.devices) if not lane.link and 0 < lane.memory < UNLIMITED}
+    tight = {d: lane for d, lane in enumerate(blocks.devices) if not lane.link and 0 < lane.memory < NO_LIMIT}
     most = _most_held(blocks) if tight else []
     for device, lane in tight.items():
         if most[device] <= best * lane.memory:

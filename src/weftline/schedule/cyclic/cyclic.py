@@ -21,7 +21,7 @@ from typing import Any
 
 from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.bounds.period import gives_back_later, period_bound
 from weftline.schedule.cyclic.exact import fraction_below, least_linear_period, linear_pipeline
 from weftline.schedule.cyclic.order import CyclicPattern, order_of_starts
@@ -29,14 +29,7 @@ from weftline.schedule.cyclic.rounds import CyclicParameters, PeriodSearch
 from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.search.cp_sat import run_model
 
-__all__ = [
-    "SCHEDULER",
-    "CyclicAnswer",
-    "cyclic_starts",
-    "least_period",
-    "most_repetitions",
-    "prove_size",
-]
+__all__ = ["SCHEDULER", "cyclic_starts", "least_period", "most_repetitions", "prove_size"]
 
 
 @dataclass(frozen=True)
@@ -169,7 +162,7 @@ class _Model:
         """The level right after the start of each item that takes memory."""
         limit = int(self.pattern.limit[device])
         row = {item: change for item, change in self.rows[device].items() if change}
-        if limit >= UNLIMITED or not row:
+        if limit >= NO_LIMIT or not row:
             return
         held = -sum(change * self.turn[item] for item, change in row.items())
         for item, change in self.rows[device].items():

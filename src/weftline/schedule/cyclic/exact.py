@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,14 @@ EXACT_LIMIT = 2.0**61
 IS_DEADLOCKED, IS_TOO_LARGE = 0, -1
 """Said in the place of repetitions."""
 
-Arcs = tuple[Ints, Ints, Ints, Ints]
-"""Tail, head, weight, height."""
+
+class Arcs(NamedTuple):
+    """Constraints: the head starts at least `weight` after the tail, `height` repetitions later."""
+
+    tail: Ints
+    head: Ints
+    weight: Ints
+    height: Ints
 
 
 def exact_period(pattern: CyclicPattern, order: CyclicOrder) -> tuple[Fraction, list[Fraction]] | None:
@@ -51,7 +57,7 @@ def exact_period(pattern: CyclicPattern, order: CyclicOrder) -> tuple[Fraction, 
 def _exact(pattern: CyclicPattern, order: CyclicOrder) -> tuple[int, int, Ints]:
     """Length as time and repetitions; starts are scaled by the repetitions."""
     arcs = _arcs(pattern, order)
-    weight, height = arcs[2], arcs[3]
+    weight, height = arcs.weight, arcs.height
     start = np.zeros(len(pattern.span), np.int64)
     parent = np.full(len(pattern.span), -1, np.int64)
     heaviest, highest, turns = 0, 0, 1.0
@@ -79,8 +85,8 @@ def _exact(pattern: CyclicPattern, order: CyclicOrder) -> tuple[int, int, Ints]:
 
 def _beyond(pattern: CyclicPattern, order: CyclicOrder) -> tuple[int, int, Any]:
     """The same with integers of any size."""
-    tail, head, weight, height = _arcs(pattern, order)
-    arcs: Any = (tail, head, weight.astype(object), height.astype(object))
+    small = _arcs(pattern, order)
+    arcs: Any = small._replace(weight=small.weight.astype(object), height=small.height.astype(object))
     settle: Any = getattr(_settle, "py_func", _settle)
     sum_cycle: Any = getattr(_sum_cycle, "py_func", _sum_cycle)
     start: Any = np.zeros(len(pattern.span), object)
@@ -113,7 +119,7 @@ def _arcs(pattern: CyclicPattern, order: CyclicOrder) -> Arcs:
             tail[a], head[a] = pattern.slot_item[slot], pattern.slot_item[after]
             weight[a] = pattern.span[tail[a]]
             height[a] = order.lag[slot] - order.lag[after] + (0 if t + 1 < last else 1)
-    return tail, head, weight, height
+    return Arcs(tail, head, weight, height)
 
 
 @kernel
@@ -165,7 +171,7 @@ def _parent_cycle(tail: Ints, parent: Ints) -> int:
 @kernel
 def _sum_cycle(arcs: Arcs, parent: Ints, first: int) -> tuple[int, int]:
     """Time and repetitions of a cycle of parents."""
-    tail, _, weight, height = arcs
+    tail, weight, height = arcs.tail, arcs.weight, arcs.height
     total, repetitions, node = 0, 0, first
     while True:
         a = parent[node]

@@ -25,25 +25,7 @@ from weftline.problem.blocks import Blocks
 from weftline.schedule.repetend import Repetend
 from weftline.simulate.kernels.jit import part
 
-__all__ = [
-    "DEADLOCK_RATIO",
-    "CyclicOrder",
-    "CyclicPattern",
-    "Potentials",
-    "excess_of",
-    "left_of",
-    "make_pattern",
-    "make_potentials",
-    "order_of_repetend",
-    "order_of_starts",
-    "push",
-    "push_all",
-    "repeated",
-    "right_of",
-    "settle",
-    "start_trial",
-    "undo_trial",
-]
+__all__ = ["CyclicOrder", "CyclicPattern", "Potentials", "make_pattern", "order_of_starts", "repeated", "settle"]
 
 Floats = NDArray[np.float64]
 Times = NDArray[Any]
@@ -149,11 +131,6 @@ def _whole(starts: list[Fraction], length: Fraction) -> tuple[Times, int]:
     rows = [start.numerator * (unit // start.denominator) for start in starts]
     whole = length.numerator * (unit // length.denominator)
     return np.array(rows, np.int64 if max(whole, *map(abs, rows)) < WIDE_LIMIT else object), whole
-
-
-def order_of_repetend(pattern: CyclicPattern, repetend: Repetend) -> CyclicOrder:
-    """The order that a repetend of as many micro-batches has."""
-    return order_of_starts(pattern, repetend.starts, repetend.length)
 
 
 def repeated(pattern: CyclicPattern, repetend: Repetend) -> CyclicOrder:

@@ -45,8 +45,8 @@ class ListRules(NamedTuple):
     """Block -> RANK_FIRST as soon as possible (B), RANK_FORWARD if memory allows (F), RANK_FILL to fill gaps (W)."""
     key: Ints
     """Block -> larger first, within a rank."""
-    micro_key: Ints
-    """(1,): so much less for every micro-batch."""
+    micro_key: int
+    """So much less for every micro-batch."""
     most: Ints
     """KF: block -> forward blocks of its stage in flight at most."""
     overdue: Ints
@@ -55,10 +55,10 @@ class ListRules(NamedTuple):
     """RS, beside `device_of`: memory that must stay free besides."""
     patience: Ints
     """thW and thF, two per device: thousandths of a span that a W (F) waits for what is known to come."""
-    banker: Ints
-    """(1,): 1 = take memory only if all micro-batches in flight can still end one after another."""
-    hold: Ints
-    """(1,): 1 = a device keeps itself free for a block whose other devices are busy."""
+    banker: bool
+    """Take memory only if all micro-batches in flight can still end one after another."""
+    hold: bool
+    """A device keeps itself free for a block whose other devices are busy."""
 
 
 class ListState(NamedTuple):
@@ -135,8 +135,8 @@ def _choose(
     spans, device_ptr, device_of, device_memory = table.span, table.device_ptr, table.device_of, table.device_memory
     limits = table.limit
     lane_ptr, lane_of, partners = board.lane_ptr, board.lane_of, board.partner
-    ranks, mosts, overdues, keys, micro_key = rules.rank, rules.most, rules.overdue, rules.key, rules.micro_key
-    reserve, bankers, holds, patience = rules.reserve, rules.banker, rules.hold, rules.patience
+    ranks, mosts, overdues, keys = rules.rank, rules.most, rules.overdue, rules.key
+    reserve, patience = rules.reserve, rules.patience
     next_micro, missing, arrive, levels, free = state.next_micro, state.missing, state.arrive, state.level, state.free
     wake = state.wake
     n = len(spans)
@@ -162,18 +162,18 @@ def _choose(
                 continue
             if rank == RANK_FILL and next_micro[partner] - micro >= overdues[block]:
                 rank = RANK_OVERDUE
-        key = keys[block] - micro * micro_key[0]
+        key = keys[block] - micro * rules.micro_key
         if rank > best_rank or (rank == best_rank and best >= 0 and key <= best_key):
             continue
         first, last = device_ptr[block], device_ptr[block + 1]
         if not _fits(first, last, device_of, device_memory, limits, reserve, levels):
             continue
-        if bankers[0] == 1 and not _all_safe(table, board, state, block, micro):
+        if rules.banker and not _all_safe(table, board, state, block, micro):
             continue
         other = free[device] if last == first + 1 else _all_free(first, last, device_of, free)
         if other > now:
             look = min(look, other)
-            if holds[0] == 0:
+            if not rules.hold:
                 continue
         best, best_rank, best_key, best_busy = block, rank, key, other > now
     wake[device] = look

@@ -35,17 +35,7 @@ from weftline.schedule.search import Scheduler, ScheduleSearch
 from weftline.schedule.sequence.sequences import SequencePolishParameters, shorten_device_span
 from weftline.simulate import Orders
 
-__all__ = [
-    "SCHEDULER",
-    "ListParameters",
-    "ListRun",
-    "ListSearch",
-    "ListSearchParameters",
-    "list_orders",
-    "list_variants",
-    "one_after_another",
-    "usual_rules",
-]
+__all__ = ["SCHEDULER", "ListParameters", "ListRun", "ListSearch", "list_orders", "list_variants"]
 
 RANK_OF_KIND = (RANK_FORWARD, RANK_FIRST, RANK_FILL, RANK_FIRST)
 """Of F, B, W, C."""
@@ -155,13 +145,13 @@ def usual_rules(blocks: Blocks, micro_batches: int) -> ListRules:
     return ListRules(
         np.array([RANK_OF_KIND[kind] for kind in blocks.table.kind.tolist()], np.int64),
         find_paths(blocks).head,
-        np.ones(1, np.int64),
+        1,
         np.full(blocks.n, micro_batches, np.int64),
         np.full(blocks.n, micro_batches + 1, np.int64),
         _reserve(blocks),
         np.zeros(2 * len(blocks.devices), np.int64),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
+        banker=False,
+        hold=False,
     )
 
 
@@ -170,23 +160,17 @@ def list_variants(blocks: Blocks, micro_batches: int) -> list[ListRules]:
     usual = usual_rules(blocks, micro_batches)
     paths = find_paths(blocks)
     head, tail = paths.head, paths.tail
-    one, same = np.ones(1, np.int64), np.where(usual.rank == RANK_FILL, RANK_FILL, RANK_FIRST).astype(np.int64)
+    same = np.where(usual.rank == RANK_FILL, RANK_FILL, RANK_FIRST).astype(np.int64)
     several = any(len(block.devices) > 1 for block in blocks.blocks)
-    early = np.array([int(head.max(initial=0) + tail.max(initial=0)) + 1], np.int64)
-    orders = [
-        (usual.rank, head, one),
-        (usual.rank, tail, one),
-        (same, head, one),
-        (same, tail, one),
-        (same, tail, early),
-    ]
+    early = int(head.max(initial=0) + tail.max(initial=0)) + 1
+    orders = [(usual.rank, head, 1), (usual.rank, tail, 1), (same, head, 1), (same, tail, 1), (same, tail, early)]
     waits = [(a, b) for a, b in product(PATIENCE_TRIED, PATIENCE_TRIED) if a >= b]
-    found = []
-    for hold, banker, (thw, thf), (rank, key, micro_key) in product((0, 1) if several else (0,), (0, 1), waits, orders):
+    holds, found = (False, True) if several else (False,), []
+    for hold, banker, (thw, thf), (rank, key, micro_key) in product(holds, (False, True), waits, orders):
         patience = np.tile(np.array([thw, thf], np.int64), len(blocks.devices))
         reserve = np.zeros_like(usual.reserve) if banker else usual.reserve
-        rule = usual._replace(rank=rank, key=key, micro_key=micro_key, reserve=reserve, patience=patience)
-        found.append(rule._replace(banker=np.array([banker], np.int64), hold=np.array([hold], np.int64)))
+        rules = usual._replace(rank=rank, key=key, micro_key=micro_key, reserve=reserve, patience=patience)
+        found.append(rules._replace(banker=banker, hold=hold))
     return found + _in_flight_variants(blocks, micro_batches, usual, paths)
 
 
@@ -339,7 +323,7 @@ def _changed(rules: ListRules, knobs: list[Knob], random: Random) -> ListRules:
             values[entry] = random.randint(low, most)
         else:
             values[entry] = min(most, max(low, values[entry] + random.choice((-3, -2, -1, 1, 2, 3)) * unit))
-    return rules._replace(**fresh)
+    return rules._replace(**fresh)  # type: ignore[arg-type]
 
 
 def list_orders(search: ScheduleSearch, most: int) -> list[Orders]:

@@ -18,20 +18,7 @@ from weftline.problem.blocks import BlockTable
 from weftline.simulate.kernels.jit import part
 from weftline.simulate.kernels.random import Dice
 
-__all__ = [
-    "Flags",
-    "SequenceBoard",
-    "SequenceState",
-    "entry_on",
-    "judge",
-    "keep_line",
-    "last_begin",
-    "line_backward",
-    "line_forward",
-    "propagate",
-    "restore_line",
-    "restore_starts",
-]
+__all__ = ["SequenceBoard", "SequenceState", "line_backward", "line_forward", "propagate", "propagate_tails"]
 
 Flags = NDArray[np.uint8]
 

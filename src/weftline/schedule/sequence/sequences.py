@@ -16,7 +16,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import Blocks
-from weftline.problem.model import UNLIMITED
+from weftline.problem.model import NO_LIMIT
 from weftline.schedule.bounds.makespan import device_span_bound
 from weftline.schedule.search import ScheduleSearch
 from weftline.schedule.sequence.kernel import SequenceRun, anneal_sequences
@@ -96,7 +96,7 @@ class Sequences:
             state.level[here] = np.cumsum(change[here])
             state.rest[here] = np.cumsum(table.span[board.block[state.of[here]]][::-1])[::-1]
 
-    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = UNLIMITED) -> None:
+    def run(self, trials: int, hot: float, cold: float, goal: int, stop: Ints, *, within: int = NO_LIMIT) -> None:
         """Temperatures in units of time; makespans above `within` are refused."""
         order = np.argsort(self._state.start, kind="stable")  # then moves look at short parts of the line
         self._state.line[:] = order

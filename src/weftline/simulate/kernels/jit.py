@@ -63,8 +63,7 @@ def uncounted_part(function: Callable[P, R]) -> Callable[P, R]:
     """A part that makes no array and returns none: it borrows those of its caller.
 
     Otherwise every call counts the references of every array of every tuple it is given, up and down again: with tuples
-    of dozens of arrays that takes longer than a short part. It may call parts
-    that do count.
+    of dozens of arrays that takes longer than a short part. It may call parts that do count.
     """
     return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))
 

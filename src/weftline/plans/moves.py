@@ -1,15 +1,10 @@
-"""What a plan would cost with some ops elsewhere, by the one simulator.
+"""Why an op stands where it stands: what the plan would cost with some ops elsewhere, by the one simulator.
 
-In: a plan's problem, what the simulator said of the plan, and another placement. Out: an `Outcome`: the new result and
-the limits that it breaks, or why it cannot be carried out. Simplified: nothing is searched. A latency plan keeps the
-order of its list, and transfers that become necessary stand just before the op that needs them; the default order is
-tried beside it.
-
-Why an op stands where it stands: what the plan would cost with the op on each other device, re-simulated.
-
-In: a Plan and the name of an op. Out: one `Move` for each device: the value after it and the limits that it breaks.
-Simplified: the op moves with its `together` set (a kernel is one) and, in a pipeline, with the ops that must go along
-so that stages stay in a row; nothing else moves, and nothing is searched.
+In: a Plan and the name of an op. Out: an `OpStory`: what it reads, and one `Move` for each device: the value after it
+and the limits that it breaks. Simplified: the op moves with its `together` set (a kernel is one) and, in a pipeline,
+with the ops that must go along so that stages stay in a row; nothing else moves, and nothing is searched. A latency
+plan keeps the order of its list, and transfers that become necessary stand just before the op that needs them; the
+default order is tried beside it.
 """
 
 from __future__ import annotations
@@ -20,17 +15,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weftline.errors import InfeasibleError
+from weftline.errors import InfeasibleError, InputError
 from weftline.graph.arrays import Indices, Ints
-from weftline.problem import UNLIMITED, Problem
+from weftline.plans.plan import Plan
+from weftline.plans.result import plan_result
+from weftline.problem import NO_LIMIT, Problem
 from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
-from weftline.units import format_time
+from weftline.units import format_bytes, format_name, format_names, format_time
 
-__all__ = ["Move", "Outcome", "moves_of", "set_of", "simulate_moved", "try_move", "why_here", "with_followers"]
+__all__ = [
+    "Move",
+    "MoveOutcome",
+    "OpStory",
+    "explain_op",
+    "moves_of",
+    "set_of",
+    "simulate_moved",
+    "try_move",
+    "why_here",
+    "with_followers",
+]
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MoveOutcome:
     """What the simulator says of a placement."""
 
     placement: Indices
@@ -50,7 +58,7 @@ class Outcome:
         return self.result is None, bool(self.breaks), self.value or 0
 
 
-def simulate_moved(problem: Problem, before: Timeline | Loads, placement: Indices) -> Outcome:
+def simulate_moved(problem: Problem, before: Timeline | Loads, placement: Indices) -> MoveOutcome:
     """Cost another placement, with the order of the plan before it where there is one."""
     ways: list[Callable[[], Timeline | Loads]] = [lambda: simulate_throughput(problem, placement)]
     if isinstance(before, Timeline):
@@ -61,12 +69,12 @@ def simulate_moved(problem: Problem, before: Timeline | Loads, placement: Indice
     return min((_outcome(problem, placement, way) for way in ways), key=lambda outcome: outcome.rank)
 
 
-def _outcome(problem: Problem, placement: Indices, simulate: Callable[[], Timeline | Loads]) -> Outcome:
+def _outcome(problem: Problem, placement: Indices, simulate: Callable[[], Timeline | Loads]) -> MoveOutcome:
     try:
         result = simulate()
     except InfeasibleError as error:
-        return Outcome(placement, None, (str(error),))
-    return Outcome(placement, result, violations(problem, result))
+        return MoveOutcome(placement, None, (str(error),))
+    return MoveOutcome(placement, result, violations(problem, result))
 
 
 def _moved_actions(problem: Problem, before: Timeline, placement: Indices) -> Ints:
@@ -160,7 +168,7 @@ def moves_of(problem: Problem, result: Timeline | Loads, op: int) -> tuple[Move,
     home, members = int(result.placement[op]), set_of(problem, op)
     found = []
     for d, device in enumerate(problem.devices):
-        outcome = Outcome(result.placement, result, ()) if d == home else try_move(problem, result, members, d)
+        outcome = MoveOutcome(result.placement, result, ()) if d == home else try_move(problem, result, members, d)
         capacity = int(problem.capacity[d])
         found.append(
             Move(
@@ -170,18 +178,18 @@ def moves_of(problem: Problem, result: Timeline | Loads, op: int) -> tuple[Move,
                 time_ns=None if problem.cost.time[op, d] < 0 else int(problem.cost.time[op, d]),
                 value_ns=outcome.value,
                 memory_bytes=None if outcome.result is None else int(outcome.result.peak[d]),
-                memory_limit=None if capacity >= UNLIMITED else capacity,
+                memory_limit=None if capacity >= NO_LIMIT else capacity,
                 breaks=outcome.breaks,
             )
         )
     return tuple(found)
 
 
-def try_move(problem: Problem, result: Timeline | Loads, members: tuple[int, ...], device: int) -> Outcome:
+def try_move(problem: Problem, result: Timeline | Loads, members: tuple[int, ...], device: int) -> MoveOutcome:
     """These ops on that device; in a pipeline also with what must go along, whatever is best."""
     if (problem.cost.time[list(members), device] < 0).any():
         what = "cannot run it" if len(members) == 1 else "cannot run all ops of its set"
-        return Outcome(result.placement, None, (f"{what} (pinned elsewhere, forbidden, or no time is known)",))
+        return MoveOutcome(result.placement, None, (f"{what} (pinned elsewhere, forbidden, or no time is known)",))
     outcomes = [simulate_moved(problem, result, _moved(result.placement, members, device))]
     if isinstance(result, Loads) and outcomes[0].result is None:
         for later in (False, True):
@@ -225,3 +233,73 @@ def why_here(value: int, moves: tuple[Move, ...]) -> list[str]:
             gain = format_time(value - move.value_ns)
             lines.append(f"On {move.device} the plan would be better by {gain}, but a limit binds: {move.breaks[0]}.")
     return lines
+
+
+@dataclass(frozen=True)
+class OpStory:
+    """One op of a plan."""
+
+    op: str
+    kind: str
+    device: str
+    span_ns: tuple[int, int] | None
+    """Latency: when it runs."""
+    together: tuple[str, ...]
+    """Ops that must share its device, itself not among them."""
+    reads: tuple[str, ...]
+    """Its inputs, and where they come from, in words."""
+    moves: tuple[Move, ...]
+    """The op on every device, the one it has among them."""
+    why: tuple[str, ...]
+    """What the moves say, in sentences."""
+    about: str
+
+    def lines(self) -> list[str]:
+        """For a terminal, without the moves."""
+        lines = [f"{format_name(self.op)} ({self.about}) on {self.device}"]
+        if self.span_ns is not None:
+            lines.append(f"  runs {format_time(self.span_ns[0])} .. {format_time(self.span_ns[1])}")
+        lines += [f"  reads {text}" for text in self.reads]
+        if self.together:
+            lines.append(f"  shares its device with {len(self.together)} more: {format_names(self.together, 4)}")
+        return [*lines, *self.why]
+
+
+def explain_op(plan: Plan, name: str) -> OpStory:
+    """One op: its device, its inputs, and the plan with it on each other device, re-simulated."""
+    problem, result = plan_result(plan)
+    if name not in problem.graph.index:
+        near = [op for op in problem.graph.index if name.lower() in op.lower()][:5]
+        raise InputError(
+            f"there is no op {name!r} in this plan",
+            hint=f"did you mean {format_names(near)}?" if near else "weftline explain PLAN --placement lists them",
+        )
+    i = problem.graph.index[name]
+    op = problem.graph.ops[i]
+    moves = moves_of(problem, result, i)
+    return OpStory(
+        op=name,
+        kind=op.kind,
+        device=problem.devices[int(result.placement[i])].id,
+        span_ns=(int(result.start[i]), int(result.end[i])) if isinstance(result, Timeline) else None,
+        together=tuple(problem.graph.ops[other].name for other in set_of(problem, i) if other != i),
+        reads=tuple(_reads(problem, result, i)),
+        moves=moves,
+        why=tuple(why_here(result.value, moves)),
+        about=f"{op.kind or 'op'}, {op.flops:,} FLOP, weights {format_bytes(op.weight_bytes)}",
+    )
+
+
+def _reads(problem: Problem, result: Timeline | Loads, i: int) -> list[str]:
+    arrays, device, told = problem.graph.arrays, int(result.placement[i]), []
+    for t in arrays.input_of[arrays.input_ptr[i] : arrays.input_ptr[i + 1]].tolist():
+        tensor = problem.graph.tensors[t]
+        if tensor.producer < 0:
+            told.append(f"{format_name(tensor.name)}: input of the model, present everywhere")
+            continue
+        home = int(result.placement[tensor.producer])
+        cost = int(problem.cost.transfer[problem.cost.transfer_row[t], home, device])
+        way = "on the same device" if home == device else f"from {problem.devices[home].id}, {format_time(cost)}"
+        maker = format_name(problem.graph.ops[tensor.producer].name)
+        told.append(f"{format_name(tensor.name)} ({format_bytes(tensor.bytes)}) of {maker}: {way}")
+    return told

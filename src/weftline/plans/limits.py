@@ -1,7 +1,7 @@
 """Which limits bind: what the value consists of, what was waited for, which limits stand in the way of better plans.
 
-In: a Plan. Out: `Binding` records, each with a sentence. Simplified: a limit is found by moving the dearest of the ops
-that decide the value, one at a time, through the simulator; limits that bind only several ops at once are not seen.
+In: a Plan. Out: `Binding` records, each with a sentence. Simplified: a limit is found by moving the costliest of the
+ops that decide the value, one at a time, through the simulator; limits that bind only several ops at once are not seen.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from weftline.graph.arrays import Indices
-from weftline.plans.explain.explain import Reason, explain_result
-from weftline.plans.explain.moves import Outcome, set_of, simulate_moved, try_move
+from weftline.plans.explain import Reason, explain_result
+from weftline.plans.moves import MoveOutcome, set_of, simulate_moved, try_move
 from weftline.plans.plan import Plan
 from weftline.plans.result import plan_result
 from weftline.problem import Problem, Rules
@@ -23,14 +23,14 @@ from weftline.units import format_bytes, format_name, format_time
 
 __all__ = ["Binding", "binding_limits"]
 
-WORK = 400_000
+MOST_WORK = 400_000
 """Ops times moves that are simulated, about: a second or two."""
-NEAR = 0.01
+FULL_WITHIN = 0.01
 """Stages whose load is within this share of the period count as full."""
 
-MOST = 5
+MOST_SHOWN = 5
 """Devices and links that are named, and busy ones."""
-LEAST = 0.01
+LEAST_SHARE = 0.01
 """Parts of the value that are smaller are not named."""
 
 
@@ -68,14 +68,14 @@ def _parts_of_chain(chain: list[Reason], value: int) -> list[Binding]:
     for reason in chain:
         spent[reason.where] += reason.end_ns - reason.start_ns
     found = []
-    for where, time in spent.most_common(MOST):
+    for where, time in spent.most_common(MOST_SHOWN):
         share, kind = time / value if value else 0.0, "transfer" if "->" in where else "compute"
-        if share < LEAST:
+        if share < LEAST_SHARE:
             continue
         doing = "is sending over it" if kind == "transfer" else "is work on it, one op after another"
         found.append(Binding(kind, where, share, f"{where}: {share:.0%} of the value {doing}"))
     waits = Counter(reason.waits_for for reason in chain if reason.waits_for)
-    for lane, count in waits.most_common(MOST):
+    for lane, count in waits.most_common(MOST_SHOWN):
         share = count / len(chain)
         says = f"{lane} is busy: {count} of {len(chain)} links of the chain wait for it, not for their inputs"
         found.append(Binding("wait", lane, share, says))
@@ -95,36 +95,36 @@ def _parts_of_stage(problem: Problem, loads: Loads) -> list[Binding]:
         if share:
             found.append(Binding(kind, device, share, f"{device}: {words} for {share:.0%} of the period"))
     used = len(loads.stages)
-    full = sum(int(loads.load[d]) >= value * (1 - NEAR) for d in loads.stages)
-    says = f"{full} of {used} stages are full (load within {NEAR:.0%} of the period)"
+    full = sum(int(loads.load[d]) >= value * (1 - FULL_WITHIN) for d in loads.stages)
+    says = f"{full} of {used} stages are full (load within {FULL_WITHIN:.0%} of the period)"
     idle = len(problem.devices) - used
     says += f"; {idle} of {len(problem.devices)} devices have no stage" if idle else ""
     return [*found, Binding("balance", "", full / used, says)]
 
 
 def _limits_in_the_way(problem: Problem, result: Timeline | Loads, ops: list[int], where: str) -> list[Binding]:
-    """Move the dearest of these ops one at a time: which moves would be better, and what forbids them?"""
+    """Move the costliest of these ops one at a time: which moves would be better, and what forbids them?"""
     n = len(problem.graph.ops)
     spent = {i: int(problem.cost.time[i, result.placement[i]]) for i in ops}
-    dearest = sorted(ops, key=lambda i: (-spent[i], i))[: max(4, WORK // n // max(len(problem.devices), 1))]
-    dearest = list({set_of(problem, i): i for i in reversed(dearest)}.values())[::-1]
+    costliest = sorted(ops, key=lambda i: (-spent[i], i))[: max(4, MOST_WORK // n // max(len(problem.devices), 1))]
+    costliest = list({set_of(problem, i): i for i in reversed(costliest)}.values())[::-1]
     gains: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     alone = 0
-    for i in dearest:
+    for i in costliest:
         members = set_of(problem, i)
         alone += int((problem.cost.time[list(members)] >= 0).all(axis=0).sum() == 1)
         for d in range(len(problem.devices)):
             if d != result.placement[i]:
                 for key, value in _in_the_way(problem, result, i, members, d):
                     gains.setdefault(key, []).append((value, i, d))
-    tried = f"of the {len(dearest)} dearest ops {where}"
+    tried = f"of the {len(costliest)} dearest ops {where}"
     found = []
     for key, entries in sorted(gains.items()):
         held = len({i for _, i, _ in entries})
-        found.append(Binding(*key, held / len(dearest), _told(problem, result, key, min(entries), f"{held} {tried}")))
+        found.append(Binding(*key, held / len(costliest), _told(problem, result, key, min(entries), f"{held} {tried}")))
     if alone:
         says = f"{alone} {tried} may run on one device only (pin, forbid, or no time)"
-        found.append(Binding("one-device", "", alone / len(dearest), says))
+        found.append(Binding("one-device", "", alone / len(costliest), says))
     if not gains:
         says = f"none {tried} has a better place on another device, whatever memory and sets say"
         found.append(Binding("search", "", 0.0, says))
@@ -163,11 +163,11 @@ def _alone(placement: Indices, op: int, device: int) -> Indices:
     return placement
 
 
-def _better(outcome: Outcome, result: Timeline | Loads) -> bool:
+def _better(outcome: MoveOutcome, result: Timeline | Loads) -> bool:
     return outcome.value is not None and outcome.value < result.value
 
 
-def _overfull(problem: Problem, outcome: Outcome) -> list[int]:
+def _overfull(problem: Problem, outcome: MoveOutcome) -> list[int]:
     """Devices whose memory the outcome would exceed."""
     full: list[int] = [] if outcome.result is None else np.flatnonzero(outcome.result.peak > problem.capacity).tolist()
     return full

@@ -1,9 +1,15 @@
-"""ort: placement.json, {first output of a node: execution provider}, and the loader that annotates and checks.
+"""Targets for ONNX Runtime: onnx-stages (one file per segment) and ort (one session, every node where the plan has it).
 
-In: a latency plan whose devices have a runtime of ONNX Runtime (`ort:CUDAExecutionProvider:0`), and its model file.
-Out: `placement.json`, `providers.json` (options of the providers) and `load_ort.py`, which needs nothing of weftline.
-One session has each provider once, so two devices of the same provider are refused. Simplified: ONNX Runtime runs nodes
-one after another, whatever the plan thought; nodes of constants alone are left to it.
+onnx-stages: one ONNX file per segment, one file of weights, and manifest.json that says how they fit together. In: a
+plan for an ONNX model, the model's file (needed), a folder. Out: files that run by onnxruntime, numpy and json alone
+(examples/run_stages.py does). The folder is self-contained: large weights are in it once, however many segments use
+them. Simplified: see `run.split`.
+
+ort: placement.json, {first output of a node: execution provider}, providers.json (options of the providers), and
+`load_ort.py`, which annotates and checks and needs nothing of weftline. In: a latency plan whose devices have a runtime
+of ONNX Runtime (`ort:CUDAExecutionProvider:0`), and its model file. One session has each provider once, so two devices
+of the same provider are refused. Simplified: ONNX Runtime runs nodes one after another, whatever the plan thought;
+nodes of constants alone are left to it.
 """
 
 from __future__ import annotations
@@ -15,14 +21,46 @@ from typing import Any
 
 from weftline.errors import InputError, UsageError
 from weftline.export import load_ort
-from weftline.export.exporter import ExportOptions, PlanExporter
+from weftline.export.exporter import Exporter, ExportOptions
 from weftline.export.layers import placed_devices
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.plans.plan import Plan
 from weftline.run.inputs import check_planned_model
+from weftline.run.split.manifest import MANIFEST
+from weftline.run.split.segments import parts_of_plan
+from weftline.run.split.split import split_model
+from weftline.run.split.weights import WEIGHTS
 
-__all__ = ["PLAN_EXPORTER", "ort_placement", "ort_providers"]
+__all__ = ["EXPORTERS", "ort_placement", "ort_providers"]
+
+
+def _export_stages(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    if options.model is None:
+        raise UsageError("onnx-stages cuts the model itself: add --model FILE.onnx")
+    if options.runtimes:
+        raise UsageError("onnx-stages writes devices as the plan names them; it takes no --runtime")
+    if options.model.parent.resolve() == folder.resolve():
+        raise UsageError("the folder of the model itself is no place for its segments: name another one with -o")
+    check_planned_model(plan, options.model)
+    problem = plan.load_problem()
+    devices = [device.id for device in problem.devices]
+    weights, before = folder / WEIGHTS, {path: path.stat().st_ino for path in _old(folder)}
+    (folder / MANIFEST).unlink(missing_ok=True)  # whatever happens now, nobody takes old and new files for one export
+    manifest = split_model(options.model, problem.graph, parts_of_plan(plan), devices, folder)
+    for path in _old(folder):
+        if path.stat().st_ino == before.get(path):
+            path.unlink()
+    files = [folder / MANIFEST, *(folder / segment.file for segment in manifest.segments)]
+    return [*files, weights] if weights.exists() else files
+
+
+def _old(folder: Path) -> list[Path]:
+    """Files of an export, if this folder had one."""
+    if not (folder / MANIFEST).is_file():
+        return []
+    return [path for path in (*folder.glob("segment_*.onnx"), folder / WEIGHTS) if path.is_file()]
+
 
 _RUNTIME = re.compile(r"ort:(?P<name>[A-Za-z]{1,40}ExecutionProvider)(?::(?P<rest>[\d,-]{1,40}))?")
 
@@ -90,7 +128,7 @@ def _outputs(graph: Graph, model: Any) -> list[str]:
     return found
 
 
-def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+def _export_ort(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     placement = ort_placement(plan, options)
     about = {
         name: {"device_id": rest} if rest and name != "CPUExecutionProvider" else {}
@@ -103,4 +141,7 @@ def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     return files
 
 
-PLAN_EXPORTER = PlanExporter("ort", "annotations for one session of ONNX Runtime, and a loader that checks", _export)
+EXPORTERS = (
+    Exporter("onnx-stages", "one ONNX file per segment, with a manifest of what goes where", _export_stages, "plan"),
+    Exporter("ort", "annotations for one session of ONNX Runtime, and a loader that checks", _export_ort, "plan"),
+)

@@ -1,0 +1,227 @@
+"""Targets that place weights by name: accelerate and llamacpp.
+
+accelerate: device_map.json, {module: device}, for `dispatch_model` and `from_pretrained(device_map=...)`. In: a plan
+whose ops carry blocks; modules are the blocks that hold weights, each covered by one entry. Devices are "cpu" or the
+number of a GPU: that of its runtime (`torch:cuda:1`, `ort:CUDAExecutionProvider:1`), else its place among the devices
+that are no CPUs. Simplified: ops without weights run where accelerate's hooks bring their inputs; a block is moved
+whole; names are not compared with a torch model.
+
+llamacpp: the arguments of llama.cpp that place layers (`llamacpp.args`). In: a plan that keeps layers whole. Where all
+layers are on GPUs and each has its own in a row: --n-gpu-layers, --device and --tensor-split, checked by llama.cpp's
+rule; the output layer is one more layer. Otherwise -ot, a pattern for the weights of every layer. The embedding stays
+on the CPU unless -ot moves it. Devices are called CPU, CUDA0, CUDA1 ... by the number of their runtime or in the order
+of the cluster, or as --runtime says: gpu0=llamacpp:Vulkan1. Simplified: -ot moves weights; the KV cache stays where the
+layers would be without it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from weftline.cluster import Device
+from weftline.errors import InputError, UsageError
+from weftline.export.exporter import Exporter, ExportOptions
+from weftline.export.layers import HINT, Layers, layers_of, placed_devices
+from weftline.files import write_atomically
+from weftline.plans.plan import Plan
+from weftline.units import format_names
+
+__all__ = ["EXPORTERS", "accelerate_map", "check_device_map", "layer_devices", "llamacpp_arguments"]
+
+ACCELERATE = "accelerate"
+MOST_CONSTANT = 64
+"""Bytes; axes, scalars and the like are no parameters of a module."""
+_TORCH = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
+
+
+def accelerate_map(plan: Plan, runtimes: Mapping[str, str] | None = None) -> dict[str, int | str]:
+    """Module -> "cpu" or the number of a GPU."""
+    graph, devices = placed_devices(plan)
+    weighted = {op for tied in graph.tied if tied.bytes > MOST_CONSTANT for op in tied.ops}
+    weighted |= {i for i, op in enumerate(graph.ops) if op.weight_bytes > MOST_CONSTANT}
+    if not weighted:
+        raise UsageError(f"{ACCELERATE} places weights, and this model has none")
+    modules: dict[str, str] = {}
+    for i, op in enumerate(graph.ops):
+        name = _module(op.block)
+        if i in weighted and not name:
+            raise UsageError(f"{ACCELERATE} needs names of modules; op {op.name[:80]!r} has weights and no block")
+        if i in weighted:
+            modules.setdefault(name, devices[i].id)
+    for op, device in zip(graph.ops, devices, strict=True):
+        name = _module(op.block)
+        if modules.get(name, device.id) != device.id:
+            used = format_names(sorted({device.id, modules[name]}))
+            raise UsageError(
+                f"{ACCELERATE} cannot cut inside block {name[:80]!r}, which the plan has on {used} ({HINT})"
+            )
+    numbers = _numbers(plan.load_problem().devices, runtimes or {})
+    found = {name: numbers[device] for name, device in _without_children(modules).items()}
+    check_device_map(found, modules)
+    return found
+
+
+def _module(block: str) -> str:
+    """The module of a block; exporters repeat the path of a list in its members: layers/layers.3 is layers.3."""
+    parts = block.split("/")
+    kept = [part for part, after in zip(parts, [*parts[1:], ""], strict=True) if not after.startswith(f"{part}.")]
+    return ".".join(kept)
+
+
+def check_device_map(device_map: Mapping[str, object], modules: Collection[str]) -> None:
+    """The rules of a device map: devices are "cpu", "disk" or numbers; each module is covered exactly once."""
+    for name, device in device_map.items():
+        number = isinstance(device, int) and not isinstance(device, bool) and device >= 0
+        if not number and device not in ("cpu", "disk"):
+            raise InputError(f"{device!r:.40} is not a device", where=f"module {name[:80]!r}")
+        if not any(_covers(name, module) for module in modules):
+            raise InputError("covers no module", where=f"module {name[:80]!r}")
+    for module in modules:
+        covering = [name for name in device_map if _covers(name, module)]
+        if len(covering) != 1:
+            raise InputError(f"is covered {len(covering)} times", where=f"module {module[:80]!r}")
+
+
+def _covers(name: str, module: str) -> bool:
+    return not name or name == module or module.startswith(f"{name}.")
+
+
+def _without_children(modules: Mapping[str, str]) -> dict[str, str]:
+    """A module inside another one goes with it."""
+    kept: dict[str, str] = {}
+    for name, device in sorted(modules.items()):
+        outer = next((other for other in kept if _covers(other, name)), None)
+        if outer is None:
+            kept[name] = device
+        elif kept[outer] != device:
+            used = format_names(sorted({device, kept[outer]}))
+            raise UsageError(
+                f"{ACCELERATE} cannot cut inside module {outer[:80]!r}, which the plan has on {used} ({HINT})"
+            )
+    return {name: kept[name] for name in modules if name in kept}
+
+
+def _numbers(devices: Sequence[Device], runtimes: Mapping[str, str]) -> dict[str, int | str]:
+    others = [device.id for device in devices if device.kind != "cpu"]
+    found: dict[str, int | str] = {}
+    for device in devices:
+        runtime = runtimes.get(device.id, device.runtime)
+        match = _TORCH.fullmatch(runtime)
+        if device.id in runtimes and match is None and runtime != "torch:cpu":
+            raise UsageError(f"the runtime {runtime[:60]!r} is neither torch:cpu nor torch:cuda:N")
+        if match is not None:
+            found[device.id] = int(match[1] or 0)
+        elif runtime == "torch:cpu" or device.kind == "cpu":
+            found[device.id] = "cpu"
+        else:
+            found[device.id] = others.index(device.id)
+    gpus = [number for number in found.values() if number != "cpu"]
+    if len(gpus) != len(set(gpus)):
+        raise UsageError(f"two devices are the same GPU; say which is which: --runtime {others[0]}=torch:cuda:0")
+    return found
+
+
+def _export_accelerate(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    path = folder / "device_map.json"
+    text = json.dumps(accelerate_map(plan, options.runtimes), indent=1, ensure_ascii=False)
+    write_atomically(path, f"{text}\n".encode())
+    return [path]
+
+
+LLAMACPP = "llamacpp"
+CPU = "CPU"
+_LLAMACPP_RUNTIME = re.compile(r"llamacpp:([A-Za-z]{1,16}\d{0,3})")
+_CUDA = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
+EMBEDDING, HEAD = r"^(token_embd|position_embd|token_types)", r"^(output|cls)"
+
+
+def llamacpp_arguments(plan: Plan, runtimes: Mapping[str, str] | None = None) -> list[str]:
+    """One argument with its value per entry."""
+    layers = layers_of(plan, LLAMACPP)
+    names = _names(plan.load_problem().devices, runtimes or {})
+    at = [names[device] for device in layers.devices]
+    embedding, head = names[layers.embedding], names[layers.head]
+    split = _tensor_split([*at, head])
+    if split is None:
+        return _overrides(layers, at, embedding, head)
+    moved = [] if embedding == CPU else [f"-ot '{EMBEDDING}={embedding}'"]
+    return [*split, *moved]
+
+
+def layer_devices(layers: int, n_gpu_layers: int, devices: Sequence[str], tensor_split: Sequence[int]) -> list[str]:
+    """llama.cpp's rule: the device of each layer, and last of the output layer."""
+    points = np.cumsum(np.array(tensor_split, np.float32)) / np.float32(sum(tensor_split))
+    first = max(layers + 1 - n_gpu_layers, 0)
+    active = min(n_gpu_layers, layers + 1)
+    found = [CPU] * first
+    for layer in range(first, layers + 1):
+        share = np.float32(layer - first) / np.float32(active)
+        found.append(devices[int(np.searchsorted(points, share, side="right"))])
+    return found
+
+
+def _tensor_split(at: Sequence[str]) -> list[str] | None:
+    """Arguments for layers and output layer in a row, CPU first; None if they are not."""
+    on_cpu = next((n for n, name in enumerate(at) if name != CPU), len(at))
+    devices = list(dict.fromkeys(at[on_cpu:]))
+    if not devices:
+        return ["--n-gpu-layers 0"]
+    if on_cpu:
+        return None  # builds of llama.cpp differ in whether the output layer counts among those that stay
+    counts = [at[on_cpu:].count(device) for device in devices]
+    offloaded = len(at) - on_cpu
+    if CPU in devices or layer_devices(len(at) - 1, offloaded, devices, counts) != list(at):
+        return None
+    return [
+        f"--n-gpu-layers {offloaded}",
+        "--split-mode layer",
+        f"--device {','.join(devices)}",
+        f"--tensor-split {','.join(map(str, counts))}",
+    ]
+
+
+def _overrides(layers: Layers, at: Sequence[str], embedding: str, head: str) -> list[str]:
+    patterns = [f"{EMBEDDING}={embedding}"]
+    for device in dict.fromkeys(at):
+        numbers = "|".join(str(n) for n, name in enumerate(at) if name == device)
+        patterns.append(rf"^blk\.({numbers})\.={device}")
+    gpus = [device for device in dict.fromkeys((*at, head)) if device != CPU]
+    return [
+        f"--n-gpu-layers {layers.number + 1}",
+        f"--device {','.join(gpus)}",
+        *(f"-ot '{pattern}'" for pattern in (*patterns, f"{HEAD}={head}")),
+    ]
+
+
+def _names(devices: Sequence[Device], runtimes: Mapping[str, str]) -> dict[str, str]:
+    gpus = [device.id for device in devices if device.kind != "cpu"]
+    found: dict[str, str] = {}
+    for device in devices:
+        given = runtimes.get(device.id, "")
+        match = _LLAMACPP_RUNTIME.fullmatch(given)
+        if given and match is None:
+            raise UsageError(f"the runtime {given[:60]!r} is not like llamacpp:CUDA0 or llamacpp:CPU")
+        own = _CUDA.fullmatch(device.runtime)
+        number = gpus.index(device.id) if own is None and device.id in gpus else int((own and own[1]) or 0)
+        found[device.id] = match[1] if match else CPU if device.kind == "cpu" else f"CUDA{number}"
+    named = [name for name in found.values() if name != CPU]
+    if len(named) != len(set(named)):
+        raise UsageError("two devices have the same name for llama.cpp; say --runtime for each of them")
+    return found
+
+
+def _export_llamacpp(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    path = folder / "llamacpp.args"
+    write_atomically(path, ("\n".join(llamacpp_arguments(plan, options.runtimes)) + "\n").encode())
+    return [path]
+
+
+EXPORTERS = (
+    Exporter(ACCELERATE, "device_map of Hugging Face accelerate, by module", _export_accelerate, "plan"),
+    Exporter(LLAMACPP, "--tensor-split of llama.cpp, or -ot where layers are not in a row", _export_llamacpp, "plan"),
+)
