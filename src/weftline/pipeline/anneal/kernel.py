@@ -13,7 +13,7 @@ import numpy as np
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.moves import (
-    Move,
+    PieceMove,
     change_elsewhere,
     changed_energy,
     levels_of,
@@ -180,7 +180,7 @@ def anneal(
                     moved, came_from, old_level = p, a, int(who[p, WHO_LEVEL])
                     first_a, first_b = energy[b], energy[a]  # as seen on the path back
                 made += 1
-                move = Move(p, a, b, level, gone, come)
+                move = PieceMove(p, a, b, level, gone, come)
                 shift(cost, who, loads, member, counts, move)
                 shift_readers(list_ptr, near, readers, move)
                 energy[a], energy[b] = energy_a, energy_b
@@ -209,7 +209,7 @@ def anneal(
                 if tied:
                     gone += tied_bytes(board, state, p, a, 1)
                     come += tied_bytes(board, state, p, b, 0)
-                move = Move(p, a, b, old_level, gone, come)
+                move = PieceMove(p, a, b, old_level, gone, come)
                 shift(cost, who, loads, member, counts, move)
                 shift_readers(list_ptr, near, readers, move)
                 energy[a], energy[b] = first_a, first_b

@@ -43,7 +43,7 @@ from weftline.simulate.kernels.jit import part
 from weftline.simulate.kernels.random import below, unit
 
 __all__ = [
-    "Move",
+    "PieceMove",
     "change_elsewhere",
     "changed_energy",
     "levels_of",
@@ -61,7 +61,7 @@ Between = tuple[int, int, int]
 """A piece, the column it leaves, the column it enters."""
 
 
-class Move(NamedTuple):
+class PieceMove(NamedTuple):
     """A piece goes from one column to another, and to a level there."""
 
     piece: int
@@ -217,7 +217,7 @@ def change_elsewhere(
 
 
 @part
-def shift(cost: Ints, who: Indices, loads: Ints, member: Indices, counts: Ints, move: Move) -> None:
+def shift(cost: Ints, who: Indices, loads: Ints, member: Indices, counts: Ints, move: PieceMove) -> None:
     """Make a weighed move: costs and members of the two columns (`shift_readers` is the other half)."""
     p, a, b = move.piece, move.source, move.target
     counts[COUNT_USED] += (1 if loads[b, LOAD_SIZE] == 0 else 0) - (1 if loads[a, LOAD_SIZE] == 1 else 0)
@@ -241,7 +241,7 @@ def shift(cost: Ints, who: Indices, loads: Ints, member: Indices, counts: Ints, 
 
 
 @part
-def shift_readers(list_ptr: Indices, near: Indices, readers: Indices, move: Move) -> None:
+def shift_readers(list_ptr: Indices, near: Indices, readers: Indices, move: PieceMove) -> None:
     """A piece that moves reads its tensors in another column."""
     p, a, b, columns = move.piece, move.source, move.target, readers.shape[1] - 2
     for e in range(list_ptr[p, LIST_READS], list_ptr[p, LIST_READS + 1]):
@@ -255,7 +255,7 @@ def shift_readers(list_ptr: Indices, near: Indices, readers: Indices, move: Move
 
 
 @part
-def settle(board: PieceArrays, state: PartitionState, move: Move, target: float) -> None:
+def settle(board: PieceArrays, state: PartitionState, move: PieceMove, target: float) -> None:
     """What few problems have, after a move was made: tied weights, links that differ, times on other devices."""
     loads, p, a, b = state.loads, move.piece, move.source, move.target
     for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):

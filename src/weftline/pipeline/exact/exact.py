@@ -32,7 +32,7 @@ from weftline.search import Search, Solver, best_of
 from weftline.search.cp_sat import PACKING_SECONDS, run_cp_sat, solve_packing
 from weftline.simulate import simulate_throughput
 
-__all__ = ["SOLVERS", "ExactParameters", "PackParameters", "fits_model", "prove"]
+__all__ = ["SOLVERS", "ExactParameters", "PipelinePackParameters", "fits_model", "prove"]
 
 LIMITS_OF_PIPELINES = ("which devices can run which ops", "memory of the weights", "links", "the order of the stages")
 
@@ -241,7 +241,7 @@ SOLVER_EXACT = Solver(
 
 
 @dataclass(frozen=True)
-class PackParameters:
+class PipelinePackParameters:
     """Numbers of `pack`."""
 
     most_pairs: int = 100_000
@@ -251,7 +251,7 @@ class PackParameters:
 
 
 def _solve_pack(search: Search) -> None:
-    problem, parameters = search.problem, search.parameters(PackParameters)
+    problem, parameters = search.problem, search.parameters(PipelinePackParameters)
     pieces = make_pieces(problem)
     if (pieces.time >= 0).sum() > parameters.most_pairs:
         raise InfeasibleError(f"packing {len(pieces.size)} pieces exactly is too large")
@@ -339,6 +339,9 @@ def _respect_links(model: Any, problem: Problem, pieces: Pieces, chosen: dict[tu
 
 
 SOLVER_PACK = Solver(
-    "pack", "a pipeline that fits memory (CP-SAT), for when memory is tight", _solve_pack, parameters=PackParameters
+    "pack",
+    "a pipeline that fits memory (CP-SAT), for when memory is tight",
+    _solve_pack,
+    parameters=PipelinePackParameters,
 )
 SOLVERS = (SOLVER_EXACT, SOLVER_PACK)
