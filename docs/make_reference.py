@@ -26,7 +26,7 @@ SCHEMAS = {
     "blocks": ("weftline.problem.blocks", "BlocksFile", "blocks.json"),
     "costs": ("weftline.cost.profile_file", "Profile", "costs.json of `weftline profile`"),
     "manifest": ("weftline.run.split.manifest", "Manifest", "manifest.json of `export --to onnx-stages`"),
-    "sweep": ("weftline.grid.file", "SweepFile", "sweep.toml"),
+    "sweep": ("weftline.grid.questions", "SweepFile", "sweep.toml"),
     "results": ("weftline.grid.job", "Row", "a line of results.jsonl"),
 }
 HEAD = "<!-- Written by docs/make_reference.py from the code. Do not edit. -->\n\n"

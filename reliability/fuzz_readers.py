@@ -113,7 +113,7 @@ def _costs(path: Path) -> None:
 
 
 def _sweep(path: Path) -> None:
-    from weftline.grid.file import read_sweep_file
+    from weftline.grid.questions import read_sweep_file
 
     read_sweep_file(path)
 

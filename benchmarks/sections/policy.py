@@ -156,7 +156,7 @@ def _ask_policy(problem: Problem, values: dict[str, int | None]) -> dict[str, fl
     unlearnt = Policy(problem, policy.seen, PolicyOutput(plain, plain, plain.bias))
     for asked, name in ((unlearnt, "control: cPEFT"), (None, "policy, one decode")):
         begun, either = perf_counter(), Search(problem)
-        offer_plans(either, asked or _policy(problem, weights), 1)
+        offer_plans(either, asked or _policy(problem, weights), PolicyParameters(decodes=1))
         values[f"{name} and one look back, or a single device"] = _value(either)
     mended = perf_counter() - begun
     begun = perf_counter()

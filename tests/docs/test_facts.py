@@ -15,8 +15,8 @@ from weftline.cluster import rules
 from weftline.cluster import toml as toml_form
 from weftline.cost import profile_file, table
 from weftline.graph.build import MAX_NAME, MAX_OPS
-from weftline.grid.file import SweepFile
 from weftline.grid.job import Failure, Row
+from weftline.grid.questions import SweepFile
 from weftline.importers import registry
 from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import products as onnx_einsum

@@ -16,10 +16,9 @@ import pytest
 
 from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
-from weftline.grid.file import read_sweep_file
 from weftline.grid.grid import SweepFolder, sweep_plans
 from weftline.grid.job import answer
-from weftline.grid.questions import questions_of
+from weftline.grid.questions import questions_of, read_sweep_file
 
 WANTED = GridRequest(
     models=("zoo:unet:small", "zoo:bert:small"),

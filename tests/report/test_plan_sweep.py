@@ -6,10 +6,10 @@ from pathlib import Path
 
 from weftline.grid.grid import PlanSweep
 from weftline.grid.job import Row, failed
-from weftline.grid.questions import Question
+from weftline.grid.questions import GridQuestion
 from weftline.report.sweep import plan_sweep_rows, plan_sweep_words
 
-QUESTION = Question(
+QUESTION = GridQuestion(
     model="a" * 60,
     file="a",
     model_sha256="",

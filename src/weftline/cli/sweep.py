@@ -88,8 +88,8 @@ def sweep(
     import msgspec
 
     from weftline.ask.request import GridRequest
-    from weftline.grid.file import read_sweep_file
     from weftline.grid.grid import sweep_plans
+    from weftline.grid.questions import read_sweep_file
     from weftline.report.sweep import plan_sweep_table, plan_sweep_words
 
     if output is None:

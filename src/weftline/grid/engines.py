@@ -24,7 +24,7 @@ from typing import Any
 
 from weftline.errors import MissingExtra, WeftlineError
 from weftline.grid.job import Row, answer, failed
-from weftline.grid.questions import Question
+from weftline.grid.questions import GridQuestion
 from weftline.worker.parent import environment_of_children
 
 __all__ = ["Answer", "answer_by_ray", "answer_locally", "cores"]
@@ -38,7 +38,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def answer_locally(questions: Sequence[Question], *, jobs: int) -> Generator[Answer, None, None]:
+def answer_locally(questions: Sequence[GridQuestion], *, jobs: int) -> Generator[Answer, None, None]:
     """Answer all questions in any order; closing the iterator ends the workers."""
     waiting = deque(questions)
     with environment_of_children(_ONE_THREAD):
@@ -49,13 +49,13 @@ def answer_locally(questions: Sequence[Question], *, jobs: int) -> Generator[Ans
                     yield failed(suspect, "WorkerDied", text, 1), b""
 
 
-def _work(waiting: deque[Question], jobs: int) -> Generator[Answer, None, list[Question]]:
+def _work(waiting: deque[GridQuestion], jobs: int) -> Generator[Answer, None, list[GridQuestion]]:
     """Until nothing waits, or a worker dies -> the questions that were being worked on then."""
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(min(jobs, len(waiting)), context, initializer=_begin, initargs=(theirs,))
-    running: dict[Future[Answer], Question] = {}
-    lost: list[Question] = []
+    running: dict[Future[Answer], GridQuestion] = {}
+    lost: list[GridQuestion] = []
     try:
         while (waiting or running) and not lost:
             while waiting and len(running) < jobs:
@@ -97,7 +97,9 @@ TASKS_PER_CORE = 4
 """Tasks given to Ray for each core, so that a large sweep does not stand in its queue whole."""
 
 
-def answer_by_ray(questions: Sequence[Question], *, jobs: int, address: str | None) -> Generator[Answer, None, None]:
+def answer_by_ray(
+    questions: Sequence[GridQuestion], *, jobs: int, address: str | None
+) -> Generator[Answer, None, None]:
     """Answer all questions in any order; closing the iterator takes back what is not finished."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -135,11 +137,11 @@ def _start(ray: Any, jobs: int, address: str | None) -> None:
             return
 
 
-def _answers(ray: Any, questions: Sequence[Question]) -> Generator[Answer, None, None]:
+def _answers(ray: Any, questions: Sequence[GridQuestion]) -> Generator[Answer, None, None]:
     task = ray.remote(num_cpus=1, max_retries=0)(answer)
     most = TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
     left = iter(questions)
-    running: dict[Any, Question] = {}
+    running: dict[Any, GridQuestion] = {}
     try:
         while True:
             while len(running) < most and (question := next(left, None)) is not None:
@@ -155,7 +157,7 @@ def _answers(ray: Any, questions: Sequence[Question]) -> Generator[Answer, None,
             ray.cancel(reference, force=True)
 
 
-def _result(ray: Any, reference: Any, question: Question) -> Answer:
+def _result(ray: Any, reference: Any, question: GridQuestion) -> Answer:
     try:
         row, plan = ray.get(reference)
     except ray.exceptions.RayError as error:

@@ -1,14 +1,11 @@
-"""The folder of a sweep: results.jsonl, plans/KEY.json, and a lock, so that one sweep at a time works in it.
+"""`sweep_plans`: many plans in parallel, into a folder that keeps what is finished.
 
-In: rows and plans as they are finished. Out: what an earlier, perhaps killed sweep has finished already. A plan is
-written before its row, and a row in one write with fsync, so a row that is there has its plan; a last line that is not
-whole is dropped. Simplified: if a key has several rows, the last one counts.
-
-`sweep_plans`: many plans in parallel, into a folder that keeps what is finished.
-
-In: what is wanted, a folder, an engine. Out: a `PlanSweep` with a row for each question, in the order of the lists. A
-sweep that was killed or interrupted goes on where it was when it is started again. Simplified: questions know nothing
-of each other; for numbers of stages that hand plans and bounds on, there is `plan.sweep_stages`.
+In: what is wanted, a folder, an engine. Out: a `PlanSweep` with a row for each question, in the order of the lists. The
+folder has results.jsonl, plans/KEY.json, and a lock, so that one sweep at a time works in it. A plan is written before
+its row, and a row in one write with fsync, so a row that is there has its plan; a last line that is not whole is
+dropped. A sweep that was killed or interrupted goes on where it was when it is started again. Simplified: if a key has
+several rows, the last one counts; questions know nothing of each other; for numbers of stages that hand plans and
+bounds on, there is `plan.sweep_stages`.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from weftline.errors import InputError, UsageError
 from weftline.files import read_limited, write_atomically
 from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
-from weftline.grid.questions import Question, questions_of
+from weftline.grid.questions import GridQuestion, questions_of
 from weftline.interrupts import Interruption
 
 __all__ = ["ENGINES", "PlanSweep", "SweepFolder", "sweep_plans"]
@@ -185,7 +182,7 @@ def sweep_plans(
 
 
 def _answers(
-    questions: Sequence[Question], jobs: int, engine: str, address: str | None
+    questions: Sequence[GridQuestion], jobs: int, engine: str, address: str | None
 ) -> Generator[Answer, None, None]:
     """What is wrong already needs no worker."""
     yield from (answer(question) for question in questions if question.wrong)

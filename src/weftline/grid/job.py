@@ -1,7 +1,7 @@
 """One question of a sweep, answered in a process of its own: by a local worker or by a task of Ray.
 
-In: a `Question`. Out: its `Row`, and the bytes of its plan. Whatever goes wrong becomes a row. Simplified: model files
-are read where the question says, so other machines need them at the same path; other bytes there are refused.
+In: a `GridQuestion`. Out: its `Row`, and the bytes of its plan. Whatever goes wrong becomes a row. Simplified: model
+files are read where the question says, so other machines need them at the same path; other bytes there are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from weftline.ask.answer import answer as answer_plan
 from weftline.ask.request import ClusterText, PlanRequest
 from weftline.errors import InputError, MissingExtra, WeftlineError
-from weftline.grid.questions import Objective, Question
+from weftline.grid.questions import GridQuestion, Objective
 from weftline.plans import Plan
 
 __all__ = ["Failure", "Row", "answer", "failed"]
@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     error: Failure | None = None
 
 
-def answer(question: Question) -> tuple[Row, bytes]:
+def answer(question: GridQuestion) -> tuple[Row, bytes]:
     """Plan; an error is a row too."""
     from weftline.plans.plan import plan_to_json
 
@@ -89,12 +89,12 @@ def answer(question: Question) -> tuple[Row, bytes]:
     return row, plan_to_json(plan)
 
 
-def failed(question: Question, kind: str, text: str, exit_code: int) -> Row:
+def failed(question: GridQuestion, kind: str, text: str, exit_code: int) -> Row:
     """The row of a question without a plan."""
     return msgspec.structs.replace(_about(question), error=Failure(kind, text[:MOST_TEXT], exit_code))
 
 
-def _plan(question: Question) -> Plan:
+def _plan(question: GridQuestion) -> Plan:
     from weftline.importers.registry import file_sha256
 
     if question.wrong:
@@ -125,7 +125,7 @@ def _plan(question: Question) -> Plan:
     return answer_plan(request)
 
 
-def _about(question: Question) -> Row:
+def _about(question: GridQuestion) -> Row:
     return Row(
         key=question.key,
         model=question.model,

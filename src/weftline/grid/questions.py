@@ -1,18 +1,21 @@
 """The questions of a sweep: the cross product of models, clusters, objectives, stages, solvers and seeds.
 
-In: lists of words, from a file (TOML or JSON) or a call. Out: a `Question` for each combination that makes sense, with
-a key that is a hash of its content: the model's bytes, the cluster's text and the options, not their names. Simplified:
-stages are for throughput alone, and a solver is combined only with the objectives that have it.
+In: lists of words, from a call or from sweep.toml (or .json), whose paths are relative to its folder. Out: a
+`GridQuestion` for each combination that makes sense, with a key that is a hash of its content: the model's bytes, the
+cluster's text and the options, not their names. The file is hostile: its size is limited, and unknown fields are
+errors. Simplified: stages are for throughput alone, a solver is combined only with the objectives that have it, and
+there is one set of limits for all questions.
 """
 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,15 +26,16 @@ from weftline.errors import InputError, UsageError
 from weftline.files import read_limited
 from weftline.importers.registry import file_sha256
 from weftline.problem.load import MAX_STAGES
+from weftline.units import parse_ratio, parse_time
 from weftline.zoo import ZOO, build_named
 
-__all__ = ["Objective", "Question", "questions_of"]
+__all__ = ["GridQuestion", "Objective", "SweepFile", "questions_of", "read_sweep_file"]
 
 MOST_QUESTIONS = 100_000
 MOST_CLUSTER_BYTES = 2**20
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class GridQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One plan that is wanted."""
 
     model: str
@@ -99,7 +103,7 @@ class _Cluster(NamedTuple):
     wrong: str
 
 
-def questions_of(wanted: GridRequest, folder: Path) -> list[Question]:
+def questions_of(wanted: GridRequest, folder: Path) -> list[GridQuestion]:
     """Every combination once, in the order of the lists; models of the zoo are built into `folder`."""
     _check(wanted)
     families = {objective: set(solvers_for(objective)) for objective in wanted.objectives}
@@ -111,12 +115,12 @@ def questions_of(wanted: GridRequest, folder: Path) -> list[Question]:
             )
     models = [_model(word, folder) for word in wanted.models]
     clusters = [_cluster(word) for word in wanted.clusters] or [_Cluster(None, None, "")]
-    found: dict[str, Question] = {}
+    found: dict[str, GridQuestion] = {}
     for model, cluster, objective in product(models, clusters, wanted.objectives):
         stages: Sequence[int | None] = wanted.stages if objective == "throughput" and wanted.stages else (None,)
         solvers = [solver for solver in wanted.solvers if solver in families[objective]]
         for number, solver, seed in product(stages, solvers, wanted.seeds):
-            question = Question(
+            question = GridQuestion(
                 model=model.word,
                 file=model.file,
                 model_sha256=model.sha256,
@@ -180,3 +184,67 @@ def _cluster(word: str) -> _Cluster:
         return _Cluster(word, None, str(InputError(error.what, where=error.where, hint=hint)))
     except UnicodeDecodeError:
         return _Cluster(word, None, str(InputError("is not text", where=word, hint=hint)))
+
+
+MOST_FILE_BYTES = 2**20
+MOST_DOTS = 1000
+"""Of one line: tomllib needs time quadratic in the parts of a dotted key, and we use no such keys."""
+
+
+class SweepFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of the file."""
+
+    version: Literal[1]
+    models: tuple[str, ...]
+    """Files, relative to this one, or `zoo:NAME` and `zoo:NAME:SIZE`."""
+    clusters: tuple[str, ...] = ()
+    """Files, relative to this one, or presets."""
+    objectives: tuple[Objective, ...] = ("latency",)
+    stages: tuple[int, ...] = ()
+    solvers: tuple[str, ...] = ("auto",)
+    seeds: tuple[int, ...] = (0,)
+    gap: str | None = None
+    """`1%`"""
+    time: str | None = None
+    """`60 s`, for each question."""
+    work: int | None = None
+    """Candidates costed, for each question."""
+
+
+def read_sweep_file(path: Path | str) -> GridRequest:
+    """Read and check; an `InputError` names the field that is wrong."""
+    path = Path(path)
+    data = read_limited(path, MOST_FILE_BYTES)
+    try:
+        file = msgspec.convert(_document(path, data), SweepFile)
+        return GridRequest(
+            models=tuple(_beside(path, word) for word in file.models),
+            clusters=tuple(word if word in preset_names() else _beside(path, word) for word in file.clusters),
+            objectives=file.objectives,
+            stages=file.stages,
+            solvers=file.solvers,
+            seeds=file.seeds,
+            gap=None if file.gap is None else parse_ratio(file.gap),
+            time_limit=None if file.time is None else parse_time(file.time) / 1e9,
+            work_limit=file.work,
+        )
+    except msgspec.ValidationError as error:
+        raise InputError(f"is not the file of a sweep: {error}", where=str(path)) from error
+    except InputError as error:
+        raise error.at(str(path)) from error
+
+
+def _document(path: Path, data: bytes) -> object:
+    try:
+        if path.suffix.lower() == ".json":
+            return msgspec.json.decode(data)
+        text = data.decode("utf-8-sig")
+        if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
+            raise InputError(f"a line has more than {MOST_DOTS} dots", hint="write one name per line")
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # msgspec's and tomllib's own errors are ValueErrors
+        raise InputError(f"is neither TOML nor JSON (in a file .json): {str(error)[:200]}") from error
+
+
+def _beside(path: Path, word: str) -> str:
+    return word if word.startswith(ZOO) else str(path.parent / word)

@@ -1,18 +1,14 @@
-"""Which ops does a kernel of an optimised graph stand for?
+"""Which ops does a kernel of an optimised graph stand for, and what does it cost to cut where layouts were changed?
 
-In: a graph, its nodes as ONNX Runtime has them at ORT_ENABLE_EXTENDED, and at the level that runs. Out: groups of ops,
-and the group of every node that runs. The regions of EXTENDED (`coarsen.oracle`) are the groups; a node that runs
-belongs to the one that makes what it makes. The CPU's blocked layout (NCHWc) renames tensors: the nodes then bear the
-old name with `_nchwc`, and take later additions and activations along, whose groups are joined to theirs. An op that
-still has no kernel belongs to its only reader's, or `OracleError`. Simplified: a layout change that serves several
-groups is the first's.
-
-What it costs to cut where a backend has changed the layout of tensors.
-
-In: a graph, the groups of its kernels, the nodes that run with their times. Out: for every tensor that goes from kernel
-to kernel in the CPU's blocked layout (NCHWc), the time to change it back where it leaves a device, and to change it
-again where it enters another. Two sessions exchange plain tensors, so a cut adds both. Simplified: by bytes, at the
-rate of the changes that the whole model makes anyway; cuts between segments of one device are not counted.
+In: a graph, its nodes as ONNX Runtime has them at ORT_ENABLE_EXTENDED, and at the level that runs, with their times.
+Out: groups of ops, and the group of every node that runs. The regions of EXTENDED (`fusion.oracle`) are the groups; a
+node that runs belongs to the one that makes what it makes. The CPU's blocked layout (NCHWc) renames tensors: the nodes
+then bear the old name with `_nchwc`, and take later additions and activations along, whose groups are joined to theirs.
+An op that still has no kernel belongs to its only reader's, or `OracleError`. And for every tensor that goes from
+kernel to kernel in the blocked layout the time to change it back where it leaves a device, and again where it enters
+another: two sessions exchange plain tensors. Simplified: a layout change that serves several groups is the first's; its
+time is by bytes, at the rate of the changes that the whole model makes anyway; cuts between segments of one device are
+not counted.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,7 +19,7 @@ from weftline.errors import InputError, WeftlineError
 from weftline.graph import Graph
 from weftline.measure.kernels import RunNode
 from weftline.run.devices import OrtDevice
-from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
+from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent, Closing
 
 __all__ = [
     "ANSWER_SECONDS",
@@ -145,7 +145,7 @@ class DeviceProcess:
             raise WeftlineError(f"ONNX Runtime cannot run the model on device {self.id!r}: {error}") from None
 
 
-class Workers:
+class Workers(Closing):
     """One process for each device; use it in a `with`."""
 
     def __init__(
@@ -205,11 +205,3 @@ class Workers:
             worker.child.close()
         self._workers.clear()
         self._folder.cleanup()
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -164,11 +164,13 @@ def difference(ours: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]) -
     return worst
 
 
-def random_values(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], dice: np.random.Generator) -> NDArray[Any]:
+def random_values(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], generator: np.random.Generator
+) -> NDArray[Any]:
     """Normal, whole numbers 0 or 1 (so that they can be ids), masks 1; the caller converts them to its type."""
     if "mask" in name.lower() or dtype.kind == "b":
         return np.ones(shape, dtype)
-    return dice.integers(0, 2, shape) if dtype.kind in "iu" else dice.standard_normal(shape)
+    return generator.integers(0, 2, shape) if dtype.kind in "iu" else generator.standard_normal(shape)
 
 
 PRIMES = (5, 7, 11, 13, 17, 23, 31, 61, 127, 257, 521, 1031)
@@ -182,11 +184,11 @@ def make_feeds(
     wires = [wire for wire in manifest.tensors if wire.source == MODEL_INPUT]
     if given is not None:
         return [_given(wires, given)]
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     devices = len({segment.device for segment in manifest.segments})
     count = next((prime for prime in PRIMES if prime > devices + 1), PRIMES[-1])
     try:
-        return [{wire.name: _random(wire, dice) for wire in wires} for _ in range(count)]
+        return [{wire.name: _random(wire, generator) for wire in wires} for _ in range(count)]
     except (MemoryError, ValueError) as error:
         raise InputError(f"the inputs are too large for this machine: {error}") from error
 
@@ -198,11 +200,11 @@ def as_numbers(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     return (values.astype(np.uint32) << 16).view(np.float32)
 
 
-def _random(wire: ModelWire, dice: np.random.Generator) -> NDArray[Any]:
+def _random(wire: ModelWire, generator: np.random.Generator) -> NDArray[Any]:
     if wire.dtype == "bfloat16":
-        values = random_values(wire.name, wire.shape, np.dtype(np.float32), dice).astype(np.float32)
+        values = random_values(wire.name, wire.shape, np.dtype(np.float32), generator).astype(np.float32)
         return np.asarray((values.view(np.uint32) >> 16).astype(np.uint16))
-    return random_values(wire.name, wire.shape, np.dtype(wire.dtype), dice).astype(wire.dtype)
+    return random_values(wire.name, wire.shape, np.dtype(wire.dtype), generator).astype(wire.dtype)
 
 
 def _given(wires: Sequence[ModelWire], given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -17,10 +17,10 @@ from weftline.ui.task import Said, Task
 
 __all__ = ["Process"]
 
-MOST_LINE = 8 * 2**20
-LAST_WORDS = 2000
-LOOK = 0.5
-ENDING = 5.0
+MOST_LINE_BYTES = 8 * 2**20
+LAST_LETTERS = 2000
+LOOK_SECONDS = 0.5
+ENDING_SECONDS = 5.0
 """Seconds for the pipes of a process that is being killed."""
 
 
@@ -47,7 +47,7 @@ class Process:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            limit=MOST_LINE,
+            limit=MOST_LINE_BYTES,
             start_new_session=True,
         )
         assert process.stdin is not None
@@ -72,12 +72,12 @@ class Process:
             if last.answer is None and not last.error:
                 yield self._story(code)
         except (ValueError, msgspec.DecodeError) as error:  # ValueError: a line that never ends
-            yield Said(error=f"the worker spoke nonsense: {error}"[:LAST_WORDS], kind="Defect")
+            yield Said(error=f"the worker spoke nonsense: {error}"[:LAST_LETTERS], kind="Defect")
         finally:
             self.kill()
             watching.cancel()
             with suppress(TimeoutError):  # pipes are read to their ends, so that nothing stays open
-                async with asyncio.timeout(ENDING):
+                async with asyncio.timeout(ENDING_SECONDS):
                     await hearing
                     while await self._process.stdout.read(2**16):
                         pass
@@ -103,12 +103,12 @@ class Process:
             return Said(error="stopped before there was a plan", kind="Stopped")
         words = self._words.decode(errors="replace").strip().splitlines()[-3:]
         how = self._killed or f"the worker ended with code {code}, perhaps out of memory"
-        return Said(error=f"{how}{': ' if words else ''}{' | '.join(words)}"[:LAST_WORDS], kind="Died")
+        return Said(error=f"{how}{': ' if words else ''}{' | '.join(words)}"[:LAST_LETTERS], kind="Died")
 
     async def _hear_errors(self) -> None:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(2**16):
-            self._words = (self._words + data)[-LAST_WORDS:]
+            self._words = (self._words + data)[-LAST_LETTERS:]
 
     async def _watch_memory(self) -> None:
         import psutil
@@ -116,7 +116,7 @@ class Process:
         with suppress(psutil.Error):
             watcher = psutil.Process(self._process.pid)
             while True:
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(LOOK_SECONDS)
                 used = sum(child.memory_info().rss for child in watcher.children(recursive=True))
                 if used > self._most:
                     self.kill(f"ended: it took more than {self._most >> 20} MiB of memory")

@@ -19,7 +19,7 @@ from weftline.worker.child import die_with, private_output
 
 __all__ = ["main"]
 
-STOPPING = 30.0
+STOPPING_SECONDS = 30.0
 """Seconds that a child has to answer after it was stopped."""
 
 
@@ -64,7 +64,7 @@ def _watch(child: int, alive: int, deadline: float) -> int:
         if (0 in ready and not os.read(0, 4096)) or (not ready and stopped):
             os.killpg(0, signal.SIGKILL)
         if not stopped:
-            stopped, deadline = True, monotonic() + STOPPING
+            stopped, deadline = True, monotonic() + STOPPING_SECONDS
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGINT)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ import msgspec
 
 from weftline.worker.child import FAILURE_MARK, LastWords, LineBuffer
 
-__all__ = ["Child", "ChildFailed", "ChildGone", "ChildSilent", "environment_of_children"]
+__all__ = ["Child", "ChildFailed", "ChildGone", "ChildSilent", "Closing", "environment_of_children"]
 
 T = TypeVar("T")
 ENDING_SECONDS = 10.0
@@ -49,8 +50,22 @@ class ChildSilent(Exception):
     """It has not answered in time."""
 
 
-class Child:
-    """A Python process that may die; use it in a `with`, or call `close`."""
+class Closing(ABC):
+    """Something that is closed by `close` or by the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything; may be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.close()
+
+
+class Child(Closing):
+    """A Python process that may die."""
 
     def __init__(
         self,
@@ -158,14 +173,6 @@ class Child:
         data = os.read(self.reading, 2**16)
         self._lines += self._buffer.feed(data)
         return bool(data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _decode(line: bytes, kind: type[T]) -> T:

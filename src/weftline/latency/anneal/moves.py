@@ -25,7 +25,7 @@ from weftline.latency.anneal.state import (
     PlacementState,
 )
 from weftline.simulate.kernels.jit import part, uncounted_part
-from weftline.simulate.kernels.random import Dice, below, log_size, unit
+from weftline.simulate.kernels.random import RandomGenerator, below, log_size, unit
 
 __all__ = ["MOVE_SWAP", "carry", "depth_first", "excess_of", "list_order", "make_move"]
 
@@ -102,7 +102,7 @@ def list_order(problem: AnnealProblem, device: Indices, level: Ints, order: Indi
 
 
 @part
-def depth_first(problem: AnnealProblem, random: Dice, order: Indices) -> None:
+def depth_first(problem: AnnealProblem, random: RandomGenerator, order: Indices) -> None:
     """Fill `order`: reverse postorder of a depth-first search; the readers of an op come in a random rotation."""
     n, before_ptr, after_ptr, after_of = len(order), problem.before_ptr, problem.after_ptr, problem.after_of
     stack, turn, seen = np.empty(n, np.int32), np.zeros(n, np.int32), np.full(n, -1, np.int32)

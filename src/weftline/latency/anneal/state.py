@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.kernels.random import Dice, make_dice
+from weftline.simulate.kernels.random import RandomGenerator, make_generator
 from weftline.simulate.sentinels import NEVER
 from weftline.simulate.tables import Tables, Unsigned
 
@@ -306,7 +306,7 @@ class PlacementState(NamedTuple):
     credit: NDArray[np.float64]
     effort: NDArray[np.float64]
     """(MOVE_KINDS,): of moves."""
-    random: Dice
+    random: RandomGenerator
     stride: int
     binds: bool
     """True if memory for weights can run out."""
@@ -352,7 +352,7 @@ def make_state(problem: AnnealProblem, capacity: Ints, seed: int, *, asks: bool)
         weight=np.zeros(MOVE_KINDS),
         credit=np.zeros(MOVE_KINDS),
         effort=np.ones(MOVE_KINDS),
-        random=make_dice(seed),
+        random=make_generator(seed),
         stride=stride,
         binds=asks or bool((total > capacity).any()),
         asks=asks,

@@ -37,7 +37,7 @@ __all__ = [
     "SOLVER_CPEFT",
     "SOLVER_CPEFT_RANDOM",
     "SOLVER_HEFT",
-    "NoisyDecodes",
+    "NoisyDecodeParameters",
     "best_row",
     "bias_unit",
     "heft",
@@ -107,7 +107,7 @@ SOLVER_CPEFT = Solver("cpeft", "like HEFT, with the optimistic cost of what foll
 
 
 @dataclass(frozen=True)
-class NoisyDecodes:
+class NoisyDecodeParameters:
     """Numbers of `cpeft-64`."""
 
     decodes: int = field(default=64, metadata={"least": 1})
@@ -134,7 +134,7 @@ def bias_unit(problem: Problem) -> Floats:
 def _cpeft_random_solve(search: Search) -> None:
     """Plain cPEFT first, then the decodes with noise, a batch at a time; what fits memory and is better is offered."""
     decoder = Decoder(search.problem, "cPEFT")
-    numbers, rng = search.parameters(NoisyDecodes), np.random.default_rng(search.seed)
+    numbers, rng = search.parameters(NoisyDecodeParameters), np.random.default_rng(search.seed)
     room = search.problem.capacity.copy()
     failed: InfeasibleError | None = None
 
@@ -198,7 +198,7 @@ SOLVER_CPEFT_RANDOM = Solver(
     "cpeft-64",
     "cPEFT and 63 decodes with noise in its scores, the best of them",
     _cpeft_random_solve,
-    parameters=NoisyDecodes,
+    parameters=NoisyDecodeParameters,
 )
 
 

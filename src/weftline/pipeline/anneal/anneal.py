@@ -23,7 +23,7 @@ from weftline.pipeline.reduce import make_piece_arrays, merge_freely, reduce_exa
 from weftline.pipeline.simple import overflow_of
 from weftline.pipeline.slice.slice import NO_STOP, Slicer, slice_again, slice_starts
 from weftline.search import Search, Solver, alarm
-from weftline.simulate.kernels.random import make_dice
+from weftline.simulate.kernels.random import make_generator
 from weftline.simulate.sentinels import NEVER
 
 __all__ = ["SOLVER", "AnnealParameters", "PipelineAnnealer"]
@@ -79,7 +79,7 @@ class PipelineAnnealer:
         self._hot = parameters.warm_temperature
         self._stages = np.array(pieces.stage_devices, np.int32)
         room = pieces.problem.capacity if room is None else room
-        generator = make_dice(seed, 1)
+        generator = make_generator(seed, 1)
         self._state = make_state(self.board, self._stages, generator, room, unequal=not pieces.equal)
         self._slicer = Slicer(pieces, self._state.room)
         self._best = np.zeros(len(pieces.time), np.int32)

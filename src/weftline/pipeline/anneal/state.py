@@ -17,7 +17,7 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.reduce import PieceArrays
 from weftline.pipeline.slice.orders import arrange
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.kernels.random import Dice
+from weftline.simulate.kernels.random import RandomGenerator
 
 __all__ = [
     "PartitionState",
@@ -77,7 +77,7 @@ class PartitionState(NamedTuple):
     """(4,)"""
     room: Ints
     """(K,): bytes."""
-    generator: Dice
+    generator: RandomGenerator
     kind: Indices
     transfer: Ints
     """Transfers where links differ: row of each tensor, (rows, K, K) ns."""
@@ -93,7 +93,7 @@ class PartitionState(NamedTuple):
 
 
 def make_state(
-    board: PieceArrays, stage_devices: Indices, generator: Dice, room: Ints, *, unequal: bool
+    board: PieceArrays, stage_devices: Indices, generator: RandomGenerator, room: Ints, *, unequal: bool
 ) -> PartitionState:
     """An empty state; `load_state` fills it."""
     count, k = board.time.shape

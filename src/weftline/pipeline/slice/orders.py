@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.reduce import PieceArrays
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.kernels.random import Dice, below, make_dice
+from weftline.simulate.kernels.random import RandomGenerator, below, make_generator
 from weftline.simulate.sentinels import NEVER
 
 __all__ = ["OrderLayout", "arrange", "following_order", "keyed_order", "lay_out", "several_orders", "sort_by_keys"]
@@ -191,7 +191,9 @@ def least_live(board: PieceArrays) -> Indices:
 
 
 @kernel
-def arrange(board: PieceArrays, column: Indices, stages: int, generator: Dice, at: Indices, level: Indices) -> bool:
+def arrange(
+    board: PieceArrays, column: Indices, stages: int, generator: RandomGenerator, at: Indices, level: Indices
+) -> bool:
     """Fill `at` (column at each place of the pipeline) and the level of each piece -> False if there is a cycle.
 
     Columns 0..stages-1 are stages (empty ones stand anywhere), all above are hosts, whose pieces stand alone.
@@ -246,7 +248,7 @@ def following_order(board: PieceArrays, device: Indices, seed: int) -> Indices |
     hosts = board.host[device]
     column = np.where(hosts, len(board.host), device).astype(np.int32)
     at, level = np.zeros(len(board.host), np.int32), np.zeros(len(device), np.int32)
-    if not arrange(board, column, len(board.host), make_dice(seed), at, level):
+    if not arrange(board, column, len(board.host), make_generator(seed), at, level):
         return None
     inside = np.arange(len(device)) / len(device) if seed == 0 else np.random.default_rng(seed).random(len(device))
     return keyed_order(board, level + inside)

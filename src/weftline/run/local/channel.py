@@ -12,7 +12,6 @@ from __future__ import annotations
 import mmap
 import os
 import select
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import WeftlineError
+from weftline.worker.child import die_with
+from weftline.worker.parent import Child, ChildGone, ChildSilent
 
 __all__ = [
     "SLOT_FILLED",
@@ -214,19 +215,20 @@ def one_way_times(
 ) -> list[int]:
     """Ns for each size, by two processes of their own."""
     ask = ChannelAsk(tuple(sizes), (tuple(cores[0]), tuple(cores[1])), rounds)
-    command = [sys.executable, "-P", "-m", "weftline.run.local.channel"]
-    try:
-        done = subprocess.run(command, input=msgspec.json.encode(ask), capture_output=True, timeout=timeout, check=True)
-        return msgspec.json.decode(done.stdout, type=list[int])
-    except subprocess.TimeoutExpired:
-        raise WeftlineError(f"measuring the channel took more than {timeout:.0f} s") from None
-    except (subprocess.CalledProcessError, msgspec.DecodeError) as error:
-        said = getattr(error, "stderr", b"").decode(errors="replace").strip().splitlines()[-1:]
-        raise WeftlineError(f"the channel cannot be measured: {(said or ['no answer'])[0][:200]}") from error
+    with Child("weftline.run.local.channel", str(os.getpid())) as child:
+        try:
+            child.write(msgspec.json.encode(ask), last=True)
+            return child.receive(list[int], time.monotonic() + timeout)
+        except ChildSilent:
+            raise WeftlineError(f"measuring the channel took more than {timeout:.0f} s") from None
+        except ChildGone as error:
+            said = child.printed(1) or ["no answer"]
+            raise WeftlineError(f"the channel cannot be measured: {said[0][:200]}") from error
 
 
 def main() -> None:
     """Fork: the child sends, this process receives and answers."""
+    die_with(int(sys.argv[1]))
     ask = msgspec.json.decode(sys.stdin.buffer.read(), type=ChannelAsk)
     memory = make_memory(2 * max(ask.sizes, default=1))
     clock = make_memory(2 * 8)
@@ -242,7 +244,7 @@ def main() -> None:
     os.close(back[0])
     found = _receive(ask, SharedBlock(memory), SharedBlock(clock), Line(there[0], back[1]))
     os.waitpid(child, 0)
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
 
 
 def pin(cores: Sequence[int]) -> None:

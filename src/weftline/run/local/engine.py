@@ -1,15 +1,10 @@
-"""One chain of workers, seen from the process that feeds it: requests go in, outputs come out.
-
-In: a `WorkerLayout` and the lines to its workers. Out: when each request was sent and done, and outputs that are asked
-for. Inputs repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A wire waits only for
-its own or an earlier request, so a lane never deadlocks.
-
-The local engine: workers on this machine, started, fed, watched, ended.
+"""The local engine: workers on this machine, started, fed, watched, ended.
 
 In: lanes (a `WorkerLayout` each) and what stands for their devices. Out: for each lane when requests were sent and
-done, what workers measured, outputs that were asked for. A worker that dies, fails or hangs is an error that names its
-device; whatever happens, no process, memory or file is left. Simplified: one parent thread; all lanes run at the same
-time.
+done, what workers measured, outputs that were asked for. Inputs repeat: request r gets feed r modulo their number, so
+that a mix-up of requests shows. A wire waits only for its own or an earlier request, so a lane never deadlocks. A
+worker that dies, fails or hangs is an error that names its device; whatever happens, no process, memory or file is
+left. Simplified: one parent thread; all lanes run at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -33,7 +27,7 @@ from weftline.run.devices import OrtDevice
 from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory
 from weftline.run.local.layout import PARENT_PROCESS, Go, WireJob, WorkerAnswer, WorkerJob, WorkerLayout, stored_type
 from weftline.worker.child import LastWords
-from weftline.worker.parent import Child, ChildFailed, ChildGone
+from weftline.worker.parent import Child, ChildFailed, ChildGone, Closing
 
 __all__ = ["HANG_SECONDS", "Arrays", "Engine", "LanePass", "Seat", "WorkerLane"]
 
@@ -170,7 +164,7 @@ class LanePass:
         return (self.done_ns[-1] - self.done_ns[full]) / (len(self.done_ns) - 1 - full)
 
 
-class Engine:
+class Engine(Closing):
     """Workers of one or more lanes, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
 
     def __init__(
@@ -189,12 +183,6 @@ class Engine:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        self.close()
 
     @property
     def pids(self) -> list[int]:

@@ -1,17 +1,10 @@
-"""A temporary folder that no crash leaves behind for long.
-
-In: nothing. Out: a folder that is removed at the end. Its owner holds a lock in it, which the system drops when the
-owner dies, however it dies: the next run removes every folder whose lock nobody holds.
-
-Does what is about to run stand where the plan says?
-
-In: a plan, its problem, the folder of its segments. Out: what stands elsewhere, in words. The files are read again,
-node by node, so a mistake of splitting shows, too. Simplified: constants may stand anywhere, they are no ops of a plan.
-
-Make a plan ready to run on this machine: split the model, start the workers, warm them up.
+"""Make a plan ready to run on this machine: split the model, start the workers, warm them up.
 
 In: a plan, its ONNX file, inputs, what stands for its devices. Out: a `StartedPlan` with the engine, for as long as the
-`with` lasts.
+`with` lasts. The files of segments are read again, node by node, so that a mistake of splitting shows (`misplaced`).
+They lie in a temporary folder that no crash leaves behind for long: its owner holds a lock in it, which the system
+drops when the owner dies, however it dies, and the next run removes every folder whose lock nobody holds. Simplified:
+constants may stand anywhere, they are no ops of a plan.
 """
 
 from __future__ import annotations

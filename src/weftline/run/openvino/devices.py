@@ -1,14 +1,11 @@
-"""Ops of a graph <-> operations of the model as OpenVINO reads it.
-
-In: the graph that a plan is about, and an `openvino.Model` of the same file. Out: for every op its operations. In an IR
-file, and in a live model, names are the same. In an ONNX file an op goes by its node's name or by the name of a tensor
-it makes; where OpenVINO writes one node as several operations, those without a name belong to the op that reads them.
-
-From devices of a cluster to devices of OpenVINO, and what those can run.
+"""From devices of a cluster to devices of OpenVINO, what those can run, and ops <-> operations of OpenVINO's model.
 
 In: the `runtime` of devices, `openvino:GPU.1`, perhaps with properties: `openvino:CPU2,INFERENCE_NUM_THREADS=1`. CPU2,
 CPUB and the like are the CPU's plugin once more: a second real device on a machine that has only a CPU. Out: names and
-properties; the ops that a device cannot run, as forbids of a cluster, from OpenVINO's own answer (`query_model`).
+properties; the ops that a device cannot run, as forbids of a cluster, from OpenVINO's own answer (`query_model`); for
+every op of a graph its operations in an `openvino.Model` of the same file. In an IR file, and in a live model, names
+are the same. In an ONNX file an op goes by its node's name or by the name of a tensor it makes; where OpenVINO writes
+one node as several operations, those without a name belong to the op that reads them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ from weftline.latency.measured.measurements import MEASUREMENT_BUDGET, Backend, 
 from weftline.problem import Problem
 from weftline.run.openvino.devices import OpenvinoDevice, openvino_device, openvino_devices, run_by_openvino
 from weftline.run.openvino.worker import PlacementAsk, PlacementSetup, Timing
-from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent
+from weftline.worker.parent import Child, ChildFailed, ChildGone, ChildSilent, Closing
 
 __all__ = [
     "GIVE_UP",
@@ -84,7 +84,7 @@ class Measurement:
         return bool(self.error)
 
 
-class OpenvinoMeter:
+class OpenvinoMeter(Closing):
     """Measures placements of one graph; use it in a `with`, or call `close`. Counts what it has spent."""
 
     def __init__(
@@ -193,14 +193,6 @@ class OpenvinoMeter:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-    def __enter__(self) -> OpenvinoMeter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _device_number(self, device: int) -> int:
         id = self._ids[device] if 0 <= device < len(self._ids) else None

@@ -177,7 +177,7 @@ def make_inputs(model: Any, seed: int, given: Mapping[str, NDArray[Any]] | None 
     """A tensor for every input: what is given by name, else random (whole numbers are 0 or 1, masks are 1)."""
     openvino = openvino_module()
     left = dict(given or {})
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     tensors = []
     for parameter in model.get_parameters():
         port = parameter.output(0)
@@ -188,7 +188,7 @@ def make_inputs(model: Any, seed: int, given: Mapping[str, NDArray[Any]] | None 
             raise InputError("no values are given for it", where=place)
         shape = tuple(port.get_shape())
         if found is None:
-            found = random_values(names[0], shape, np.dtype(dtype), dice)
+            found = random_values(names[0], shape, np.dtype(dtype), generator)
         if found.shape != shape:
             raise InputError(f"values of shape {found.shape} are given, the model has {shape}", where=place)
         tensors.append(openvino.Tensor(np.ascontiguousarray(found, dtype)))

@@ -1,18 +1,11 @@
-"""Which ops run in one go: a placement -> segments, so that every device runs its segments one after another.
+"""Which ops run in one go: a plan or placement -> segments, so that every device runs its segments one after another.
 
-In: a graph, the device of every op, perhaps an order. Out: `Parts`. Segment numbers are a topological order of
-the quotient graph, which is acyclic by construction, and each device runs its segments in ascending order.
-
-Fewer segments for a latency plan: neighbours on a device become one where the plan is not slower for it.
-
-In: a problem and the segments of a plan, cut wherever a device sends or receives. Out: segments that are cut only where
-somebody would otherwise wait for too long. Every segment costs a call of the backend, and a layout that kernels could
-have kept among themselves. Simplified: segments take the sum of their ops and a fixed overhead, transfers do not wait
-for each other; many segments are merged as far as a budget of work goes.
-
-The segments of a plan.
-
-In: a plan. Out: `Parts`: a pipeline's stages, or the planned order of each device, cut where others wait for it.
+In: a plan, or a graph, the device of every op and perhaps an order. Out: `Parts`: a pipeline's stages, or the planned
+order of each device, cut where others wait for it. Segment numbers are a topological order of the quotient graph, which
+is acyclic by construction, and each device runs its segments in ascending order. In a latency plan neighbours on a
+device become one where the plan is not slower for it: every segment costs a call of the backend, and a layout that
+kernels could have kept among themselves. Simplified: segments take the sum of their ops and a fixed overhead, transfers
+do not wait for each other; many segments are merged as far as a budget of work goes.
 """
 
 from __future__ import annotations

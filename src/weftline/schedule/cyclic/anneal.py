@@ -34,7 +34,7 @@ from weftline.schedule.cyclic.order import (
     undo_trial,
 )
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.kernels.random import Dice, below, make_dice, unit
+from weftline.simulate.kernels.random import RandomGenerator, below, make_generator, unit
 
 __all__ = ["SETTINGS", "AnnealRun", "Annealed", "Setting", "anneal"]
 
@@ -60,7 +60,7 @@ class Moves(NamedTuple):
     critical: Indices
     """Slots whose order arc stands on the critical cycle."""
     is_critical: Indices
-    random: Dice
+    random: RandomGenerator
     state: Ints
     """Exchanges in the log, critical slots, whether a critical arc was touched."""
 
@@ -73,7 +73,7 @@ def make_moves(pattern: CyclicPattern, seed: int) -> Moves:
         np.zeros(len(pattern.limit)),
         np.zeros(slots, np.int32),
         np.zeros(slots, np.int32),
-        make_dice(seed),
+        make_generator(seed),
         np.zeros(3, np.int64),
     )
 

@@ -42,7 +42,7 @@ from weftline.schedule.sequence.line import (
     restore_starts,
 )
 from weftline.simulate.kernels.jit import kernel, part
-from weftline.simulate.kernels.random import Dice, below, unit
+from weftline.simulate.kernels.random import RandomGenerator, below, unit
 from weftline.simulate.sentinels import NEVER
 
 __all__ = ["SequenceRun", "anneal_sequences"]
@@ -161,7 +161,7 @@ def _trace(table: BlockTable, board: SequenceBoard, state: SequenceState, by_spa
 
 
 @part
-def _far(random: Dice) -> int:
+def _far(random: RandomGenerator) -> int:
     """How many places: 1 mostly, up to 8 often, up to 40 sometimes."""
     drawn = unit(random)
     if drawn < 0.5:

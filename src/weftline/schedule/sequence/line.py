@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem.blocks import BlockTable
 from weftline.simulate.kernels.jit import part
-from weftline.simulate.kernels.random import Dice
+from weftline.simulate.kernels.random import RandomGenerator
 
 __all__ = ["SequenceBoard", "SequenceState", "line_backward", "line_forward", "propagate", "propagate_tails"]
 
@@ -82,7 +82,7 @@ class SequenceState(NamedTuple):
     """Trials, taken trials, operations of `path` (-1: unknown), trial number for `mark`, 1 = loaded just now."""
     value: Ints
     """Makespan, device span, sum of ends of devices; then makespan and device span of the best."""
-    random: Dice
+    random: RandomGenerator
 
 
 @part

@@ -30,7 +30,7 @@ from weftline.schedule.sequence.line import (
     SequenceState,
 )
 from weftline.simulate import Orders, schedule_violations, simulate_schedule
-from weftline.simulate.kernels.random import make_dice
+from weftline.simulate.kernels.random import make_generator
 from weftline.simulate.sentinels import NEVER
 
 __all__ = ["SequencePolishParameters", "Sequences", "in_order_of_numbers", "shorten_device_span"]
@@ -176,7 +176,7 @@ def _make_state(blocks: Blocks, micro_batches: int, seed: int) -> SequenceState:
         indices(places),
         np.zeros(5, np.int64),
         np.zeros(5, np.int64),
-        make_dice(seed),
+        make_generator(seed),
     )
 
 
