@@ -6,8 +6,8 @@ __all__ = ["EQUIVALENT"]
 
 EQUIVALENT: dict[str, str] = {
     "weftline.latency.sequential.labelling:318 priced_labellings: 4 -> 5": "a share of the time limit",
-    "weftline.pipeline.convex.fronts:298 _row: 1 -> 0": "of two buffers one would do: it is written after it was read",
-    "weftline.pipeline.convex.convex_set:229 run: 1 -> 2": "where the search for targets begins, at 1 ns or at 2",
+    "weftline.pipeline.convex.fronts:215 _row: 1 -> 0": "of two buffers one would do: it is written after it was read",
+    "weftline.pipeline.convex.convex_set:129 begin: 1 -> 2": "where the search for targets begins, at 1 ns or at 2",
     "weftline.certify.check:730 _join_tensor: Sub -> Add": "another number for a new node, as unused as the first",
     "weftline.certify.check:864 _messages_bound: True -> False": "both rows have one number for each device",
     "weftline.certify.check:297 _check_form: 0 -> -1": "numbers below 0 are refused one call before",

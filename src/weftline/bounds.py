@@ -49,13 +49,13 @@ def group_bound(problem: Problem) -> Bound:
     return Bound(int(least[worst]), "group", {"kind": "group", "ops": ops}, perf_counter() - begun)
 
 
-SCALE = 2**20
-FINE = 2**30
+WEIGHT_SCALE = 2**20
+FINE_SCALE = 2**30
 """Scale of weights beside prices, which are small numbers per byte."""
 LARGEST_PRICE = 2.0**60
 """The checker reads no larger number."""
-ROUNDS = 80
-MOST = 100.0
+MOST_ROUNDS = 80
+LARGEST_PRICE_SUM = 100.0
 """Largest price of all weights together, in units of the largest load."""
 
 Floats = NDArray[np.float64]
@@ -73,11 +73,11 @@ def load_bound(problem: Problem) -> Bound:
         np.ascontiguousarray(columns[:-1]), least_memory(problem), columns[-1], np.bincount(kind), _used(problem)
     )
     weights = _best_point(table, np.full(table.kinds, 1.0 / table.used), priced=False)[: table.kinds]
-    whole = _rounded(weights, SCALE)
+    whole = _rounded(weights, WEIGHT_SCALE)
     best = Bound(table.value(whole, [0] * table.kinds), "load", {"kind": "load", "weights": _each(whole, kind)})
     if table.limited.any():
         point = _best_point(table, weights, priced=True)
-        scale = min(FINE, int(LARGEST_PRICE * table.all / max(1.0, float(point[table.kinds :].max()))))
+        scale = min(FINE_SCALE, int(LARGEST_PRICE * table.all / max(1.0, float(point[table.kinds :].max()))))
         whole, prices = _rounded(point[: table.kinds], scale), table.prices(point[table.kinds :], scale)
         value = table.value(whole, prices)
         if value > best.value:
@@ -147,7 +147,7 @@ def _best_point(table: _Table, weights: Floats, *, priced: bool) -> Floats:
     point = np.concatenate([weights, np.zeros(table.kinds)])
     best, best_point = -1.0, point
     cuts: list[Floats] = []
-    rounds = (ROUNDS if table.kinds > 1 else 1) * (2 if priced else 1)
+    rounds = (MOST_ROUNDS if table.kinds > 1 else 1) * (2 if priced else 1)
     for _ in range(rounds):
         value, slope = table.look(point)
         if value > best:
@@ -168,7 +168,7 @@ def _master(cuts: list[Floats], used: int, count: Ints, priced: NDArray[np.bool_
     scale = max(float(cut[:kinds].max()) for cut in cuts) or 1.0
     model = mathopt.Model()
     weights = [model.add_variable(lb=0.0, ub=1.0) for _ in range(kinds)]
-    prices = [model.add_variable(lb=0.0, ub=MOST if yes else 0.0) for yes in priced]
+    prices = [model.add_variable(lb=0.0, ub=LARGEST_PRICE_SUM if yes else 0.0) for yes in priced]
     top = model.add_variable(lb=0.0)
     # The sum of the largest u weights is the least of u * s + sum of max(0, weight - s) over s.
     level = model.add_variable(lb=0.0)

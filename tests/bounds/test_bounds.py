@@ -31,7 +31,7 @@ def test_path_takes_the_slower_branch_and_leaves_the_rest_out_of_its_witness() -
 
 
 def test_path_without_link() -> None:
-    """Tests that no way at all from one op to the next is proved infeasible."""
+    """Tests that no path at all from one op to the next is proved infeasible."""
     with pytest.raises(InfeasibleError, match="missing links"):
         path_bound(problem_of([[1, -1], [-1, 1]], [Feed(0, (1,), -1)]))
 

@@ -15,10 +15,10 @@ from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _wide(count: int, devices: int, seed: int) -> Problem:
-    dice = np.random.default_rng(seed)
-    time = [[int(t)] * devices for t in dice.integers(20, 80, count)]
+    generator = np.random.default_rng(seed)
+    time = [[int(t)] * devices for t in generator.integers(20, 80, count)]
     wires = [
-        Feed(i, tuple(np.unique(dice.integers(i + 1, count, 3)).tolist()), int(dice.integers(10, 60)))
+        Feed(i, tuple(np.unique(generator.integers(i + 1, count, 3)).tolist()), int(generator.integers(10, 60)))
         for i in range(count - 1)
     ]
     return problem_of(time, wires, objective="throughput")

@@ -10,7 +10,7 @@ from weftline.graph.arrays import Ints
 from weftline.pipeline.convex import tree as convex_tree
 from weftline.pipeline.convex.fronts import last_front, make_fronts
 from weftline.pipeline.convex.graph import make_graph, pack
-from weftline.pipeline.convex.tree import HALVES, make_tree
+from weftline.pipeline.convex.tree import HALF_UNITS, make_tree
 from weftline.pipeline.pieces import make_pieces
 
 
@@ -37,21 +37,21 @@ def test_fronts_are_exact_or_optimistic(buckets: int) -> None:
             least = max(1, -(-int(pi.sum()) // int(random.integers(2, 5))))
             weight = sets @ pi
             good = (cost < target) & (weight >= least)
-            box = np.array([HALVES * target, least, 0, 10**9, 4096], np.int64)
+            box = np.array([HALF_UNITS * target, least, 0, 10**9, 4096], np.int64)
             count = last_front(tree, pi, fronts, box, STOP)
             heavy = np.flatnonzero(fronts.weight[:count] >= least)
             met += int(good.any())
-            if HALVES * int(cost.max()) < buckets:  # no front is thinned
+            if HALF_UNITS * int(cost.max()) < buckets:  # no front is thinned
                 assert bool(len(heavy)) == good.any()
                 for i in heavy:
                     where = np.flatnonzero((pack(sets) == fronts.members[i]).all(axis=1))
-                    assert (HALVES * cost[where]).tolist() == [fronts.cost[i]]
+                    assert (HALF_UNITS * cost[where]).tolist() == [fronts.cost[i]]
                     assert weight[where].tolist() == [fronts.weight[i]]
             if not good.any():
                 exact += not len(heavy)
             else:
-                exact += fronts.cost[heavy[0]] == HALVES * cost[good].min()
-                assert fronts.cost[heavy[0]] <= HALVES * cost[good].min()
+                exact += fronts.cost[heavy[0]] == HALF_UNITS * cost[good].min()
+                assert fronts.cost[heavy[0]] <= HALF_UNITS * cost[good].min()
                 assert fronts.weight[heavy[-1]] >= weight[good].max()
     assert 200 < met < 350
     assert exact >= (0.99 if buckets > 1000 else 0.6) * 360
@@ -65,7 +65,7 @@ def test_a_limit_of_pairs_ends_it() -> None:
     assert tree is not None
     pi, fronts = np.ones(len(graph.work), np.int64), make_fronts(tree, graph.before.shape[1], 64)
     for most, stop in ((0, STOP), (10**9, np.ones(1, np.int64))):
-        box = np.array([HALVES * (int(graph.work.sum()) + 1), 1, 0, most, 4096], np.int64)
+        box = np.array([HALF_UNITS * (int(graph.work.sum()) + 1), 1, 0, most, 4096], np.int64)
         assert last_front(tree, pi, fronts, box, stop) == -1
 
 

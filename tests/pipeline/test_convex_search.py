@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from weftline.cost import CostTable
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.columns import draw_sets
+from weftline.pipeline.convex.columns import Drawing, draw_sets
 from weftline.pipeline.convex.graph import Bits, ConvexGraph, make_graph, pack
-from weftline.pipeline.convex.search import _candidates, find_conflicts, search
-from weftline.pipeline.convex.state import IN, OUT, make_state
+from weftline.pipeline.convex.search import SearchQuery, _candidates, find_conflicts, search
+from weftline.pipeline.convex.state import PLANE_IN, PLANE_OUT, make_state
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.problem import Problem
 from weftline.testing import random_problem
@@ -83,7 +83,7 @@ def test_search_is_exact(start: int) -> None:
                 box = np.array([target, least, 0, 0, 10**6, minimise, 3000, 4096], np.int64)
                 found = np.zeros((30, words), np.uint64)
                 nothing = np.zeros(words, np.uint64)
-                search(graph, pi, conflict, nothing, state, box, found, np.full(n, 0.3), STOP)
+                search(graph, SearchQuery(pi, conflict, box, found, np.full(n, 0.3)), nothing, state, STOP)
                 assert (box[3] > 0) == good.any()
                 if minimise and good.any():
                     assert box[0] == cost[good].min()
@@ -113,10 +113,10 @@ def test_conflicts_are_true(start: int) -> None:
         pairs = (conflict[:, np.arange(n) >> 6] >> (np.arange(n) & 63).astype(np.uint64)) & np.uint64(1)
         assert not (together & (pairs > 0)).any()
         assert (pairs == pairs.T).all()
-        dear = np.flatnonzero(graph.work >= target)
-        assert (pairs[dear, dear] > 0).all()
+        costly = np.flatnonzero(graph.work >= target)
+        assert (pairs[costly, costly] > 0).all()
         marked += int((pairs > 0).sum())
-        alone += len(dear)
+        alone += len(costly)
     assert marked > 50
     assert alone > 1
 
@@ -146,7 +146,7 @@ def test_candidates_are_the_most_promising_pieces() -> None:
         side = random.integers(0, 4, n)
         decided = state.bits[0]
         decided[:] = 0
-        decided[OUT], decided[IN] = pack((side == 2)[None])[0], pack((side == 3)[None])[0]
+        decided[PLANE_OUT], decided[PLANE_IN] = pack((side == 2)[None])[0], pack((side == 3)[None])[0]
         box, chosen = np.array([50, 30, 0, 0, 0, 0, 0, 0], np.int64), np.zeros(4, np.int64)
         block, nothing = pack(inside[None])[0], np.zeros(graph.before.shape[1], np.uint64)
         count = candidates(graph, pi, box, decided, block, nothing, chosen, gain)
@@ -167,7 +167,7 @@ def test_sets_are_drawn_from_every_single_piece() -> None:
         wanted = np.isin(np.arange(4), pair)
         found, nothing = np.zeros((1, 1), np.uint64), np.zeros((0, 1), np.uint64)
         drawn = [
-            draw_sets(graph, 10 * wanted.astype(np.int64), 11, 20, nothing, 1, 1, seed, found, STOP)
+            draw_sets(graph, Drawing(10 * wanted.astype(np.int64), 11, 20, 1, 1), nothing, seed, found, STOP)
             for seed in range(200)
         ]
         assert 0 < sum(drawn) < 200
@@ -184,5 +184,6 @@ def test_search_stops_when_told() -> None:
     stop = np.ones(1, np.int64)
     pi = np.ones(n, np.int64)
     state = make_state(graph, n + 3)
-    assert search(graph, pi, conflict, conflict[0].copy(), state, box, found, np.full(n, 0.3), stop) == 1
+    query = SearchQuery(pi, conflict, box, found, np.full(n, 0.3))
+    assert search(graph, query, conflict[0].copy(), state, stop) == 1
     assert not find_conflicts(graph, int(box[0]), state, conflict, stop)

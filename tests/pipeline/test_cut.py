@@ -36,7 +36,7 @@ def _cheapest_stage(problem: Problem, op: int) -> int:
 
 
 def test_by_hand() -> None:
-    """Tests that a dear op between dear tensors costs its time and the cheaper of keeping or cutting each tensor."""
+    """Tests that an expensive op costs its time and, for each tensor, the cheaper of keeping or cutting it."""
     problem = problem_of([[1, 1], [9, 9], [4, 4]], [Feed(0, (1,), 5), Feed(1, (2,), 3)], objective="throughput")
     found = cut_bound(problem)
     assert found is not None

@@ -73,10 +73,10 @@ def test_orders_of_devices_leave_out_what_looks_the_same() -> None:
 def test_ideals_of_two_chains() -> None:
     """Tests the number of ideals: two chains of 3 have 4 x 4."""
     wires = [Feed(0, (1,), 1), Feed(1, (2,), 1), Feed(3, (4,), 1), Feed(4, (5,), 1)]
-    found = list_ideals(make_pieces(problem_of([[1, 1]] * 6, wires, objective="throughput")))
+    found = list_ideals(make_pieces(problem_of([[1, 1]] * 6, wires, objective="throughput")), 100)
     assert found is not None
     assert len(found[0]) - 1 == 16
-    assert len(found[1]) == 24  # each ideal but the last can grow in one or two ways
+    assert len(found[1]) == 24  # each ideal but the last can grow by one or two pieces
 
 
 def test_ideals_reach_the_optimum_of_equal_devices() -> None:

@@ -55,7 +55,7 @@ def test_greedy_balances_work() -> None:
 
 
 def test_single_device_is_the_baseline() -> None:
-    """Tests that one stage on the best device is found, and that it beats a pipeline with dear transfers."""
+    """Tests that one stage on the best device is found, and that it beats a pipeline with expensive transfers."""
     problem = _chain([[3, 2], [3, 2]], length=50)
     assert _best("single-device", problem).value == 4
     assert _best("auto", problem).placement.tolist() == [1, 1]

@@ -82,11 +82,11 @@ def test_contraction_keeps_what_is_below_the_target(kind: dict[str, object]) -> 
 
 
 def test_first_rule_by_hand() -> None:
-    """Tests that a cheap op with a dear output joins its reader, and stays apart when its input is dear."""
+    """Tests that a cheap op with an expensive output joins its reader, and stays apart when its input is expensive."""
     cheap = problem_of([[1, 1], [9, 9]], [Feed(0, (1,), 5)], objective="throughput")
     assert len(reduce_exactly(make_pieces(cheap)).time) == 1
-    dear = problem_of([[5, 5], [5, 5], [9, 9]], [Feed(0, (1,), 4), Feed(1, (2,), 4)], objective="throughput")
-    assert len(reduce_exactly(make_pieces(dear)).time) == 3
+    costly = problem_of([[5, 5], [5, 5], [9, 9]], [Feed(0, (1,), 4), Feed(1, (2,), 4)], objective="throughput")
+    assert len(reduce_exactly(make_pieces(costly)).time) == 3
 
 
 def test_threshold_by_hand() -> None:

@@ -8,30 +8,29 @@ import pytest
 from weftline.errors import InfeasibleError
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.pipeline.reduce import make_piece_arrays, merge_freely, reduce_exactly
-from weftline.pipeline.slice.kernel import NEVER
 from weftline.pipeline.slice.orders import following_order, keyed_order, several_orders
-from weftline.pipeline.slice.slice import SOLVER_SLICE as SOLVER
-from weftline.pipeline.slice.slice import Slicer, slice_again, slice_order
+from weftline.pipeline.slice.slice import SOLVER, Slicer, slice_again, slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads, simulate_throughput, violations
+from weftline.simulate.sentinels import NEVER
 from weftline.testing.conformance import check_solver
 from weftline.testing.generate import Feed, problem_of, random_problem
 
 
 def _equal_problem(seed: int, *, training: bool = False, overlapped: bool = False, memory: bool = False) -> Problem:
     """A random graph on three equal devices."""
-    dice = np.random.default_rng(seed)
-    n = int(dice.integers(3, 9))
+    generator = np.random.default_rng(seed)
+    n = int(generator.integers(3, 9))
     wires = []
     for i in range(n - 1):
-        readers = np.unique(dice.integers(i + 1, n, int(dice.integers(1, 4))))
-        wires.append(Feed(i, tuple(readers.tolist()), int(dice.integers(0, 9))))
+        readers = np.unique(generator.integers(i + 1, n, int(generator.integers(1, 4))))
+        wires.append(Feed(i, tuple(readers.tolist()), int(generator.integers(0, 9))))
     together = ((0, n - 1), (1, n - 2)) if training and n >= 5 else ()
     backward = [n - 2, n - 1] if training and n >= 5 else []
-    weights = dice.integers(0, 9, n).tolist()
+    weights = generator.integers(0, 9, n).tolist()
     return problem_of(
-        [[int(time)] * 3 for time in dice.integers(0, 20, n)],
+        [[int(time)] * 3 for time in generator.integers(0, 20, n)],
         wires,
         weights=weights if memory else [],
         capacity=[max(9, sum(weights) // 2)] * 3 if memory else [],
@@ -171,7 +170,7 @@ def test_slicing_again_does_not_make_it_worse() -> None:
 
 
 def test_free_merging_ignores_hosts_and_memory() -> None:
-    """Tests that a cheap op with a dear output joins its reader, and that what a host alone runs stays apart."""
+    """Tests that a cheap op with an expensive output joins its reader, and that what a host alone runs stays apart."""
     time = [[1, 1, 9], [9, 9, 9], [-1, -1, 9], [9, 9, 9]]
     wires = [Feed(0, (1,), 20), Feed(1, (2,), 1), Feed(2, (3,), 20)]
     problem = problem_of(time, wires, weights=[1] * 4, capacity=[3, 3, None], hosts=[2], objective="throughput")

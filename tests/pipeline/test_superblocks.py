@@ -38,7 +38,7 @@ def test_never_above_the_optimum() -> None:
 
 
 def test_by_hand() -> None:
-    """Tests a chain of three ops on two devices: half of the work is in the dear op or in two cheap ones."""
+    """Tests a chain of three ops on two devices: half of the work is in the expensive op or in two cheap ones."""
     wires = [Feed(0, (1,), 2), Feed(1, (2,), 2)]
     share, guesses = _bounds(problem_of([[4, 4], [4, 4], [4, 4]], wires, objective="throughput"))
     assert share == 10  # two ops and one border; a border on both sides of one op is less work than half

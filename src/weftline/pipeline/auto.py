@@ -1,18 +1,16 @@
-"""Crew: the threads of one search. An annealer works in the background while bounds are proved in another thread.
+"""The default, an anytime loop: slices, annealing, exact search, bounds; each better plan helps every later bound.
 
+With a time limit, the annealer works in one thread and the proofs in another (`PipelineCrew`), until a stop rule fires.
 The main thread only looks after them: it alone offers plans and bounds to the search, hears Ctrl-C, and raises the stop
-flags that kernels poll. Nothing outlives `close`.
-
-The default, an anytime loop: slices, annealing, exact search, bounds; each better plan helps every later bound.
-
-With a time limit, the annealer works in one thread and the proofs in another, until a stop rule fires. With a work
-limit everything runs in turn, each with a fixed amount of work, so that the same call gives the same bytes.
+flags that kernels poll. Nothing outlives `close`. With a work limit everything runs in turn, each with a fixed amount
+of work, so that the same call gives the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
@@ -24,26 +22,54 @@ from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.anneal import PipelineAnnealer
 from weftline.pipeline.bounds import bottleneck, guess, node_cover_bound
-from weftline.pipeline.convex.convex_set import convex_set_bound
+from weftline.pipeline.convex.convex_set import ConvexSetParameters, convex_set_bound
 from weftline.pipeline.convex.graph import MOST_PIECES
 from weftline.pipeline.exact.exact import fits_model, prove
 from weftline.pipeline.ideals import TOO_LONG, IdealChain, over_ideals, take
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
-from weftline.pipeline.simple import overflow_of
+from weftline.pipeline.simple import FIRST_SOLVERS, overflow_of
 from weftline.search import Search, Solver, best_of
 
-__all__ = ["SOLVER", "PipelineCrew"]
+__all__ = ["SOLVER", "AutoParameters", "PipelineCrew"]
 
-PORTION = 200_000
-POLL = 0.03
+
+@dataclass(frozen=True)
+class AutoParameters(ConvexSetParameters):
+    """Numbers of `auto`: those of the convex-set bound, and who works when."""
+
+    anneal_portion_steps: int = field(default=200_000, metadata={"least": 1})
+    """Of the annealer between two looks at what is asked of it."""
+    poll_seconds: float = field(default=0.03, metadata={"least": 0.001, "most": 10.0})
+    """Between two looks at the threads."""
+    longest_seconds: float = 60.0
+    """Where no limit at all is given."""
+    warm_up_until: float = 0.01
+    """Share of the time limit at which annealing alone ends."""
+    first_ideals_until: float = 0.06
+    node_cover_until: float = 0.08
+    first_exact_until: float = 0.15
+    small_pieces: int = 40
+    """So few are more for exact search than for bounds by sets."""
+    small_exact_until: float = 0.5
+    """As `first_exact_until`, for so few pieces."""
+    more_ideals_until: float = 0.5
+    convex_until: float = 0.97
+    superblocks_until: float = 0.3
+    convex_nodes: int = 20_000
+    """Of the convex-set bound under a work limit."""
+    exact_work_seconds: float = 3.0
+    """Deterministic seconds of the exact search under a work limit."""
+    most_superblock_entries: int = 20_000
+    """Pieces and readers of tensors for which superblocks are tried."""
+    superblock_guesses: int = 4
 
 
 class PipelineCrew:
     """An annealer from the best known plan, and one task at a time beside it."""
 
-    def __init__(self, search: Search, pieces: Pieces) -> None:
-        self.search, self.pieces = search, pieces
+    def __init__(self, search: Search, pieces: Pieces, parameters: AutoParameters) -> None:
+        self.search, self.pieces, self.parameters = search, pieces, parameters
         self._stop = np.zeros(1, np.int64)
         self._found: SimpleQueue[Indices] = SimpleQueue()
         self._orders: SimpleQueue[Ints] = SimpleQueue()
@@ -70,18 +96,18 @@ class PipelineCrew:
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Let the annealer work alone."""
-        while not until() and not self.poll() and not self._ended.wait(POLL):
+        while not until() and not self.poll() and not self._ended.wait(self.parameters.poll_seconds):
             pass
 
     def attend(self, task: Callable[[Ints, Callable[[Bound], None]], None], seconds: float) -> None:
-        """Run a task in a thread for so long; it gets a stop flag and a way to hand bounds over."""
+        """Run a task in a thread for so long; it gets a stop flag, and a function to hand bounds over."""
         until = self.search.seconds + seconds
         stop = np.zeros(1, np.int64)
         bounds: SimpleQueue[Bound] = SimpleQueue()
         ended = Event()
         Thread(target=self._guard, args=(lambda: task(stop, bounds.put), ended), daemon=True).start()
         try:
-            while not ended.wait(POLL):
+            while not ended.wait(self.parameters.poll_seconds):
                 self._take(bounds)
                 if self.poll() or self.search.seconds >= until:
                     stop[0] = 1
@@ -126,46 +152,27 @@ class PipelineCrew:
                 pass
             if not annealer.alive:
                 return
-            annealer.run(PORTION, self._stop)
-
-
-FIRST = ("single-device", "greedy", "even-split", "slice")
-LONGEST = 60.0
-"""Seconds where no limit at all is given."""
-WARM_UP = 0.01
-"""Shares of the time limit at which a part ends: annealing alone, ideals, the dearest piece, a first exact search."""
-FIRST_IDEALS = 0.06
-COVER = 0.08
-FIRST_EXACT = 0.15
-SMALL, SMALL_EXACT = 40, 0.5
-"""So few pieces are more for exact search than for bounds by sets."""
-MORE_IDEALS = 0.5
-CONVEX = 0.97
-SUPERBLOCKS = 0.3
-CONVEX_WORK = 20_000
-EXACT_WORK = 3.0
-MOST_SUPERBLOCKS = 20_000
-GUESSES = 4
+            annealer.run(self.parameters.anneal_portion_steps, self._stop)
 
 
 def _solve(search: Search) -> None:
     from weftline.pipeline import solvers
 
-    reasons = best_of(search, solvers(), FIRST)
+    reasons = best_of(search, solvers(), FIRST_SOLVERS)
     if search.is_over:
         return
-    pieces = reduce_exactly(make_pieces(search.problem))
+    pieces, parameters = reduce_exactly(make_pieces(search.problem)), search.parameters(AutoParameters)
     if search.work_limit is None:
-        _at_once(search, pieces)
+        _at_once(search, pieces, parameters)
     else:
-        _in_turn(search, pieces)
+        _in_turn(search, pieces, parameters)
     if search.best is None and not search.is_over:
         search.run(solvers()["pack"])
     if search.best is None:
         raise InfeasibleError("no pipeline was found within the limits", conflicts=(*reasons, *search.refused))
 
 
-def _in_turn(search: Search, pieces: Pieces) -> None:
+def _in_turn(search: Search, pieces: Pieces, parameters: AutoParameters) -> None:
     """Everything once, with fixed amounts of work."""
     from weftline.pipeline import solvers
 
@@ -176,38 +183,45 @@ def _in_turn(search: Search, pieces: Pieces) -> None:
         if not isinstance(chain, str):
             take(search, chain)
     if not search.is_over and fits_model(pieces):
-        prove(search, pieces, work=EXACT_WORK)
+        prove(search, pieces, work=parameters.exact_work_seconds)
     if not search.is_over and _bounded_by_sets(pieces) and search.best is not None:
         found: list[Bound] = []
-        _convex(search, pieces, never, found.append, work=CONVEX_WORK)
+        _convex(search, pieces, parameters, never, found.append, work=parameters.convex_nodes)
         for bound in found:
             search.offer_bound(bound)
 
 
-def _at_once(search: Search, pieces: Pieces) -> None:
+def _at_once(search: Search, pieces: Pieces, parameters: AutoParameters) -> None:
     """Annealing in the background, proofs beside it, until a stop rule fires."""
-    limit = search.time_limit if search.time_limit is not None else LONGEST
+    limit = search.time_limit if search.time_limit is not None else parameters.longest_seconds
     begun = search.seconds
 
     def until(share: float) -> float:
         return max(0.1, begun + share * (limit - begun) - search.seconds)
 
-    with _crew(search, pieces) as crew:
-        warm = search.seconds + until(WARM_UP)
+    with _crew(search, pieces, parameters) as crew:
+        warm = search.seconds + until(parameters.warm_up_until)
         crew.wait(lambda: search.seconds >= warm)
-        too_long = _ideals(search, pieces, crew, until(FIRST_IDEALS))
+        too_long = _ideals(search, pieces, crew, until(parameters.first_ideals_until))
         sets = _bounded_by_sets(pieces)
         if sets and not search.is_over and search.best is not None:
-            crew.attend(lambda stop, tell: _cover(search, pieces, stop, tell, until(COVER)), until(COVER))
+            end = parameters.node_cover_until
+            crew.attend(lambda stop, tell: _cover(search, pieces, stop, tell, until(end)), until(end))
         if not search.is_over and fits_model(pieces):
-            share = 1.0 if not sets else FIRST_EXACT if len(pieces.time) > SMALL else SMALL_EXACT
+            small = len(pieces.time) <= parameters.small_pieces
+            share = parameters.small_exact_until if small else parameters.first_exact_until
+            share = share if sets else 1.0
             prove(search, pieces, seconds=until(share), poll=crew.poll)
         if too_long:
-            _ideals(search, pieces, crew, until(MORE_IDEALS))
+            _ideals(search, pieces, crew, until(parameters.more_ideals_until))
         if sets and not search.is_over and search.best is not None:
-            crew.attend(lambda stop, tell: _convex(search, pieces, stop, tell, seconds=until(CONVEX)), until(CONVEX))
-        elif not search.is_over and _bounded_by_superblocks(pieces) and search.best is not None:
-            _superblocks(search, pieces, until(SUPERBLOCKS), crew.poll)
+            end = parameters.convex_until
+            crew.attend(
+                lambda stop, tell: _convex(search, pieces, parameters, stop, tell, seconds=until(end)), until(end)
+            )
+        elif not search.is_over and _bounded_by_superblocks(pieces, parameters) and search.best is not None:
+            seconds, guesses = until(parameters.superblocks_until), parameters.superblock_guesses
+            _superblocks(search, pieces, guesses, seconds, crew.poll)
         if not search.is_over and fits_model(pieces):
             prove(search, pieces, seconds=until(1.0), poll=crew.poll)
         if search.best is not None:
@@ -227,25 +241,25 @@ def _ideals(search: Search, pieces: Pieces, crew: PipelineCrew, seconds: float) 
 
 
 @contextmanager
-def _crew(search: Search, pieces: Pieces) -> Iterator[PipelineCrew]:
-    crew = PipelineCrew(search, pieces)
+def _crew(search: Search, pieces: Pieces, parameters: AutoParameters) -> Iterator[PipelineCrew]:
+    crew = PipelineCrew(search, pieces, parameters)
     try:
         yield crew
     finally:
         crew.close()
 
 
-def _bounded_by_superblocks(pieces: Pieces) -> bool:
+def _bounded_by_superblocks(pieces: Pieces, parameters: AutoParameters) -> bool:
     """Three superblocks are for equal devices, added communication, and not too many pieces."""
-    return _alike(pieces) and len(pieces.time) + len(pieces.reader_of) <= MOST_SUPERBLOCKS
+    return _alike(pieces) and len(pieces.time) + len(pieces.reader_of) <= parameters.most_superblock_entries
 
 
-def _superblocks(search: Search, pieces: Pieces, seconds: float, poll: Callable[[], bool]) -> None:
+def _superblocks(search: Search, pieces: Pieces, guesses: int, seconds: float, poll: Callable[[], bool]) -> None:
     """The middle stage, the cheapest with its share of the work, then stages further and further from the middle."""
     contracted = contract_uncuttable(pieces, search.best.value) if search.best is not None else pieces
     stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
     until = search.seconds + seconds
-    around = sorted(range(stages), key=lambda b: abs(2 * b - stages + 1))[:GUESSES]
+    around = sorted(range(stages), key=lambda b: abs(2 * b - stages + 1))[:guesses]
     for turn, before in enumerate([*around[:1], None, *around[1:]]):
         left = (until - search.seconds) / (len(around) + 1 - turn)
         if search.is_over or left < 0.2:
@@ -267,7 +281,7 @@ def _alike(pieces: Pieces) -> bool:
 
 
 def _cover(search: Search, pieces: Pieces, stop: Ints, tell: Callable[[Bound], None], seconds: float) -> None:
-    """The piece whose cheapest stage is dearest."""
+    """The piece whose cheapest stage is costliest."""
     assert search.best is not None
     contracted, value = contract_uncuttable(pieces, search.best.value), search.best.value
 
@@ -281,6 +295,7 @@ def _cover(search: Search, pieces: Pieces, stop: Ints, tell: Callable[[Bound], N
 def _convex(
     search: Search,
     pieces: Pieces,
+    parameters: AutoParameters,
     stop: Ints,
     tell: Callable[[Bound], None],
     *,
@@ -291,7 +306,7 @@ def _convex(
     stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
     contracted = contract_uncuttable(pieces, search.best.value)
     device = contracted.nearest(search.best.placement)
-    blocks: list[NDArray[np.bool_]] = [device == d for d in np.unique(device)]
+    sets: list[NDArray[np.bool_]] = [device == d for d in np.unique(device)]
 
     def upper() -> int:
         assert search.best is not None
@@ -304,13 +319,19 @@ def _convex(
         contracted,
         stages,
         upper,
-        start_blocks=blocks,
+        start_sets=sets,
         stop=stop,
         work=work,
         seconds=seconds,
         seed=search.seed,
         on_bound=on_bound,
+        parameters=parameters,
     )
 
 
-SOLVER = Solver("auto", "slices, annealing, exact search and bounds until good enough (default)", _solve)
+SOLVER = Solver(
+    "auto",
+    "slices, annealing, exact search and bounds until good enough (default)",
+    _solve,
+    parameters=AutoParameters,
+)

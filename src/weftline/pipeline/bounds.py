@@ -40,12 +40,12 @@ __all__ = ["bottleneck", "cut_bound", "guess", "lower_bounds", "node_cover_bound
 
 MOST_OPS = 20_000
 MOST_CUTS = 400
-"""Ops that are looked at, the dearest by themselves first."""
-ENDLESS = 2**60
+"""Ops that are looked at, the costliest by themselves first."""
+ENDLESS_TIME = 2**60
 
 
 def cut_bound(problem: Problem) -> Bound | None:
-    """The op whose cheapest stage is dearest; None where this says nothing."""
+    """The op whose cheapest stage is costliest; None where this says nothing."""
     begun = perf_counter()
     stages = np.flatnonzero(~problem.host)
     if problem.rules.objective != "throughput" or problem.rules.communication != "added" or not len(stages):
@@ -57,7 +57,7 @@ def cut_bound(problem: Problem) -> Bound | None:
     least, on_host = _least_times(problem, node, count)
     arcs = _arcs(problem, node, count, least)
     upper = np.minimum(arcs.alone, on_host)
-    upper[least >= ENDLESS] = 0
+    upper[least >= ENDLESS_TIME] = 0
     best, where = 0, -1
     for v in np.argsort(-upper, kind="stable")[:MOST_CUTS].tolist():
         if upper[v] <= best:
@@ -72,13 +72,13 @@ def cut_bound(problem: Problem) -> Bound | None:
 
 
 def _least_times(problem: Problem, node: Indices, count: int) -> tuple[Ints, Ints]:
-    """Least time of each node on a stage device, and on a host device (ENDLESS where there is none)."""
+    """Least time of each node on a stage device, and on a host device (ENDLESS_TIME where there is none)."""
     total = np.zeros((count, len(problem.devices)), np.int64)
     np.add.at(total, node, np.maximum(problem.cost.time, 0))
     able = np.ones(total.shape, np.bool_)
     np.logical_and.at(able, node, problem.cost.time >= 0)
-    total = np.where(able, total, ENDLESS)
-    on_host = total[:, problem.host].min(axis=1, initial=ENDLESS)
+    total = np.where(able, total, ENDLESS_TIME)
+    on_host = total[:, problem.host].min(axis=1, initial=ENDLESS_TIME)
     return total[:, ~problem.host].min(axis=1), on_host
 
 
@@ -98,9 +98,9 @@ def _arcs(problem: Problem, node: Indices, count: int, least: Ints) -> _Network:
     arrays = problem.graph.arrays
     off = ~np.eye(len(problem.devices), dtype=np.bool_)
     lengths = problem.cost.transfer[:, off]
-    cheapest = np.where(lengths >= 0, lengths, ENDLESS).min(axis=1)
+    cheapest = np.where(lengths >= 0, lengths, ENDLESS_TIME).min(axis=1)
     alone = least.copy()
-    rows: list[tuple[int, int, int, int]] = [(v, count, min(int(t), ENDLESS), 0) for v, t in enumerate(least.tolist())]
+    rows = [(v, count, min(int(t), ENDLESS_TIME), 0) for v, t in enumerate(least.tolist())]
     free = count + 1
     for t in np.flatnonzero(arrays.producer >= 0).tolist():
         maker = int(node[arrays.producer[t]])
@@ -116,8 +116,8 @@ def _arcs(problem: Problem, node: Indices, count: int, least: Ints) -> _Network:
             rows.append((maker, readers[0], cost, cost))
             continue
         rows.append((maker, free, cost, 0))
-        rows += [(free, q, ENDLESS, 0) for q in readers]
-        rows += [(q, free + 1, ENDLESS, 0) for q in readers]
+        rows += [(free, q, ENDLESS_TIME, 0) for q in readers]
+        rows += [(q, free + 1, ENDLESS_TIME, 0) for q in readers]
         rows.append((free + 1, maker, cost, 0))
         free += 2
     table = np.array(rows, np.int64).reshape(-1, 4)
@@ -153,7 +153,7 @@ def _flow(pointer: Ints, order: Ints, tail: Ints, head: Ints, room: Ints, source
                     last += 1
         if seen[sink] != turn:
             return total
-        most, v = ENDLESS, sink
+        most, v = ENDLESS_TIME, sink
         while v != source:
             most = min(most, room[came[v]])
             v = tail[came[v]]
@@ -163,7 +163,7 @@ def _flow(pointer: Ints, order: Ints, tail: Ints, head: Ints, room: Ints, source
             room[came[v] ^ 1] += most
             v = tail[came[v]]
         total += most
-        if total >= ENDLESS:
+        if total >= ENDLESS_TIME:
             return total
 
 
@@ -185,7 +185,7 @@ def node_cover_bound(
     seconds: float | None = None,
     on_bound: OnBound,
 ) -> list[Members]:
-    """Go through the pieces, those with dear tensors first -> the cheapest sets that were met."""
+    """Go through the pieces, those with expensive tensors first -> the cheapest sets that were met."""
     n = len(pieces.time)
     if n > MOST_PIECES or stages < 1 or upper() <= 0:
         return []
@@ -196,7 +196,7 @@ def node_cover_bound(
         if prover.budget.spent >= 1.0:
             break
         if covered[piece]:
-            continue  # a set with it is not dearer than what is proved
+            continue  # a set with it costs no more than what is proved
         limit = prover.budget.nodes_of(0.1)
         outcome, _, found = prover.cheapest_with(piece, prover.proved + 1, limit, exact=False)
         if not found and outcome == ProofOutcome.PROVED:

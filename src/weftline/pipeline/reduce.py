@@ -29,6 +29,7 @@ from weftline.cost import CostTable
 from weftline.graph.arrays import Indices, Ints, row_pointer
 from weftline.pipeline.pieces import Pieces, make_pieces, merge
 from weftline.problem import Problem
+from weftline.simulate.tables import once_per_problem
 
 __all__ = [
     "PieceArrays",
@@ -245,16 +246,9 @@ class PieceArrays(NamedTuple):
     stage_limit: int
 
 
+@once_per_problem
 def make_piece_arrays(pieces: Pieces) -> PieceArrays:
-    """The arrays of some pieces (cached on them)."""
-    found = pieces.__dict__.get("_board")
-    if found is None:
-        found = _build_arrays(pieces)
-        pieces.__dict__["_board"] = found
-    return found
-
-
-def _build_arrays(pieces: Pieces) -> PieceArrays:
+    """The arrays of some pieces."""
     problem, arrays = pieces.problem, pieces.problem.graph.arrays
     count, flat = len(pieces.time), pieces.flat and not (pieces.transfer < 0).any()
     weights = np.repeat(np.arange(len(arrays.tied_bytes)), np.diff(arrays.tied_ptr))

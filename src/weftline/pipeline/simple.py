@@ -9,6 +9,7 @@ device gets more ops. Simplified: transfers are not looked at; what a stage's de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,11 +20,15 @@ from weftline.problem import Problem
 from weftline.search import SINGLE_DEVICE, Search, Solver
 from weftline.simulate import simulate_throughput
 
-__all__ = ["SOLVERS", "fill_stages", "overflow_of", "stage_devices"]
+__all__ = ["FIRST_SOLVERS", "SOLVERS", "GreedyParameters", "fill_stages", "overflow_of", "stage_devices"]
+
+
+FIRST_SOLVERS = ("single-device", "greedy", "even-split", "slice")
+"""Asked for a first value by the solvers that need one."""
 
 
 def overflow_of(problem: Problem, placement: Indices) -> Ints:
-    """(K,): bytes above what each device holds; zeros where the placement is no pipeline."""
+    """(K,): bytes above what each device holds, of a pipeline that was refused; zeros where it is no pipeline."""
     try:
         overflow: Ints = np.maximum(simulate_throughput(problem, placement).peak - problem.capacity, 0)
     except InfeasibleError:  # no pipeline at all, which more room does not mend
@@ -62,7 +67,7 @@ def fill_stages(
     return pieces.lift(chosen)
 
 
-def _solve(search: Search) -> None:
+def _solve_even_split(search: Search) -> None:
     problem = search.problem
     pieces, devices = make_pieces(problem), stage_devices(problem)
     before = np.cumsum(pieces.size) - pieces.size
@@ -74,31 +79,39 @@ def _solve(search: Search) -> None:
     search.offer(fill_stages(problem, pieces, devices, problem.capacity, full))
 
 
-SOLVER_EVEN_SPLIT = Solver("even-split", "stages of equal op count along the graph's order", _solve, baseline=True)
+SOLVER_EVEN_SPLIT = Solver(
+    "even-split", "stages of equal op count along the graph's order", _solve_even_split, baseline=True
+)
 
 
-BISECTION_STEPS = 24
-ATTEMPTS_WITH_LESS_ROOM = 6
+@dataclass(frozen=True)
+class GreedyParameters:
+    """Numbers of `greedy`."""
+
+    most_bisections: int = 24
+    """Targets that are tried."""
+    most_attempts: int = 6
+    """Times that it begins with less room, because activations overflowed a device."""
 
 
-def _greedy_solve(search: Search) -> None:
+def _solve_greedy(search: Search) -> None:
     """Bisect on the target; where activations overflow every answer, leave that much room and begin again."""
     problem = search.problem
     pieces, devices = make_pieces(problem), stage_devices(problem)
-    room = problem.capacity.copy()
-    for _ in range(ATTEMPTS_WITH_LESS_ROOM):
-        overflow = _bisect(search, pieces, devices, room)
+    room, parameters = problem.capacity.copy(), search.parameters(GreedyParameters)
+    for _ in range(parameters.most_attempts):
+        overflow = _bisect(search, pieces, devices, room, parameters.most_bisections)
         if overflow is None or not overflow.any() or search.stopped_by:
             return
         room -= overflow
 
 
-def _bisect(search: Search, pieces: Pieces, devices: Sequence[int], room: Ints) -> Ints | None:
+def _bisect(search: Search, pieces: Pieces, devices: Sequence[int], room: Ints, steps: int) -> Ints | None:
     """Offer the pipelines of several targets -> None if one was accepted, else the bytes that the last one lacked."""
     problem = search.problem
     low, high = 0, int(pieces.time.max(axis=1, initial=0).sum())
     overflow: Ints | None = np.zeros(len(room), np.int64)
-    for _ in range(BISECTION_STEPS):
+    for _ in range(steps):
         target = (low + high) // 2
         try:
             placement = fill_stages(problem, pieces, devices, room, _fuller_than(target, pieces, devices))
@@ -132,12 +145,12 @@ def _fuller_than(target: int, pieces: Pieces, devices: Sequence[int]) -> Callabl
 
 
 SOLVER_GREEDY = Solver(
-    "greedy", "fill each stage up to the smallest compute target that works", _greedy_solve, baseline=True
+    "greedy",
+    "fill each stage up to the smallest compute target that works",
+    _solve_greedy,
+    baseline=True,
+    parameters=GreedyParameters,
 )
 
 
-SOLVERS = (
-    SINGLE_DEVICE,
-    SOLVER_EVEN_SPLIT,
-    SOLVER_GREEDY,
-)
+SOLVERS = (SINGLE_DEVICE, SOLVER_EVEN_SPLIT, SOLVER_GREEDY)

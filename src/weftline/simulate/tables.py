@@ -33,6 +33,7 @@ __all__ = [
     "upward_rank",
 ]
 
+_Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 
 Unsigned = NDArray[np.uint32]
@@ -72,12 +73,12 @@ class Tables(NamedTuple):
     stage_limit: int
 
 
-def once_per_problem(function: Callable[[Problem], _Result]) -> Callable[[Problem], _Result]:
-    """Keep what a function says about a problem for as long as the problem lives."""
-    known: WeakKeyDictionary[Problem, _Result] = WeakKeyDictionary()
+def once_per_problem(function: Callable[[_Key], _Result]) -> Callable[[_Key], _Result]:
+    """Keep what a function says about a problem (or the pieces of one) for as long as that lives."""
+    known: WeakKeyDictionary[_Key, _Result] = WeakKeyDictionary()
 
     @wraps(function)
-    def look_up(problem: Problem) -> _Result:
+    def look_up(problem: _Key) -> _Result:
         try:
             return known[problem]
         except KeyError:

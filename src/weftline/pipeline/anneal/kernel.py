@@ -1,63 +1,70 @@
 """Simulated annealing on moves of single pieces, as one kernel that runs a given number of steps.
 
-Energy: over all blocks the sum of 1e4 x^2 + 10 x, where x is the part by which a block exceeds the target (a little
-below the best value). A piece may go to any level between its predecessors and its successors. A rejected move is
-sometimes tried together with a move of one piece of the receiving block. Stages of unequal devices also swap devices.
-The places of the pipeline are renumbered now and then in another topological order of the quotient graph.
+The target is a little below the best value. A rejected move is sometimes tried together with a move of one piece of the
+receiving column. Stages of unequal devices also swap devices. The places of the pipeline are renumbered now and then in
+another topological order of the quotient graph.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.moves import (
+    PieceMove,
+    change_elsewhere,
     changed_energy,
-    energy_of,
     levels_of,
-    loosen_around,
+    settle,
     shift,
-    tighten,
+    shift_readers,
+    swap_devices,
+    tied_bytes,
     weigh_flat,
     weigh_links,
 )
 from weftline.pipeline.anneal.state import (
-    AT,
-    COLUMN,
-    COMPUTE,
-    DEVICE,
-    ENTER,
-    HELD,
-    LEAVE,
-    LEVEL,
-    LINKS,
-    LOOSE,
-    MORE_ENTER,
-    MORE_LEAVE,
+    COUNT_LOOSE,
+    COUNT_USED,
+    LINK_ENERGY,
+    LOAD_DEVICE,
+    LOAD_SIZE,
     MORE_LINKS,
-    NUMBER,
-    SIZE,
-    USED,
+    PLACE_COLUMN,
+    WHO_COLUMN,
+    WHO_LEVEL,
     PartitionState,
-    block_cost,
-    count_transfers,
     largest,
+    loosen_all,
+    loosen_around,
+    refresh,
     renumber,
+    tighten,
 )
 from weftline.pipeline.reduce import PieceArrays
-from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.jit import kernel
 from weftline.simulate.kernels.random import below, unit
 
-__all__ = ["anneal"]
+__all__ = ["Cooling", "anneal"]
 
-RENUMBER = 8192
-AIM = 0.998
-COMPOUND = 0.3
-LINK = 10.0
-"""Energy of a missing link in use."""
-SWAP = 128
+RENUMBER_STEPS = 8192
+"""Steps between two orders of the stages, at least."""
+TARGET_SHARE = 0.998
+"""Of the best value: the target."""
+SWAP_STEPS = 128
 """Steps between two tries to swap devices."""
+PAIR_CHANCE = 0.3
+"""That a rejected move is tried together with another one."""
+
+
+class Cooling(NamedTuple):
+    """How many steps, from which temperature to which."""
+
+    steps: int
+    hot: float
+    cold: float
 
 
 @kernel
@@ -67,259 +74,156 @@ def anneal(
     stage_devices: Indices,
     best: Indices,
     best_value: Ints,
-    steps: int,
-    hot: float,
-    cold: float,
+    cooling: Cooling,
     floor: int,
     stop: Ints,
 ) -> int:
-    """Cool from `hot` to `cold` over the steps -> steps done. A better state goes to `best` (device per piece)."""
-    span, near, cost, wire, who, readers = state.span, state.near, state.cost, state.wire, state.who, state.readers
-    block, energy, member, loose, counts = state.block, state.energy, state.member, state.loose, state.counts
-    room, dice, kind, transfer, stages = state.room, state.dice, state.kind, state.transfer, state.stages
-    flat, overlapped, limit = board.flat, board.overlapped, board.stage_limit
-    count, columns = len(who), len(block)
-    hosts, bytes_at = columns - stages, cost.shape[1] - 1
-    tied, unequal = len(state.tied) > 0, len(state.block_time) > 0
-    special = tied or unequal or not flat
-    target = max(float(floor), 1.0, AIM * best_value[0])
-    total = _refresh(board, state, target)
-    _loosen_all(state)
-    temperature, factor = hot, (cold / hot) ** (256.0 / max(1, steps))
-    often = max(RENUMBER, (4 * count + 255) // 256 * 256)
-    swap = SWAP if flat else max(4 * SWAP, len(board.maker))
-    bar = 0.0603 * columns
+    """Cool over the steps -> steps done. A better state goes to `best` (device per piece) and `best_value`.
+
+    Before and after every step, costs, bytes and energies of all columns are those of the pieces in them: what is not
+    taken is taken back. So a best value is the simulator's; tests compare it with `simulate_throughput`.
+    """
+    list_ptr, near, cost, wire, who, readers = (
+        state.list_ptr,
+        state.near,
+        state.cost,
+        state.wire,
+        state.who,
+        state.readers,
+    )
+    loads, energy, member, loose, counts = state.loads, state.energy, state.member, state.loose, state.counts
+    room, generator, stages, overlapped = state.room, state.generator, state.stages, board.overlapped
+    kind, transfer, limit = state.kind, state.transfer, board.stage_limit
+    flat, tied, unequal = board.flat, len(state.tied) > 0, len(state.column_time) > 0
+    special, hosts, bytes_at = tied or unequal or not flat, len(loads) - stages, cost.shape[1] - 1
+    target = max(float(floor), 1.0, TARGET_SHARE * best_value[0])
+    total = refresh(board, state, target)
+    loosen_all(state)
+    steps, temperature = cooling.steps, cooling.hot
+    factor = (cooling.cold / cooling.hot) ** (256.0 / max(1, steps))
+    often = max(RENUMBER_STEPS, (4 * len(who) + 255) // 256 * 256)
+    swap = SWAP_STEPS if flat else max(4 * SWAP_STEPS, len(board.maker))
+    bar = 0.0603 * len(loads)
     moved, came_from, old_level = 0, 0, 0  # the first of two moves
     first_a, first_b = 0.0, 0.0
     for step in range(steps):
+        # Now and then: cool, look at the flag, renumber the places of the pipeline.
         if step & 255 == 0 and step > 0:
             temperature *= factor
             if step & 4095 == 0 and stop[0] != 0:
                 return step
             if step % often == 0:
                 renumber(board, state)
-                _loosen_all(state)
-                total = _refresh(board, state, target)
+                loosen_all(state)
+                total = refresh(board, state, target)
         improved = False
         if unequal and step % swap == 0:
-            improved = _swap_devices(board, state, stage_devices, target, temperature)
+            improved = swap_devices(board, state, stage_devices, target, temperature)
             if improved:
-                total = _refresh(board, state, target)
+                total = refresh(board, state, target)
         else:
-            if counts[NUMBER] == 0:
+            # Move a loose piece, perhaps with one of the column that it enters.
+            if counts[COUNT_LOOSE] == 0:
                 continue
-            p = int(loose[below(dice, counts[NUMBER])])
-            change = 0.0
-            made = 0
+            p = int(loose[below(generator, counts[COUNT_LOOSE])])
+            change, made = 0.0, 0
             while True:
-                low, high = levels_of(span, near, who, p, 2 * stages)
+                low, high = levels_of(list_ptr, near, who, p, 2 * stages)
                 if hosts == 0:
                     low, high = low >> 1, min(high, 2 * stages - 1) >> 1
                     if low >= high:
                         if made == 0:
                             tighten(who, loose, counts, p)
                         break
-                    place = low + below(dice, high - low)
-                    if place >= who[p, LEVEL] >> 1:
+                    place = low + below(generator, high - low)
+                    if place >= who[p, WHO_LEVEL] >> 1:
                         place += 1
                     level = 2 * place + 1
-                    b = block[place, AT]
+                    b = loads[place, PLACE_COLUMN]
                 else:
                     if low >= high and hosts < 2:
                         if made == 0:
                             tighten(who, loose, counts, p)
                         break
-                    level = low + below(dice, high - low + 1)
-                    b = block[level >> 1, AT] if level & 1 else int(stages + below(dice, hosts))
-                a = int(who[p, COLUMN])
+                    level = low + below(generator, high - low + 1)
+                    b = loads[level >> 1, PLACE_COLUMN] if level & 1 else int(stages + below(generator, hosts))
+                a = int(who[p, WHO_COLUMN])
                 if a == b:
-                    if level != who[p, LEVEL] and made == 0:
-                        who[p, LEVEL] = level
-                        loosen_around(span, near, who, loose, counts, p)
+                    if level != who[p, WHO_LEVEL] and made == 0:
+                        who[p, WHO_LEVEL] = level
+                        loosen_around(list_ptr, near, who, loose, counts, p)
                     break
-                time = cost[p, block[b, DEVICE]]
-                more = (1 if block[b, SIZE] == 0 else 0) - (1 if block[a, SIZE] == 1 else 0)
-                if time < 0 or counts[USED] + more > limit:
+                time = cost[p, loads[b, LOAD_DEVICE]]
+                more = (1 if loads[b, LOAD_SIZE] == 0 else 0) - (1 if loads[a, LOAD_SIZE] == 1 else 0)
+                if time < 0 or counts[COUNT_USED] + more > limit:
                     break
+                between = (p, a, b)
                 if flat:
-                    weigh_flat(span, near, wire, readers, who, block, p, a, b)
+                    weigh_flat(list_ptr, near, wire, readers, who, loads, between)
                 else:
-                    weigh_links(span, near, kind, transfer, readers, who, block, counts, p, a, b)
+                    counts[MORE_LINKS] = weigh_links(list_ptr, near, kind, transfer, readers, who, loads, between)
                 gone, come = cost[p, bytes_at], cost[p, bytes_at]
                 if tied:
-                    gone += _tied_bytes(board, state, p, a, 1)
-                    come += _tied_bytes(board, state, p, b, 0)
-                energy_a = changed_energy(
-                    block, room, a, -cost[p, block[a, DEVICE]], -gone, a < stages, overlapped, target
-                )
-                energy_b = changed_energy(block, room, b, time, come, b < stages, overlapped, target)
+                    gone += tied_bytes(board, state, p, a, 1)
+                    come += tied_bytes(board, state, p, b, 0)
+                own = cost[p, loads[a, LOAD_DEVICE]]
+                energy_a = changed_energy(loads, room, a, -own, -gone, a < stages, overlapped, target)
+                energy_b = changed_energy(loads, room, b, time, come, b < stages, overlapped, target)
                 change += energy_a - energy[a] + energy_b - energy[b]
                 if not flat:
-                    change += LINK * counts[MORE_LINKS]
-                    change += _change_elsewhere(block, room, energy, a, b, stages, overlapped, target)
-                taken = change <= 0.0 or unit(dice) < np.exp(-change / temperature)
-                if not taken and (made == 1 or block[b, SIZE] == 0 or unit(dice) >= COMPOUND):
+                    change += LINK_ENERGY * counts[MORE_LINKS]
+                    change += change_elsewhere(loads, room, energy, a, b, stages, overlapped, target)
+                taken = change <= 0.0 or unit(generator) < np.exp(-change / temperature)
+                if not taken and (made == 1 or loads[b, LOAD_SIZE] == 0 or unit(generator) >= PAIR_CHANCE):
                     break
                 if made == 0:
-                    moved, came_from, old_level = p, a, int(who[p, LEVEL])
-                    first_a, first_b = energy[b], energy[a]  # as seen on the way back
+                    moved, came_from, old_level = p, a, int(who[p, WHO_LEVEL])
+                    first_a, first_b = energy[b], energy[a]  # as seen on the path back
                 made += 1
-                shift(span, near, cost, readers, who, block, member, counts, p, b, level, gone, come)
+                move = PieceMove(p, a, b, level, gone, come)
+                shift(cost, who, loads, member, counts, move)
+                shift_readers(list_ptr, near, readers, move)
                 energy[a], energy[b] = energy_a, energy_b
                 if special:
-                    _settle(board, state, p, a, b, target)
+                    settle(board, state, move, target)
                 if taken:
-                    loosen_around(span, near, who, loose, counts, moved)
-                    loosen_around(span, near, who, loose, counts, p)
+                    loosen_around(list_ptr, near, who, loose, counts, moved)
+                    loosen_around(list_ptr, near, who, loose, counts, p)
                     total += change
                     made = 0
                     improved = True
                     break
-                p = int(member[b, below(dice, block[b, SIZE])])
+                p = int(member[b, below(generator, loads[b, LOAD_SIZE])])
                 if p == moved:
                     break
-            if made == 1:  # take it back
+            # Take the first of two moves back.
+            if made == 1:
                 p, b = moved, came_from
-                a = int(who[p, COLUMN])
+                a = int(who[p, WHO_COLUMN])
+                between = (p, a, b)
                 if flat:
-                    weigh_flat(span, near, wire, readers, who, block, p, a, b)
+                    weigh_flat(list_ptr, near, wire, readers, who, loads, between)
                 else:
-                    weigh_links(span, near, kind, transfer, readers, who, block, counts, p, a, b)
+                    counts[MORE_LINKS] = weigh_links(list_ptr, near, kind, transfer, readers, who, loads, between)
                 gone, come = cost[p, bytes_at], cost[p, bytes_at]
                 if tied:
-                    gone += _tied_bytes(board, state, p, a, 1)
-                    come += _tied_bytes(board, state, p, b, 0)
-                shift(span, near, cost, readers, who, block, member, counts, p, b, old_level, gone, come)
+                    gone += tied_bytes(board, state, p, a, 1)
+                    come += tied_bytes(board, state, p, b, 0)
+                move = PieceMove(p, a, b, old_level, gone, come)
+                shift(cost, who, loads, member, counts, move)
+                shift_readers(list_ptr, near, readers, move)
                 energy[a], energy[b] = first_a, first_b
                 if special:
-                    _settle(board, state, p, a, b, target)
+                    settle(board, state, move, target)
+        # Is it the best so far?
         if improved and total < bar:
-            value = largest(block, room, counts, stages, overlapped)
+            value = largest(loads, room, counts, stages, overlapped)
             if 0 <= value < best_value[0]:
-                for p in range(count):
-                    best[p] = block[who[p, COLUMN], DEVICE]
+                for p in range(len(best)):
+                    best[p] = loads[who[p, WHO_COLUMN], LOAD_DEVICE]
                 best_value[0] = value
                 if value <= floor:
                     return step
-                target = max(float(floor), 1.0, AIM * value)
-                total = _refresh(board, state, target)
+                target = max(float(floor), 1.0, TARGET_SHARE * value)
+                total = refresh(board, state, target)
     return steps
-
-
-@part
-def _change_elsewhere(
-    block: Ints,
-    room: Ints,
-    energy: NDArray[np.float64],
-    a: int,
-    b: int,
-    stages: int,
-    overlapped: bool,
-    target: float,
-) -> float:
-    """What the weighed move changes in blocks that the piece neither leaves nor enters."""
-    change = 0.0
-    for c in range(len(block)):
-        after = changed_energy(block, room, c, 0, 0, c < stages, overlapped, target)
-        change += 0.0 if c == a else 0.0 if c == b else after - energy[c]
-    return change
-
-
-@part
-def _refresh(board: PieceArrays, state: PartitionState, target: float) -> float:
-    """Energies of all blocks from the start -> their sum."""
-    block = state.block
-    total = float(LINK * state.counts[LINKS])
-    for c in range(len(block)):
-        paid = c < state.stages
-        cost = block_cost(paid, board.overlapped, block[c, COMPUTE], block[c, ENTER], block[c, LEAVE])
-        state.energy[c] = energy_of(cost, block[c, HELD], state.room[block[c, DEVICE]], target)
-        total += state.energy[c]
-    return total
-
-
-@part
-def _loosen_all(state: PartitionState) -> None:
-    """Every piece counts as loose until it is found not to be."""
-    for p in range(len(state.who)):
-        state.loose[p] = p
-        state.who[p, LOOSE] = p
-    state.counts[NUMBER] = len(state.who)
-
-
-@part
-def _settle(board: PieceArrays, state: PartitionState, p: int, a: int, b: int, target: float) -> None:
-    """What few problems have, after a move was made: tied weights, links that differ, times on other devices."""
-    block = state.block
-    for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
-        state.tied[board.tied_of[e], a] -= 1
-        state.tied[board.tied_of[e], b] += 1
-    if not board.flat:
-        state.counts[LINKS] += state.counts[MORE_LINKS]
-        for c in range(len(block)):
-            other = 0 if c == a else 0 if c == b else 1
-            block[c, ENTER] += other * block[c, MORE_ENTER]
-            block[c, LEAVE] += other * block[c, MORE_LEAVE]
-        _refresh(board, state, target)
-    if len(state.block_time) > 0:
-        _count_times(state, p, a, -1)
-        _count_times(state, p, b, 1)
-
-
-@part
-def _count_times(state: PartitionState, p: int, c: int, sign: int) -> None:
-    if c < len(state.block_time):
-        for d in range(state.cost.shape[1] - 1):
-            if state.cost[p, d] < 0:
-                state.unable[c, d] += sign
-            else:
-                state.block_time[c, d] += sign * state.cost[p, d]
-
-
-@part
-def _tied_bytes(board: PieceArrays, state: PartitionState, p: int, c: int, users: int) -> int:
-    """Bytes of tied weights that a piece brings to a column (users = 0), or takes away with it (users = 1)."""
-    size = 0
-    for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
-        if state.tied[board.tied_of[e], c] == users:
-            size += board.tied_bytes[board.tied_of[e]]
-    return size
-
-
-@part
-def _swap_devices(
-    board: PieceArrays, state: PartitionState, stage_devices: Indices, target: float, temperature: float
-) -> bool:
-    """Let a stage have another device, and the stage on that one, if any, its own -> True if it was taken."""
-    block, dice = state.block, state.dice
-    if state.stages == 0 or len(stage_devices) < 2:
-        return False
-    b = below(dice, state.stages)
-    d, own = stage_devices[below(dice, len(stage_devices))], block[b, DEVICE]
-    if d == own or state.unable[b, d] > 0:
-        return False
-    c = state.column_of[d]
-    if c >= 0 and state.unable[c, own] > 0:
-        return False
-    before = _refresh(board, state, target)
-    _exchange(board, state, b, c, d, own)
-    change = _refresh(board, state, target) - before
-    if change <= 0.0 or unit(dice) < np.exp(-change / temperature):
-        return True
-    _exchange(board, state, b, c, own, d)
-    _refresh(board, state, target)
-    return False
-
-
-@part
-def _exchange(board: PieceArrays, state: PartitionState, b: int, c: int, d: int, own: int) -> None:
-    """Column b gets device d, column c (if any) gets b's own."""
-    state.block[b, DEVICE] = d
-    state.column_of[d] = b
-    state.column_of[own] = c
-    state.block[b, COMPUTE] = state.block_time[b, d]
-    if c >= 0:
-        state.block[c, DEVICE] = own
-        state.block[c, COMPUTE] = state.block_time[c, own]
-    if not board.flat:
-        count_transfers(board, state)

@@ -1,73 +1,98 @@
 """Moves of an annealer: which there are, what they change, and how they are made. Parts of one kernel.
 
-Where transfers are flat a move changes two blocks, in time proportional to the piece's degree; where links differ it
-may change any block.
+A piece may go to any level between its predecessors and its successors. Where transfers are flat a move changes two
+columns, in time proportional to the piece's degree; where links differ it may change any column. What is called in
+every step is handed few plain arrays: a state as a whole makes a step many times slower.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal.state import (
-    BEFORE,
-    COLUMN,
-    COMPUTE,
-    DEVICE,
-    ENTER,
-    HELD,
-    LEAVE,
-    LEVEL,
-    LOOSE,
-    MAKES,
+    COUNT_LINKS,
+    COUNT_USED,
+    LIST_BEFORE,
+    LIST_MAKES,
+    LIST_NEXT,
+    LIST_READS,
+    LOAD_COMPUTE,
+    LOAD_DEVICE,
+    LOAD_ENTER,
+    LOAD_HELD,
+    LOAD_LEAVE,
+    LOAD_SIZE,
     MORE_ENTER,
     MORE_LEAVE,
     MORE_LINKS,
-    NEXT,
-    NUMBER,
-    READS,
-    SIZE,
-    SPOT,
-    USED,
-    block_cost,
+    WHO_COLUMN,
+    WHO_LEVEL,
+    WHO_SPOT,
+    PartitionState,
+    column_cost,
+    count_transfers,
+    energy_of,
+    refresh,
 )
+from weftline.pipeline.reduce import PieceArrays
 from weftline.simulate.kernels.jit import part
+from weftline.simulate.kernels.random import below, unit
 
-__all__ = ["energy_of", "levels_of", "loosen", "loosen_around", "shift", "tighten", "weigh_flat", "weigh_links"]
+__all__ = [
+    "PieceMove",
+    "change_elsewhere",
+    "changed_energy",
+    "levels_of",
+    "settle",
+    "shift",
+    "shift_readers",
+    "swap_devices",
+    "tied_bytes",
+    "weigh_flat",
+    "weigh_links",
+]
+
+
+Between = tuple[int, int, int]
+"""A piece, the column it leaves, the column it enters."""
+
+
+class PieceMove(NamedTuple):
+    """A piece goes from one column to another, and to a level there."""
+
+    piece: int
+    source: int
+    target: int
+    level: int
+    gone: int
+    come: int
+    """Bytes that leave one column and enter the other."""
 
 
 @part
-def energy_of(cost: int, held: int, room: int, target: float) -> float:
-    """How much a block is above the target, and above its memory."""
-    result = 0.0
-    x = cost / target - 1.0
-    if x > 0.0:
-        result = 1e4 * x * x + 10.0 * x
-    if held > room:
-        y = (held - room) / np.float64(max(room, 1))
-        result += 1e4 * y * y + 10.0 * y + 1.0
-    return result
-
-
-@part
-def levels_of(span: Indices, near: Indices, who: Indices, p: int, top: int) -> tuple[int, int]:
+def levels_of(list_ptr: Indices, near: Indices, who: Indices, p: int, top: int) -> tuple[int, int]:
     """The levels between a piece's predecessors and its successors."""
     low, high = 0, top
-    for e in range(span[p, BEFORE], span[p, BEFORE + 1]):
-        low = max(low, who[near[e], LEVEL])
-    for e in range(span[p, NEXT], span[p, NEXT + 1]):
-        high = min(high, who[near[e], LEVEL])
+    for e in range(list_ptr[p, LIST_BEFORE], list_ptr[p, LIST_BEFORE + 1]):
+        low = max(low, who[near[e], WHO_LEVEL])
+    for e in range(list_ptr[p, LIST_NEXT], list_ptr[p, LIST_NEXT + 1]):
+        high = min(high, who[near[e], WHO_LEVEL])
     return low, high
 
 
 @part
 def weigh_flat(
-    span: Indices, near: Indices, wire: Ints, readers: Indices, who: Indices, block: Ints, p: int, a: int, b: int
+    list_ptr: Indices, near: Indices, wire: Ints, readers: Indices, who: Indices, loads: Ints, between: Between
 ) -> None:
-    """Write down what enters and leaves more in columns a and b when a piece moves from a to b."""
-    columns = len(block)
+    """Write down what enters and leaves more in the two columns of a move."""
+    p, a, b = between
+    columns = len(loads)
     enter_a, enter_b, leave_a, leave_b = 0, 0, 0, 0
-    for e in range(span[p, MAKES], span[p, MAKES + 1]):
+    for e in range(list_ptr[p, LIST_MAKES], list_ptr[p, LIST_MAKES + 1]):
         t = near[e]
         time, spread = wire[t], readers[t, columns]
         in_a, in_b = readers[t, a] > 0, readers[t, b] > 0
@@ -83,10 +108,10 @@ def weigh_flat(
             leave_a -= time
         if spread_b > 0:
             leave_b += time
-    for e in range(span[p, READS], span[p, READS + 1]):
+    for e in range(list_ptr[p, LIST_READS], list_ptr[p, LIST_READS + 1]):
         t = near[e]
         time, spread = wire[t], readers[t, columns]
-        home = who[readers[t, columns + 1], COLUMN]
+        home = who[readers[t, columns + 1], WHO_COLUMN]
         if home == a:
             if spread == 1:
                 leave_a += time
@@ -97,109 +122,129 @@ def weigh_flat(
                 leave_b -= time
         elif readers[t, b] == 0:
             enter_b += time
-    block[a, MORE_ENTER] = enter_a
-    block[b, MORE_ENTER] = enter_b
-    block[a, MORE_LEAVE] = leave_a
-    block[b, MORE_LEAVE] = leave_b
+    loads[a, MORE_ENTER] = enter_a
+    loads[b, MORE_ENTER] = enter_b
+    loads[a, MORE_LEAVE] = leave_a
+    loads[b, MORE_LEAVE] = leave_b
 
 
 @part
 def weigh_links(
-    span: Indices,
+    list_ptr: Indices,
     near: Indices,
     kind: Indices,
     transfer: Ints,
     readers: Indices,
     who: Indices,
-    block: Ints,
-    counts: Ints,
-    p: int,
-    a: int,
-    b: int,
-) -> None:
-    """The same for all columns, where links differ."""
-    columns = len(block)
+    loads: Ints,
+    between: Between,
+) -> int:
+    """The same for all columns, where links differ -> how many more missing links are in use."""
+    p, a, b = between
+    columns, missing = len(loads), 0
     for c in range(columns):
-        block[c, MORE_ENTER] = 0
-        block[c, MORE_LEAVE] = 0
-    counts[MORE_LINKS] = 0
-    for e in range(span[p, MAKES], span[p, MAKES + 1]):
+        loads[c, MORE_ENTER] = 0
+        loads[c, MORE_LEAVE] = 0
+    for e in range(list_ptr[p, LIST_MAKES], list_ptr[p, LIST_MAKES + 1]):
         t = near[e]
-        _add_tensor(transfer[kind[t]], readers[t], block, counts, a, -1)
-        _add_tensor(transfer[kind[t]], readers[t], block, counts, b, 1)
-    for e in range(span[p, READS], span[p, READS + 1]):
+        missing += _add_tensor(transfer[kind[t]], readers[t], loads, a, -1)
+        missing += _add_tensor(transfer[kind[t]], readers[t], loads, b, 1)
+    for e in range(list_ptr[p, LIST_READS], list_ptr[p, LIST_READS + 1]):
         t = near[e]
-        home = who[readers[t, columns + 1], COLUMN]
-        _add_tensor(transfer[kind[t]], readers[t], block, counts, home, -1)
+        home = who[readers[t, columns + 1], WHO_COLUMN]
+        missing += _add_tensor(transfer[kind[t]], readers[t], loads, home, -1)
         readers[t, a] -= 1
         readers[t, b] += 1
-        _add_tensor(transfer[kind[t]], readers[t], block, counts, home, 1)
+        missing += _add_tensor(transfer[kind[t]], readers[t], loads, home, 1)
         readers[t, a] += 1
         readers[t, b] -= 1
+    return missing
 
 
 @part
-def _add_tensor(time: Ints, readers: Indices, block: Ints, counts: Ints, home: int, sign: int) -> None:
-    """Count one tensor made in column `home` among the changes."""
-    dearest = 0
-    for c in range(len(block)):
+def _add_tensor(time: Ints, readers: Indices, loads: Ints, home: int, sign: int) -> int:
+    """Count one tensor made in column `home` among the changes -> the missing links that it uses, signed."""
+    costliest, missing = 0, 0
+    for c in range(len(loads)):
         if c != home and readers[c] > 0:
-            length = time[block[home, DEVICE], block[c, DEVICE]]
+            length = time[loads[home, LOAD_DEVICE], loads[c, LOAD_DEVICE]]
             if length < 0:
-                counts[MORE_LINKS] += sign
+                missing += sign
                 length = 0
-            block[c, MORE_ENTER] += sign * length
-            dearest = max(dearest, length)
-    block[home, MORE_LEAVE] += sign * dearest
+            loads[c, MORE_ENTER] += sign * length
+            costliest = max(costliest, length)
+    loads[home, MORE_LEAVE] += sign * costliest
+    return missing
+
+
+@part
+def tied_bytes(board: PieceArrays, state: PartitionState, p: int, c: int, users: int) -> int:
+    """Bytes of tied weights that a piece brings to a column (users = 0), or takes away with it (users = 1)."""
+    size = 0
+    for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
+        if state.tied[board.tied_of[e], c] == users:
+            size += board.tied_bytes[board.tied_of[e]]
+    return size
 
 
 @part
 def changed_energy(
-    block: Ints, room: Ints, c: int, time: int, held: int, paid: bool, overlapped: bool, target: float
+    loads: Ints, room: Ints, c: int, time: int, held: int, paid: bool, overlapped: bool, target: float
 ) -> float:
     """Energy of a column after the weighed changes, some compute and some bytes more."""
-    enter, leave = block[c, ENTER] + block[c, MORE_ENTER], block[c, LEAVE] + block[c, MORE_LEAVE]
-    cost = block_cost(paid, overlapped, block[c, COMPUTE] + time, enter, leave)
-    return energy_of(cost, block[c, HELD] + held, room[block[c, DEVICE]], target)
+    enter, leave = loads[c, LOAD_ENTER] + loads[c, MORE_ENTER], loads[c, LOAD_LEAVE] + loads[c, MORE_LEAVE]
+    cost = column_cost(paid, overlapped, loads[c, LOAD_COMPUTE] + time, enter, leave)
+    return energy_of(cost, loads[c, LOAD_HELD] + held, room[loads[c, LOAD_DEVICE]], target)
 
 
 @part
-def shift(
-    span: Indices,
-    near: Indices,
-    cost: Ints,
-    readers: Indices,
-    who: Indices,
-    block: Ints,
-    member: Indices,
-    counts: Ints,
-    p: int,
+def change_elsewhere(
+    loads: Ints,
+    room: Ints,
+    energy: NDArray[np.float64],
+    a: int,
     b: int,
-    level: int,
-    gone: int,
-    come: int,
-) -> None:
-    """Make the weighed move of a piece; `gone` and `come` are bytes that leave one block and enter the other."""
-    columns, a = len(block), who[p, COLUMN]
-    counts[USED] += (1 if block[b, SIZE] == 0 else 0) - (1 if block[a, SIZE] == 1 else 0)
-    block[a, HELD] -= gone
-    block[b, HELD] += come
-    block[a, ENTER] += block[a, MORE_ENTER]
-    block[a, LEAVE] += block[a, MORE_LEAVE]
-    block[b, ENTER] += block[b, MORE_ENTER]
-    block[b, LEAVE] += block[b, MORE_LEAVE]
-    who[p, COLUMN] = b
-    who[p, LEVEL] = level
-    block[a, COMPUTE] -= cost[p, block[a, DEVICE]]
-    block[b, COMPUTE] += cost[p, block[b, DEVICE]]
-    block[a, SIZE] -= 1
-    last = member[a, block[a, SIZE]]
-    member[a, who[p, SPOT]] = last
-    who[last, SPOT] = who[p, SPOT]
-    member[b, block[b, SIZE]] = p
-    who[p, SPOT] = block[b, SIZE]
-    block[b, SIZE] += 1
-    for e in range(span[p, READS], span[p, READS + 1]):
+    stages: int,
+    overlapped: bool,
+    target: float,
+) -> float:
+    """What the weighed move changes in columns that the piece neither leaves nor enters."""
+    change = 0.0
+    for c in range(len(loads)):
+        after = changed_energy(loads, room, c, 0, 0, c < stages, overlapped, target)
+        change += 0.0 if c == a else 0.0 if c == b else after - energy[c]
+    return change
+
+
+@part
+def shift(cost: Ints, who: Indices, loads: Ints, member: Indices, counts: Ints, move: PieceMove) -> None:
+    """Make a weighed move: costs and members of the two columns (`shift_readers` is the other half)."""
+    p, a, b = move.piece, move.source, move.target
+    counts[COUNT_USED] += (1 if loads[b, LOAD_SIZE] == 0 else 0) - (1 if loads[a, LOAD_SIZE] == 1 else 0)
+    loads[a, LOAD_HELD] -= move.gone
+    loads[b, LOAD_HELD] += move.come
+    loads[a, LOAD_ENTER] += loads[a, MORE_ENTER]
+    loads[a, LOAD_LEAVE] += loads[a, MORE_LEAVE]
+    loads[b, LOAD_ENTER] += loads[b, MORE_ENTER]
+    loads[b, LOAD_LEAVE] += loads[b, MORE_LEAVE]
+    who[p, WHO_COLUMN] = b
+    who[p, WHO_LEVEL] = move.level
+    loads[a, LOAD_COMPUTE] -= cost[p, loads[a, LOAD_DEVICE]]
+    loads[b, LOAD_COMPUTE] += cost[p, loads[b, LOAD_DEVICE]]
+    loads[a, LOAD_SIZE] -= 1
+    last = member[a, loads[a, LOAD_SIZE]]
+    member[a, who[p, WHO_SPOT]] = last
+    who[last, WHO_SPOT] = who[p, WHO_SPOT]
+    member[b, loads[b, LOAD_SIZE]] = p
+    who[p, WHO_SPOT] = loads[b, LOAD_SIZE]
+    loads[b, LOAD_SIZE] += 1
+
+
+@part
+def shift_readers(list_ptr: Indices, near: Indices, readers: Indices, move: PieceMove) -> None:
+    """A piece that moves reads its tensors in another column."""
+    p, a, b, columns = move.piece, move.source, move.target, readers.shape[1] - 2
+    for e in range(list_ptr[p, LIST_READS], list_ptr[p, LIST_READS + 1]):
         t = near[e]
         readers[t, a] -= 1
         if readers[t, a] == 0:
@@ -210,30 +255,68 @@ def shift(
 
 
 @part
-def loosen(who: Indices, loose: Indices, counts: Ints, p: int) -> None:
-    """A piece may be able to move again."""
-    if who[p, LOOSE] < 0:
-        loose[counts[NUMBER]] = p
-        who[p, LOOSE] = counts[NUMBER]
-        counts[NUMBER] += 1
+def settle(board: PieceArrays, state: PartitionState, move: PieceMove, target: float) -> None:
+    """What few problems have, after a move was made: tied weights, links that differ, times on other devices."""
+    loads, p, a, b = state.loads, move.piece, move.source, move.target
+    for e in range(board.tied_ptr[p], board.tied_ptr[p + 1]):
+        state.tied[board.tied_of[e], a] -= 1
+        state.tied[board.tied_of[e], b] += 1
+    if not board.flat:
+        state.counts[COUNT_LINKS] += state.counts[MORE_LINKS]
+        for c in range(len(loads)):
+            other = 0 if c == a else 0 if c == b else 1
+            loads[c, LOAD_ENTER] += other * loads[c, MORE_ENTER]
+            loads[c, LOAD_LEAVE] += other * loads[c, MORE_LEAVE]
+        refresh(board, state, target)
+    if len(state.column_time) > 0:
+        _count_times(state, p, a, -1)
+        _count_times(state, p, b, 1)
 
 
 @part
-def loosen_around(span: Indices, near: Indices, who: Indices, loose: Indices, counts: Ints, p: int) -> None:
-    """A piece that moved, and all whose levels it limits."""
-    loosen(who, loose, counts, p)
-    for e in range(span[p, BEFORE], span[p, NEXT - 1]):
-        loosen(who, loose, counts, near[e])
-    for e in range(span[p, NEXT], span[p, NEXT + 1]):
-        loosen(who, loose, counts, near[e])
+def _count_times(state: PartitionState, p: int, c: int, sign: int) -> None:
+    if c < len(state.column_time):
+        for d in range(state.cost.shape[1] - 1):
+            if state.cost[p, d] < 0:
+                state.unable[c, d] += sign
+            else:
+                state.column_time[c, d] += sign * state.cost[p, d]
 
 
 @part
-def tighten(who: Indices, loose: Indices, counts: Ints, p: int) -> None:
-    """A piece cannot move."""
-    spot = who[p, LOOSE]
-    counts[NUMBER] -= 1
-    last = loose[counts[NUMBER]]
-    loose[spot] = last
-    who[last, LOOSE] = spot
-    who[p, LOOSE] = -1
+def swap_devices(
+    board: PieceArrays, state: PartitionState, stage_devices: Indices, target: float, temperature: float
+) -> bool:
+    """Let a stage have another device, and the stage on that one, if any, its own -> True if it was taken."""
+    loads, generator = state.loads, state.generator
+    if state.stages == 0 or len(stage_devices) < 2:
+        return False
+    b = below(generator, state.stages)
+    d, own = stage_devices[below(generator, len(stage_devices))], loads[b, LOAD_DEVICE]
+    if d == own or state.unable[b, d] > 0:
+        return False
+    c = state.column_of[d]
+    if c >= 0 and state.unable[c, own] > 0:
+        return False
+    before = refresh(board, state, target)
+    _exchange(board, state, b, c, d, own)
+    change = refresh(board, state, target) - before
+    if change <= 0.0 or unit(generator) < np.exp(-change / temperature):
+        return True
+    _exchange(board, state, b, c, own, d)
+    refresh(board, state, target)
+    return False
+
+
+@part
+def _exchange(board: PieceArrays, state: PartitionState, b: int, c: int, d: int, own: int) -> None:
+    """Column b gets device d, column c (if any) gets b's own."""
+    state.loads[b, LOAD_DEVICE] = d
+    state.column_of[d] = b
+    state.column_of[own] = c
+    state.loads[b, LOAD_COMPUTE] = state.column_time[b, d]
+    if c >= 0:
+        state.loads[c, LOAD_DEVICE] = own
+        state.loads[c, LOAD_COMPUTE] = state.column_time[c, own]
+    if not board.flat:
+        count_transfers(board, state)

@@ -10,7 +10,7 @@ In: `ConvexGraph`, weights, target, sets to start from. Out: distinct sets with 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,23 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.convex.graph import Bits, ConvexGraph, has, lowest
 from weftline.simulate.kernels.jit import kernel, part
 
-__all__ = ["Master", "draw_sets", "whole"]
+__all__ = ["Drawing", "Master", "draw_sets", "whole"]
 
 Members = NDArray[np.bool_]
+
+
+class Drawing(NamedTuple):
+    """What sets annealing is to find, and how long it may look."""
+
+    pi: Ints
+    """Weight of each piece."""
+    target: int
+    """Sets cost less."""
+    wanted: int
+    """Sets weigh at least as much."""
+    runs: int
+    length: int
+    """Steps of the shortest runs."""
 
 
 class Master:
@@ -47,7 +61,7 @@ class Master:
         self._known: set[bytes] = set()
         self.target = -1
         for row in self._rows:
-            # Leaving a piece out must be dearer than all stages together; covering it twice is free, so that no
+            # Leaving a piece out must cost more than all stages together; covering it twice is free, so that no
             # weight is negative: weaker in theory, but the weights settle much sooner.
             extra = self._model.add_variable(lb=0.0)
             row.set_coefficient(extra, 1.0)
@@ -106,52 +120,54 @@ def whole(weights: NDArray[np.float64], scale: int) -> Ints:
     return np.rint(weights * scale).astype(np.int64)
 
 
-MOST = 8
+PRICE_ENTER, PRICE_LEAVE, PRICE_READERS = 0, 1, 2
+"""Columns of `price`: what a tensor costs that enters or leaves, and its number of readers."""
+MOST_MOVED = 8
 """Pieces that change sides at once."""
-PENALTY = 6.0
+OVER_PENALTY = 6.0
 """Of a cost above the target, in units of the wanted weight."""
 
 
 @part
 def _toggle(
-    touch_ptr: Indices, touch_of: Indices, maker: Indices, price: Ints, block: Bits, inside: Ints, piece: int
+    touch_ptr: Indices, touch_of: Indices, maker: Indices, price: Ints, members: Bits, inside: Ints, piece: int
 ) -> int:
     """A piece changes sides -> how the cost of tensors changes; `inside` counts the readers of each that are in.
 
-    `price` is (tensors, 3): entering, leaving, number of readers.
+    `price` has PRICE_ENTER, PRICE_LEAVE and PRICE_READERS of each tensor.
     """
-    joins = not has(block, piece)
+    joins = not has(members, piece)
     sign = 1 if joins else -1
     total = 0
     for t in range(touch_ptr[piece], touch_ptr[piece + 1]):
         tensor = touch_of[t]
-        made, count = has(block, maker[tensor]), inside[tensor]
+        made, count = has(members, maker[tensor]), inside[tensor]
         if made:
-            total -= price[tensor, 1] if count < price[tensor, 2] else 0
+            total -= price[tensor, PRICE_LEAVE] if count < price[tensor, PRICE_READERS] else 0
         elif count > 0:
-            total -= price[tensor, 0]
+            total -= price[tensor, PRICE_ENTER]
         if maker[tensor] == piece:
             made = joins
         else:
             count += sign
             inside[tensor] = count
         if made:
-            total += price[tensor, 1] if count < price[tensor, 2] else 0
+            total += price[tensor, PRICE_LEAVE] if count < price[tensor, PRICE_READERS] else 0
         elif count > 0:
-            total += price[tensor, 0]
-    block[piece >> 6] ^= np.uint64(1) << np.uint64(piece & 63)
+            total += price[tensor, PRICE_ENTER]
+    members[piece >> 6] ^= np.uint64(1) << np.uint64(piece & 63)
     return int(total)
 
 
 @part
-def _around(before: Bits, after: Bits, block: Bits, below: Bits, above: Bits) -> None:
+def _around(before: Bits, after: Bits, members: Bits, below: Bits, above: Bits) -> None:
     """What lies after and before members."""
-    words = len(block)
+    words = len(members)
     for j in range(words):
         below[j] = np.uint64(0)
         above[j] = np.uint64(0)
     for i in range(words):
-        rest = block[i]
+        rest = members[i]
         while rest != np.uint64(0):
             member = i * 64 + lowest(rest)
             rest &= rest - np.uint64(1)
@@ -161,26 +177,26 @@ def _around(before: Bits, after: Bits, block: Bits, below: Bits, above: Bits) ->
 
 
 @part
-def _move(before: Bits, after: Bits, block: Bits, below: Bits, above: Bits, piece: int, pieces: Ints) -> int:
+def _move(before: Bits, after: Bits, members: Bits, below: Bits, above: Bits, piece: int, pieces: Ints) -> int:
     """Pieces that must change sides with this one so that the set stays convex -> how many, 0 = too many."""
-    words = len(block)
+    words = len(members)
     pieces[0] = piece
-    count, joins = 1, not has(block, piece)
+    count, joins = 1, not has(members, piece)
     late = joins or np.random.random() < 0.5
     if not joins:
         early_too, late_too = False, False
         for j in range(words):
-            early_too |= (before[piece, j] & block[j]) != np.uint64(0)
-            late_too |= (after[piece, j] & block[j]) != np.uint64(0)
+            early_too |= (before[piece, j] & members[j]) != np.uint64(0)
+            late_too |= (after[piece, j] & members[j]) != np.uint64(0)
         if not (early_too and late_too):
             return 1
     for j in range(words):
         if joins:
-            rest = ((below[j] & before[piece, j]) | (above[j] & after[piece, j])) & ~block[j]
+            rest = ((below[j] & before[piece, j]) | (above[j] & after[piece, j])) & ~members[j]
         elif late:
-            rest = after[piece, j] & block[j]
+            rest = after[piece, j] & members[j]
         else:
-            rest = before[piece, j] & block[j]
+            rest = before[piece, j] & members[j]
         while rest != np.uint64(0):
             if count >= len(pieces):
                 return 0
@@ -191,50 +207,33 @@ def _move(before: Bits, after: Bits, block: Bits, below: Bits, above: Bits, piec
 
 
 @part
-def _proposal(near_ptr: Indices, near_of: Indices, block: Bits) -> int:
+def _proposal(near_ptr: Indices, near_of: Indices, members: Bits) -> int:
     """A random piece; more often a member or a neighbour of one."""
     n = len(near_ptr) - 1
     piece = np.random.randint(n)
     if np.random.random() < 0.4:
         return piece
     for _ in range(20):
-        if has(block, piece):
+        if has(members, piece):
             break
         piece = np.random.randint(n)
-    if not has(block, piece) or np.random.random() < 0.3 or near_ptr[piece] == near_ptr[piece + 1]:
+    if not has(members, piece) or np.random.random() < 0.3 or near_ptr[piece] == near_ptr[piece + 1]:
         return piece
     return int(near_of[np.random.randint(near_ptr[piece], near_ptr[piece + 1])])
 
 
 @kernel
-def draw_sets(
-    graph: ConvexGraph,
-    pi: Ints,
-    target: int,
-    wanted: int,
-    starts: Bits,
-    restarts: int,
-    length: int,
-    seed: int,
-    found: Bits,
-    stop: Ints,
-) -> int:
+def draw_sets(graph: ConvexGraph, drawing: Drawing, starts: Bits, seed: int, found: Bits, stop: Ints) -> int:
     """Anneal from the starts (and from single pieces) in turn -> number of sets found."""
     np.random.seed(seed)
-    work, before, after, near_ptr, near_of = graph.work, graph.before, graph.after, graph.near_ptr, graph.near_of
-    touch_ptr, touch_of, maker = graph.touch_ptr, graph.touch_of, graph.maker
-    n, words, count = len(work), before.shape[1], 0
+    maker, words, count = graph.maker, graph.before.shape[1], 0
     price = np.zeros((len(maker), 3), np.int64)
     for tensor in range(len(maker)):
-        price[tensor, 0] = graph.enter[tensor]
-        price[tensor, 1] = graph.leave[tensor]
-        price[tensor, 2] = graph.reader_ptr[tensor + 1] - graph.reader_ptr[tensor]
-    block, below, above = np.zeros(words, np.uint64), np.zeros(words, np.uint64), np.zeros(words, np.uint64)
-    begin, keep = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
-    inside, pieces = np.zeros(len(maker), np.int64), np.zeros(MOST, np.int64)
-    for run in range(restarts):
-        steps = length * (1 + run % 3)
-        segment = max(1, steps // 3)
+        price[tensor, PRICE_ENTER] = graph.enter[tensor]
+        price[tensor, PRICE_LEAVE] = graph.leave[tensor]
+        price[tensor, PRICE_READERS] = graph.reader_ptr[tensor + 1] - graph.reader_ptr[tensor]
+    begin, inside = np.zeros(words, np.uint64), np.zeros(len(maker), np.int64)
+    for run in range(drawing.runs):
         if stop[0] != 0 or count >= len(found):
             break
         begin[:] = np.uint64(0)
@@ -243,49 +242,73 @@ def draw_sets(
             for i in range(words):
                 begin[i] = starts[chosen, i]
         else:
-            piece = np.random.randint(n)
+            piece = np.random.randint(len(graph.work))
             begin[piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
-        block[:] = np.uint64(0)
         inside[:] = 0
-        cost, weight = 0, 0
-        for piece in range(n):
-            if has(begin, piece):
-                weight += pi[piece]
-                cost += work[piece] + _toggle(touch_ptr, touch_of, maker, price, block, inside, piece)
-        _around(before, after, block, below, above)
-        best = wanted - 1
-        for step in range(steps):
-            if best >= wanted and step % segment == 0:
-                count += _new(found, count, keep)
-                best = wanted - 1
-                if count >= len(found):
-                    break
-            temperature = 0.12 * (1.0 - step / steps) + 0.002
-            piece = _proposal(near_ptr, near_of, block)
-            size = _move(before, after, block, below, above, piece, pieces)
-            if size == 0:
-                continue
-            more, heavier = 0, 0
-            for p in range(size):
-                sign = -1 if has(block, pieces[p]) else 1
-                heavier += sign * pi[pieces[p]]
-                more += sign * work[pieces[p]]
-                more += _toggle(touch_ptr, touch_of, maker, price, block, inside, pieces[p])
-            over = max(0.0, (cost + more) / target - 1.0) - max(0.0, cost / target - 1.0)
-            worse = PENALTY * over - heavier / wanted
-            if worse > 0 and np.random.random() >= np.exp(-worse / temperature):
-                for p in range(size):
-                    _toggle(touch_ptr, touch_of, maker, price, block, inside, pieces[p])
-                continue
-            _around(before, after, block, below, above)
-            cost += more
-            weight += heavier
-            if cost < target and weight > best:
-                best = weight
-                for i in range(words):
-                    keep[i] = block[i]
-        if best >= wanted and count < len(found):
+        count = _anneal(graph, drawing, price, begin, inside, drawing.length * (1 + run % 3), found, count)
+    return count
+
+
+@part
+def _anneal(
+    graph: ConvexGraph,
+    drawing: Drawing,
+    price: Ints,
+    begin: Bits,
+    inside: Ints,
+    steps: int,
+    found: Bits,
+    count: int,
+) -> int:
+    """One run from a set -> number of sets found so far; in each third of it the heaviest that is cheap enough.
+
+    `cost` and `weight` are those of `members`, which stays convex: a test compares every set with its definition.
+    """
+    work, before, after, near_ptr, near_of = graph.work, graph.before, graph.after, graph.near_ptr, graph.near_of
+    touch_ptr, touch_of, maker = graph.touch_ptr, graph.touch_of, graph.maker
+    pi, target, wanted, words = drawing.pi, drawing.target, drawing.wanted, len(begin)
+    members, below, above = np.zeros(words, np.uint64), np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    keep, pieces = np.zeros(words, np.uint64), np.zeros(MOST_MOVED, np.int64)
+    third = max(1, steps // 3)
+    cost, weight = 0, 0
+    for piece in range(len(work)):
+        if has(begin, piece):
+            weight += pi[piece]
+            cost += work[piece] + _toggle(touch_ptr, touch_of, maker, price, members, inside, piece)
+    _around(before, after, members, below, above)
+    best = wanted - 1
+    for step in range(steps):
+        if best >= wanted and step % third == 0:
             count += _new(found, count, keep)
+            best = wanted - 1
+            if count >= len(found):
+                break
+        temperature = 0.12 * (1.0 - step / steps) + 0.002
+        piece = _proposal(near_ptr, near_of, members)
+        size = _move(before, after, members, below, above, piece, pieces)
+        if size == 0:
+            continue
+        more, heavier = 0, 0
+        for p in range(size):
+            sign = -1 if has(members, pieces[p]) else 1
+            heavier += sign * pi[pieces[p]]
+            more += sign * work[pieces[p]]
+            more += _toggle(touch_ptr, touch_of, maker, price, members, inside, pieces[p])
+        over = max(0.0, (cost + more) / target - 1.0) - max(0.0, cost / target - 1.0)
+        worse = OVER_PENALTY * over - heavier / wanted
+        if worse > 0 and np.random.random() >= np.exp(-worse / temperature):
+            for p in range(size):
+                _toggle(touch_ptr, touch_of, maker, price, members, inside, pieces[p])
+            continue
+        _around(before, after, members, below, above)
+        cost += more
+        weight += heavier
+        if cost < target and weight > best:
+            best = weight
+            for i in range(words):
+                keep[i] = members[i]
+    if best >= wanted and count < len(found):
+        count += _new(found, count, keep)
     return count
 
 

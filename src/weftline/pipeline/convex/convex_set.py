@@ -1,6 +1,6 @@
 """The weighted convex-set bound for pipelines of equal devices.
 
-For any integer weights pi: in k blocks that share out all pieces, some block has pi(S) >= least = ceil(pi(V) / k). So
+For any integer weights pi: in k stages that share out all pieces, some stage S has pi(S) >= least = ceil(pi(V) / k). So
 if no convex S has f(S) < T and pi(S) >= least, no pipeline is better than T. Good weights are duals of a covering
 program whose columns are convex sets; the search over sets is the proof. In: Pieces, number of stages. Out: bounds by
 `on_bound`, each with the witness (stages, scale, target, weights). Anytime: better and better until stopped.
@@ -13,42 +13,81 @@ weights moves them), and every answer is a bound: the cheapest set that is heavy
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.columns import Master, draw_sets, whole
+from weftline.pipeline.convex.columns import Drawing, Master, draw_sets, whole
 from weftline.pipeline.convex.graph import MOST_PIECES, pack
 from weftline.pipeline.convex.prove import Members, OnBound, ProofBudget, ProofOutcome, Prover
 from weftline.pipeline.pieces import Pieces
 
-__all__ = ["OnBound", "convex_set_bound", "rise"]
+__all__ = ["ConvexSetParameters", "OnBound", "convex_set_bound"]
 
-WEIGHT = 2**20
+SHARE_WEIGHT = 2**20
 """Weights are scaled so that a stage's share is about this much."""
-CLOSE = 0.006
-"""Stop when what the program can and cannot refute are this close."""
-ALMOST = 0.995
-"""Of the best known value: the last target."""
-SHORT = 1500
-"""Nodes of a first search."""
-RUNS = 320.0
-"""Annealing runs per round, divided by their length."""
-MANY = 100
-"""Sets of one round of annealing, at most."""
-LIGHT = 0.3
-"""Sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
-PATIENCE = 3
-"""Rounds without a set that disproves the target, after which a short search tries to prove it."""
-SHARE = 0.2
-"""Of the budget, for one target."""
-WORTH = 0.006
-"""The least step between targets."""
-ROUND = 200
-"""Nodes that a round counts for beside those of its searches, where work is limited."""
-STAY = 0.6
-"""How much of the last weights is kept in the next: duals of a program that lacks columns are wild."""
+TREE_STAYS = (0.95, 0.85, 0.7, 0.5)
+"""How much of the best weights is in the next, in turn: those of a program that lacks columns are wild."""
+
+
+@dataclass(frozen=True)
+class ConvexSetParameters:
+    """Numbers of the bound: `tree_*` where the search over sets goes along a tree, `branch_*` where it branches."""
+
+    light_share: float = 0.3
+    """Of annealing, sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
+    branch_close: float = 0.006
+    """Stop when what the program can and cannot refute are this close."""
+    branch_last_target: float = 0.995
+    """Of the best known value."""
+    branch_first_nodes: int = 1500
+    """Of a first search."""
+    branch_runs: float = 320.0
+    """Annealing runs per round, divided by their length."""
+    branch_most_sets: int = 100
+    """Of one round of annealing."""
+    branch_patience: int = 3
+    """Rounds without a set that disproves the target, after which a short search tries to prove it."""
+    branch_share_of_budget: float = 0.2
+    """For one target."""
+    branch_least_step: float = 0.006
+    """Between targets."""
+    branch_round_nodes: int = 200
+    """That a round counts for beside those of its searches, where work is limited."""
+    branch_stay: float = 0.6
+    """How much of the last weights is kept in the next: duals of a program that lacks columns are wild."""
+    tree_close: float = 0.0002
+    """Stop when what the program can and cannot refute are this close."""
+    tree_jump: float = 0.004
+    """Try the whole rest at once when it is this small."""
+    tree_sets: int = 10
+    """The heaviest sets of one search that the master gets."""
+    tree_runs: int = 20
+    """Of annealing for more sets."""
+    tree_run_steps: int = 4
+    """Of each run, per piece."""
+    tree_most_sets: int = 60
+    """Of one round of annealing."""
+    tree_costly_pairs: int = 10_000_000
+    """A search along the tree that looks at so many pairs waits until annealing finds nothing."""
+    tree_most_pause: int = 16
+    """Rounds without annealing after it found nothing."""
+    tree_master_sets: int = 8
+    """Per piece, above which a master is renewed."""
+    tree_kept_sets: int = 4
+    """Per piece, in a master that is renewed."""
+    tree_first_target: float = 0.4
+    """Share of the range between what is proved and what is too high."""
+    tree_next_target: float = 0.2
+    """The same after a proof."""
+    tree_lower_target: float = 0.5
+    """The same after a target that is too high; a factor after one that is too hard."""
+    tree_share_of_budget: float = 0.25
+    """For one target."""
+    tree_round_nodes: int = 50
+    """That a round counts for beside those of its searches, where work is limited."""
 
 
 def convex_set_bound(
@@ -56,65 +95,98 @@ def convex_set_bound(
     stages: int,
     upper: Callable[[], int],
     *,
-    start_blocks: Sequence[NDArray[np.bool_]] = (),
+    start_sets: Sequence[NDArray[np.bool_]] = (),
     stop: NDArray[np.int64],
     work: int | None = None,
     seconds: float | None = None,
     seed: int = 0,
     on_bound: OnBound,
+    parameters: ConvexSetParameters = ConvexSetParameters(),
 ) -> None:
     """Prove better and better bounds until time, work (nodes of branch and bound) or `stop` ends it."""
     if len(pieces.time) > MOST_PIECES or stages < 1 or upper() <= 0:
         return
     prover = Prover(pieces, stages, upper, stop, ProofBudget(work, seconds, stop), on_bound)
-    if prover.tree is not None:
-        rise(prover, start_blocks, seed)
-    else:
-        _Driver(prover, seed).run(start_blocks)
+    driver = _Driver if prover.tree is None else _Rise
+    driver(prover, seed, parameters).run(start_sets)
 
 
-class _Driver:
-    def __init__(self, prover: Prover, seed: int) -> None:
+class _Columns:
+    """Column generation: a master program, and a prover to ask for sets that it lacks."""
+
+    def __init__(self, prover: Prover, seed: int, parameters: ConvexSetParameters) -> None:
         self.prover, self.budget, self.stages, self.n = prover, prover.budget, prover.stages, prover.n
+        self.parameters = parameters
         self.master = Master(self.n, self.stages)
         self.random = np.random.default_rng(seed)
+
+    def begin(self, start_sets: Sequence[Members]) -> tuple[int, int]:
+        """First sets -> a target that is too low, and one that is too high."""
+        for members in start_sets:
+            self.add(np.asarray(members, np.bool_))
+        for piece in range(self.n):
+            self.add(np.arange(self.n) == piece)
+        low = max(int(self.prover.graph.work.sum()) // self.stages, 1)
+        return low, self.prover.upper() + 1
+
+    def add(self, members: Members) -> bool:
+        """A set -> False if it is known."""
+        return self.master.add(members, self.prover.cost(members))
+
+    def wanted(self, pi: Ints, share: float) -> tuple[int, int]:
+        """A stage's share of the weight, and the weight from which annealing is to find sets.
+
+        In units of the master a set of weight 1 is used fully. Those lighter than a stage's share do no harm to the
+        proof, but they help the weights to settle.
+        """
+        least = -(-int(pi.sum()) // self.stages)
+        light = int(SHARE_WEIGHT * (1 + self.parameters.light_share * (share - 1)) / share)
+        return least, min(least, max(1, light))
+
+    def drawn(self, drawing: Drawing, used: list[int], most: int) -> list[Members]:
+        """Anneal from sets in use -> at most so many sets."""
+        prover = self.prover
+        starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
+        found = np.zeros((most, prover.words), np.uint64)
+        count = draw_sets(prover.graph, drawing, starts, int(self.random.integers(2**31)), found, prover.stop)
+        return prover.members(found[:count])
+
+
+class _Driver(_Columns):
+    """Where the search over sets branches: sets come from annealing first, proofs are expensive."""
+
+    def __init__(self, prover: Prover, seed: int, parameters: ConvexSetParameters) -> None:
+        super().__init__(prover, seed, parameters)
         self.length = 4.0
         self.quiet = 0
-        self.share = SHARE
+        self.share = parameters.branch_share_of_budget
         self.centre: NDArray[np.float64] | None = None
 
-    def run(self, start_blocks: Sequence[Members]) -> None:
+    def run(self, start_sets: Sequence[Members]) -> None:
         """Try targets: far below the best known value they are easy, near it hard; go there in shrinking steps."""
-        for block in start_blocks:
-            self._add(np.asarray(block, np.bool_))
-        for piece in range(self.n):
-            self._add(np.arange(self.n) == piece)
-        low = max(int(self.prover.graph.work.sum()) // self.stages, 1)
-        high = self.prover.upper() + 1
+        low, high = self.begin(start_sets)
         target = (3 * low + 2 * high) // 5
         while self.budget.spent < 1.0:
             high = min(high, self.prover.upper() + 1)
-            goal = int(ALMOST * self.prover.upper())
+            goal = int(self.parameters.branch_last_target * self.prover.upper())
             low = max(low, self.prover.proved)
-            if low >= goal or high - low <= max(1, CLOSE * high):
+            if low >= goal or high - low <= max(1, self.parameters.branch_close * high):
                 return
             target = max(min(target, goal), low + 1)
             outcome = self._try(target)
             if outcome == ProofOutcome.TOO_HIGH:
                 high = min(high, target)
             # What was too hard gets more the next time, and no time goes into steps that are not worth it.
-            self.share = min(1.0, 1.5 * self.share) if outcome == ProofOutcome.TOO_HARD else SHARE
+            too_hard = outcome == ProofOutcome.TOO_HARD
+            self.share = min(1.0, 1.5 * self.share) if too_hard else self.parameters.branch_share_of_budget
             low = max(low, self.prover.proved)
-            top = min(high, target) if outcome == ProofOutcome.TOO_HARD else high
+            top = min(high, target) if too_hard else high
             target = low + int({ProofOutcome.TOO_HIGH: 0.6, ProofOutcome.TOO_HARD: 0.4}.get(outcome, 0.5) * (top - low))
-            target = max(target, min(int(low * (1 + WORTH)), (low + high) // 2))
-
-    def _add(self, members: Members) -> bool:
-        return self.master.add(members, self.prover.cost(members))
+            target = max(target, min(int(low * (1 + self.parameters.branch_least_step)), (low + high) // 2))
 
     def _try(self, target: int) -> ProofOutcome:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
-        self.budget.nodes += ROUND
+        self.budget.nodes += self.parameters.branch_round_nodes
         self.prover.aim(target)
         self.master.aim(target)
         self.centre = None
@@ -128,7 +200,7 @@ class _Driver:
             count, weights, used = solved
             if count <= self.stages + 1e-6:
                 return ProofOutcome.TOO_HIGH
-            self.budget.nodes += ROUND
+            self.budget.nodes += self.parameters.branch_round_nodes
             outcome = self._price(weights, used, target)
             if outcome != ProofOutcome.FOUND:
                 return outcome
@@ -136,24 +208,22 @@ class _Driver:
 
     def _price(self, weights: NDArray[np.float64], used: list[int], target: int) -> ProofOutcome:
         """Sets that the master lacks: by annealing, then by a short search, then by the search that proves."""
-        trial = weights if self.centre is None else (1 - STAY) * weights + STAY * self.centre
+        stay = self.parameters.branch_stay
+        trial = weights if self.centre is None else (1 - stay) * weights + stay * self.centre
         total = float(trial.sum()) / self.stages
         if total <= 1 + 1e-9:
             trial, total = weights, float(weights.sum()) / self.stages
         self.centre = trial
-        pi = whole(trial / total, WEIGHT)
-        least = -(-int(pi.sum()) // self.stages)
-        # In units of the master a set of weight 1 is used fully. Those lighter than a stage's share do no harm to the
-        # proof, but they help the weights to settle.
-        wanted = min(least, max(1, int(WEIGHT * (1 + LIGHT * (total - 1)) / total)))
+        pi = whole(trial / total, SHARE_WEIGHT)
+        least, wanted = self.wanted(pi, total)
         fresh, heaviest = self._draw(pi, target, wanted, used)
-        if fresh >= MANY // 10:
+        if fresh >= self.parameters.branch_most_sets // 10:
             self.length = max(2.0, 0.85 * self.length)
         self.quiet = 0 if heaviest >= least else self.quiet + 1
-        if fresh and self.quiet < PATIENCE:
+        if fresh and self.quiet < self.parameters.branch_patience:
             return ProofOutcome.FOUND
         self.quiet = 0
-        outcome, found = self.prover.prove(pi, least, target, SHORT)
+        outcome, found = self.prover.prove(pi, least, target, self.parameters.branch_first_nodes)
         if outcome == ProofOutcome.TOO_HARD:
             if fresh:
                 return ProofOutcome.FOUND
@@ -161,58 +231,22 @@ class _Driver:
         if outcome != ProofOutcome.FOUND:
             return outcome
         self.length = min(200.0, 1.5 * self.length)  # annealing should have found it
-        return ProofOutcome.FOUND if sum([self._add(members) for members in found]) + fresh else ProofOutcome.TOO_HARD
+        return ProofOutcome.FOUND if sum([self.add(members) for members in found]) + fresh else ProofOutcome.TOO_HARD
 
     def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> tuple[int, int]:
         """Anneal from sets in use -> number of new sets, largest weight among all that were met."""
-        prover = self.prover
-        starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
-        found = np.zeros((MANY, prover.words), np.uint64)
-        seed = int(self.random.integers(2**31))
-        runs, length = max(8, int(RUNS / self.length)), int(self.length * self.n)
-        count = draw_sets(prover.graph, pi, target, wanted, starts, runs, length, seed, found, prover.stop)
-        sets = prover.members(found[:count])
-        return sum([self._add(members) for members in sets]), max(
+        runs, length = max(8, int(self.parameters.branch_runs / self.length)), int(self.length * self.n)
+        sets = self.drawn(Drawing(pi, target, wanted, runs, length), used, self.parameters.branch_most_sets)
+        return sum([self.add(members) for members in sets]), max(
             (int(pi[members].sum()) for members in sets), default=0
         )
 
 
-WEIGHT_RISE = 2**20
-"""Weights are scaled so that a stage's share is about this much."""
-CLOSE_RISE, JUMP = 0.0002, 0.004
-"""Stop when what the program can and cannot refute are this close; try the whole rest at once when it is this small."""
-STAY_RISE = (0.95, 0.85, 0.7, 0.5)
-"""How much of the best weights is in the next, in turn: those of a program that lacks columns are wild."""
-SETS = 10
-"""The heaviest sets of one search that the master gets."""
-RUNS_RISE, LENGTH, MANY_RISE = 20, 4, 60
-"""Annealing for more sets: runs, steps of each per piece, sets at most."""
-LIGHT_RISE = 0.3
-"""Of annealing, sets are wanted from this far between weight 1 in the master (0) and a stage's share (1)."""
-DEAR = 10_000_000
-"""A search along the tree that looks at so many pairs waits until annealing finds nothing."""
-SELDOM = 16
-"""Rounds without annealing after it found nothing, at most."""
-MOST, KEEP = 8, 4
-"""Sets per piece above which a master is renewed, and how many stay."""
-FIRST, NEXT, LOWER = 0.4, 0.2, 0.5
-"""The first target, the next after a proof, and after a target that is too high or hard: share of the way up."""
-SHARE_RISE = 0.25
-"""Of the budget, for one target."""
-ROUND_RISE = 50
-"""Nodes that a round counts for beside those of its searches, where work is limited."""
+class _Rise(_Columns):
+    """Where the search goes along a tree: rising targets, every one asked exactly."""
 
-
-def rise(prover: Prover, start_blocks: Sequence[Members], seed: int) -> None:
-    """Prove better and better bounds until the budget is spent or the program cannot refute more."""
-    _Rise(prover, seed).run(start_blocks)
-
-
-class _Rise:
-    def __init__(self, prover: Prover, seed: int) -> None:
-        self.prover, self.budget, self.stages, self.n = prover, prover.budget, prover.stages, prover.n
-        self.master = Master(self.n, self.stages)
-        self.random = np.random.default_rng(seed)
+    def __init__(self, prover: Prover, seed: int, parameters: ConvexSetParameters) -> None:
+        super().__init__(prover, seed, parameters)
         work = prover.graph.work.astype(np.float64)
         self.centre = work / work.max() if work.any() else np.ones(self.n)
         """The best weights so far, such that no set cheaper than the target weighs more than 1."""
@@ -220,34 +254,28 @@ class _Rise:
         """Sets that these weights show to be needed."""
         self.pause = self.waiting = 0
 
-    def run(self, start_blocks: Sequence[Members]) -> None:
-        """Targets go up a part of the way to what is known to be too high."""
-        for block in start_blocks:
-            self._add(np.asarray(block, np.bool_))
-        for piece in range(self.n):
-            self._add(np.arange(self.n) == piece)
-        low = max(int(self.prover.graph.work.sum()) // self.stages, 1)
-        high = self.prover.upper() + 1
-        part = FIRST
+    def run(self, start_sets: Sequence[Members]) -> None:
+        """Targets go up a part of the range to what is known to be too high."""
+        low, high = self.begin(start_sets)
+        parameters, part = self.parameters, self.parameters.tree_first_target
         while self.budget.spent < 1.0:
             high = min(high, self.prover.upper() + 1)
             low = max(low, self.prover.proved)
-            if high - low <= max(1, CLOSE_RISE * high):
+            close = parameters.tree_close * high
+            if high - low <= max(1, close):
                 return
-            if part == NEXT and self.prover.upper() < high <= (1 + JUMP) * low:
+            if part == parameters.tree_next_target and self.prover.upper() < high <= (1 + parameters.tree_jump) * low:
                 part = 1.0
-            target = min(max(low + int(part * (high - low)), low + int(CLOSE_RISE * high / 2) + 1), high - 1)
+            target = min(max(low + int(part * (high - low)), low + int(close / 2) + 1), high - 1)
             outcome = self._try(target)
-            if outcome == ProofOutcome.TOO_HIGH:
-                high = target
-            part = (
-                NEXT if outcome == ProofOutcome.PROVED else LOWER if outcome == ProofOutcome.TOO_HIGH else LOWER * part
-            )
-            if outcome == ProofOutcome.TOO_HARD and target - low <= CLOSE_RISE * high:
+            if outcome == ProofOutcome.PROVED:
+                part = parameters.tree_next_target
+            elif outcome == ProofOutcome.TOO_HIGH:
+                high, part = target, parameters.tree_lower_target
+            else:
+                part = parameters.tree_lower_target * part
+            if outcome == ProofOutcome.TOO_HARD and target - low <= close:
                 return
-
-    def _add(self, members: Members) -> bool:
-        return self.master.add(members, self.prover.cost(members))
 
     def _try(self, target: int) -> ProofOutcome:
         """Column generation for one target -> proved, too high (the program covers it), too hard, or stopped."""
@@ -261,14 +289,14 @@ class _Rise:
             return outcome
         while self.budget.spent < 1.0:
             solved = self.master.solve()
-            if solved is None or self.budget.spent > begun + SHARE_RISE:
+            if solved is None or self.budget.spent > begun + self.parameters.tree_share_of_budget:
                 return ProofOutcome.TOO_HARD
             count, weights, used = solved
             if count <= self.stages + 1e-6:
                 return ProofOutcome.TOO_HIGH
-            self.budget.nodes += ROUND_RISE
+            self.budget.nodes += self.parameters.tree_round_nodes
             used = self._renew(used)
-            stay, turn = STAY_RISE[turn % len(STAY_RISE)], turn + 1
+            stay, turn = TREE_STAYS[turn % len(TREE_STAYS)], turn + 1
             trial = stay * self.centre + (1 - stay) * weights
             if trial.sum() <= self.stages * (1 + 1e-9):
                 trial = weights
@@ -276,7 +304,7 @@ class _Rise:
             if outcome != ProofOutcome.FOUND:
                 return outcome
             useless = 0 if fresh else useless + 1
-            if useless > len(STAY_RISE):
+            if useless > len(TREE_STAYS):
                 return ProofOutcome.TOO_HARD
         return ProofOutcome.STOPPED
 
@@ -286,51 +314,46 @@ class _Rise:
         Sets in use stay -> their new places.
         """
         old = self.master
-        if len(old.cost) < MOST * self.n:
+        if len(old.cost) < self.parameters.tree_master_sets * self.n:
             return used
         heavy = np.array(old.members) @ self.centre
         heavy[used] = np.inf
         self.master = Master(self.n, self.stages)
         self.master.aim(old.target)
-        for place in np.argsort(-heavy, kind="stable")[: KEEP * self.n].tolist():
+        for place in np.argsort(-heavy, kind="stable")[: self.parameters.tree_kept_sets * self.n].tolist():
             self.master.add(old.members[place], old.cost[place])
         for piece in range(self.n):
-            self._add(np.arange(self.n) == piece)
+            self.add(np.arange(self.n) == piece)
         return list(range(len(used)))
 
     def _price(self, trial: NDArray[np.float64], used: list[int], target: int) -> tuple[ProofOutcome, int]:
         """Sets that the master lacks -> found (or how the search ended), and how many are new."""
         share = float(trial.sum()) / self.stages
-        pi = whole(trial / share, WEIGHT_RISE)
-        least = -(-int(pi.sum()) // self.stages)
-        wanted = min(least, max(1, int(WEIGHT_RISE * (1 + LIGHT_RISE * (share - 1)) / share)))
+        pi = whole(trial / share, SHARE_WEIGHT)
+        least, wanted = self.wanted(pi, share)
         fresh, heavy = self._draw(pi, target, wanted, used)
-        if heavy >= least and self.prover.effort > DEAR:
+        if heavy >= least and self.prover.effort > self.parameters.tree_costly_pairs:
             return ProofOutcome.FOUND, fresh
-        outcome, heaviest, found = self.prover.heaviest(pi, least, target, self.budget.nodes_of(SHARE_RISE))
+        limit = self.budget.nodes_of(self.parameters.tree_share_of_budget)
+        outcome, heaviest, found = self.prover.heaviest(pi, least, target, limit)
         if outcome == ProofOutcome.PROVED:
             self.centre = trial
         if outcome == ProofOutcome.TOO_HARD:
             return (ProofOutcome.FOUND if fresh else outcome), fresh
         if outcome == ProofOutcome.FOUND and int(pi.sum()) > self.cover * heaviest:
             self.cover = int(pi.sum()) / heaviest
-            self.centre = trial / share * (WEIGHT_RISE / heaviest)
-        return outcome, fresh + sum([self._add(members) for members in found[:SETS]])
+            self.centre = trial / share * (SHARE_WEIGHT / heaviest)
+        return outcome, fresh + sum([self.add(members) for members in found[: self.parameters.tree_sets]])
 
     def _draw(self, pi: Ints, target: int, wanted: int, used: list[int]) -> tuple[int, int]:
         """Anneal from sets in use -> number of new sets, largest weight; less and less often when there are none."""
         if self.waiting > 0:
             self.waiting -= 1
             return 0, 0
-        prover = self.prover
-        starts = pack(np.array([self.master.members[i] for i in used] or [np.zeros(self.n, np.bool_)]))
-        found = np.zeros((MANY_RISE, prover.words), np.uint64)
-        seed = int(self.random.integers(2**31))
-        count = draw_sets(
-            prover.graph, pi, target, wanted, starts, RUNS_RISE, LENGTH * self.n, seed, found, prover.stop
-        )
-        sets = [members for members in prover.members(found[:count]) if self._add(members)]
+        parameters = self.parameters
+        drawing = Drawing(pi, target, wanted, parameters.tree_runs, parameters.tree_run_steps * self.n)
+        sets = [members for members in self.drawn(drawing, used, parameters.tree_most_sets) if self.add(members)]
         fresh = len(sets)
-        self.pause = 0 if fresh > 1 else min(SELDOM, 2 * self.pause + 1)
+        self.pause = 0 if fresh > 1 else min(parameters.tree_most_pause, 2 * self.pause + 1)
         self.waiting = self.pause
         return fresh, max((int(pi[members].sum()) for members in sets), default=0)

@@ -2,10 +2,8 @@
 
 Is there a convex S with f(S) < target and pi(S) >= least? Each state of the tree keeps a front of (cost, weight) pairs,
 none better than another in both. What the rest of the graph costs at least, for a few prices of weight, throws most of
-them away: the least of FINE_UNITS * cost - price * weight, one pass up the tree for what lies below each state, one
-down for all the rest. Fronts that grow long are thinned: two pairs become one with the lower cost and the higher
-weight, so that a proof still holds. In: `Tree`, weights, target. Out: the last front, from which the bound and sets are
-read.
+them away. Fronts that grow long are thinned: two pairs become one with the lower cost and the higher weight, so that a
+proof still holds. In: `Tree`, weights, target. Out: the last front, from which the bound and sets are read.
 """
 
 from __future__ import annotations
@@ -15,116 +13,35 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.graph import FINE, Bits
-from weftline.pipeline.convex.tree import VALUES, Tree
+from weftline.pipeline.convex.graph import FINE_UNITS, Bits
+from weftline.pipeline.convex.tree import ABOVE_ALL, MOST_VALUES, Tree, best_price, downwards, upwards
 from weftline.simulate.kernels.jit import kernel, part
 
-__all__ = ["NONE", "PRICES", "Fronts", "best_price", "downwards", "last_front", "make_fronts", "upwards"]
+__all__ = ["ABOVE_ALL", "PRICE_FACTORS", "Fronts", "best_price", "downwards", "last_front", "make_fronts", "upwards"]
 
-NONE = 2**60
-"""Above every sum."""
-MOST_PRICED = 2**56
-"""Price times all weight, at most: sums stay far below NONE."""
-STRETCH = 1.05
-SEARCHES = 25
-
-
-@part
-def upwards(tree: Tree, pi: Ints, price: int, up: Ints, heavy: Ints) -> int:
-    """Least of FINE * cost - price * weight below every state, and the weight where it is -> the least of all."""
-    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
-    cost, piece, child, children, child_ptr = tree.cost, tree.piece, tree.child, tree.children, tree.child_ptr
-    for step in range(len(children)):
-        many = children[step]
-        for state in range(state_ptr[step], state_ptr[step + 1]):
-            best, weight = NONE, 0
-            for row in range(first_row[state], first_row[state + 1]):
-                value, mine = FINE * cost[row], 0
-                if piece[row] >= 0:
-                    mine = pi[piece[row]]
-                    value -= price * mine
-                at = child_ptr[step] + (row - row_ptr[step]) * many
-                for c in range(many):
-                    value += up[child[at + c]]
-                    mine += heavy[child[at + c]]
-                if value < best:
-                    best, weight = value, mine
-            up[state] = best
-            heavy[state] = weight
-    return int(up[len(up) - 1])
-
-
-@part
-def downwards(tree: Tree, pi: Ints, price: int, up: Ints, rest: Ints) -> None:
-    """Least of the same over all that is not below a state."""
-    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
-    cost, piece, child, children, child_ptr = tree.cost, tree.piece, tree.child, tree.children, tree.child_ptr
-    for state in range(len(rest)):
-        rest[state] = NONE
-    rest[len(rest) - 1] = 0
-    for step in range(len(children) - 1, -1, -1):
-        many = children[step]
-        for state in range(state_ptr[step], state_ptr[step + 1]):
-            for row in range(first_row[state], first_row[state + 1]):
-                value = FINE * cost[row] + rest[state]
-                if piece[row] >= 0:
-                    value -= price * pi[piece[row]]
-                at = child_ptr[step] + (row - row_ptr[step]) * many
-                for c in range(many):
-                    value += up[child[at + c]]
-                for c in range(many):
-                    below = child[at + c]
-                    rest[below] = min(rest[below], value - up[below])
-
-
-@part
-def best_price(tree: Tree, pi: Ints, least: int, price: int, up: Ints, heavy: Ints) -> int:
-    """The price of weight at which all costs most: a concave function, each price gives one line of it."""
-    low = high = -1
-    low_value = high_value = low_weight = high_weight = 0
-    best, best_value = price, -NONE
-    stretch, total = STRETCH, 1
-    for piece in range(len(pi)):
-        total += abs(pi[piece])
-    for _ in range(SEARCHES):
-        value = upwards(tree, pi, price, up, heavy) + price * least
-        weight = heavy[len(heavy) - 1]
-        if value > best_value:
-            best, best_value = price, value
-        if weight < least:
-            low, low_value, low_weight = price, value, weight
-        else:
-            high, high_value, high_weight = price, value, weight
-        if low < 0:
-            if high <= 1:
-                break
-            price = max(1, int(high / stretch))
-        elif high < 0:
-            price = int(low * stretch) + 1
-            if price * total > MOST_PRICED:
-                break
-        else:
-            # value + (x - price) * (least - weight) of both lines, where they meet
-            step = (high_value - low_value + (low - high) * (least - high_weight)) / max(1, high_weight - low_weight)
-            other = low + int(step)
-            if other <= low or other >= high:
-                break
-            price = other
-        stretch = min(4.0, stretch * stretch)
-    return best
-
-
-PRICES = np.array([1.0, 0.8, 1.25, 0.6, 1.6])
+PRICE_FACTORS = np.array([1.0, 0.8, 1.25, 0.6, 1.6])
 """Of weight, relative to the best one, at which the rest of the graph is bounded."""
-LONGEST = 2**20
+MOST_FRONT_PAIRS = 2**20
 """Pairs in all fronts that are alive."""
+
+
+FRONT_TARGET, FRONT_LEAST, FRONT_PAIRS, FRONT_LIMIT, FRONT_PRICE = 0, 1, 2, 3, 4
+"""`box`: target, least weight, pairs looked at so far, their limit, first price (later: the best)."""
+BOUND_PRICE, BOUND_SLACK = 0, 1
+"""Rows of `bound`: the prices, and how much FINE_UNITS * cost - price * weight may be."""
+STATE_BUCKETS, PART_BUCKETS = 0, 1
+"""Rows of buckets: for the front of a state, and for a part of a row."""
+_Place = tuple[int, int, int]
+"""A row of the tree, where its children begin, how many it has."""
+_Grid = tuple[int, int]
+"""The lowest cost in buckets, the width of each."""
 
 
 class Fronts(NamedTuple):
     """Space for one search at a time."""
 
     up: Ints
-    """(prices, states): least of FINE * cost - price * weight below a state."""
+    """(prices, states): least of FINE_UNITS * cost - price * weight below a state."""
     rest: Ints
     """(prices, states): the same of all that is not below it."""
     heavy: Ints
@@ -143,44 +60,45 @@ class Fronts(NamedTuple):
     part_weight: Ints
     part_members: Bits
     """(2, buckets): the product of some of the fronts of a row."""
+    live: Ints
+    """Rows of a state that may be part of a set that is wanted."""
 
 
 def make_fronts(tree: Tree, words: int, buckets: int) -> Fronts:
     """Empty."""
     states = int(tree.state_ptr[-1])
     return Fronts(
-        np.zeros((len(PRICES), states), np.int64),
-        np.zeros((len(PRICES), states), np.int64),
+        np.zeros((len(PRICE_FACTORS), states), np.int64),
+        np.zeros((len(PRICE_FACTORS), states), np.int64),
         np.zeros(states, np.int64),
         np.zeros(states, np.int64),
         np.zeros(states, np.int64),
-        np.zeros(LONGEST, np.int64),
-        np.zeros(LONGEST, np.int64),
-        np.zeros((LONGEST, words), np.uint64),
-        np.full((2, buckets), NONE),
-        np.full((2, buckets), -NONE),
+        np.zeros(MOST_FRONT_PAIRS, np.int64),
+        np.zeros(MOST_FRONT_PAIRS, np.int64),
+        np.zeros((MOST_FRONT_PAIRS, words), np.uint64),
+        np.full((2, buckets), ABOVE_ALL),
+        np.full((2, buckets), -ABOVE_ALL),
         np.zeros((2, buckets, words), np.uint64),
         np.zeros((2, buckets), np.int64),
         np.zeros((2, buckets), np.int64),
         np.zeros((2, buckets, words), np.uint64),
+        np.zeros(MOST_VALUES, np.int64),
     )
 
 
 @part
 def _spread(
-    fronts: Fronts, side: int, count: int, state: int, into: int, floor: int, width: int, target: int, bound: Ints
+    fronts: Fronts, side: int, count: int, state: int, into: int, grid: _Grid, target: int, bound: Ints
 ) -> None:
-    """Each pair of a part, added to each of a state's front (-1: as it is), into the bucket of its cost.
-
-    `bound` is (2, prices): the prices, and how much FINE * cost - price * weight may be.
-    """
+    """Each pair of a part, added to each of a state's front (-1: as it is), into the bucket of its cost."""
+    floor, width = grid
     begin = fronts.begin[state] if state >= 0 else 0
     end = fronts.end[state] if state >= 0 else 1
     cost, weight, members = fronts.part_cost[side], fronts.part_weight[side], fronts.part_members[side]
     more_cost, more_weight, more_members = fronts.cost, fronts.weight, fronts.members
     bucket_cost, bucket_weight = fronts.bucket_cost[into], fronts.bucket_weight[into]
     bucket_members = fronts.bucket_members[into]
-    words, prices, price, slack = members.shape[1], bound.shape[1], bound[0, 0], bound[1, 0]
+    words, prices, price, slack = members.shape[1], bound.shape[1], bound[BOUND_PRICE, 0], bound[BOUND_SLACK, 0]
     for i in range(count):
         for j in range(begin, end):
             c, w = cost[i], weight[i]
@@ -189,14 +107,14 @@ def _spread(
                 w += more_weight[j]
             if c >= target:
                 break
-            if FINE * c - price * w > slack:
+            if FINE_UNITS * c - price * w > slack:
                 continue
             b = (c - floor) // width
             if bucket_weight[b] >= w and bucket_cost[b] <= c:
                 continue
             alive = True
             for p in range(1, prices):
-                alive = alive and FINE * c - bound[0, p] * w <= bound[1, p]
+                alive = alive and FINE_UNITS * c - bound[BOUND_PRICE, p] * w <= bound[BOUND_SLACK, p]
             if not alive:
                 continue
             bucket_cost[b] = min(bucket_cost[b], c)
@@ -211,7 +129,7 @@ def _spread(
 @part
 def _gather(fronts: Fronts, into: int, used: int, cost: Ints, weight: Ints, members: Bits, at: int) -> int:
     """The best pairs of the first buckets, in order, to a place -> how many, -1 = no space; empties the buckets."""
-    best, count, words = -NONE, 0, members.shape[1]
+    best, count, words = -ABOVE_ALL, 0, members.shape[1]
     bucket_cost, bucket_weight = fronts.bucket_cost[into], fronts.bucket_weight[into]
     bucket_members = fronts.bucket_members[into]
     for b in range(used):
@@ -224,19 +142,19 @@ def _gather(fronts: Fronts, into: int, used: int, cost: Ints, weight: Ints, memb
             for q in range(words):
                 members[at + count, q] = bucket_members[b, q]
             count += 1
-        bucket_weight[b] = -NONE
-        bucket_cost[b] = NONE
+        bucket_weight[b] = -ABOVE_ALL
+        bucket_cost[b] = ABOVE_ALL
     return count
 
 
 @part
 def _range(tree: Tree, fronts: Fronts, at: int, many: int, row: int) -> tuple[int, int]:
-    """Lowest and highest cost of a row's pairs; the lowest is NONE where it has none."""
+    """Lowest and highest cost of a row's pairs; the lowest is ABOVE_ALL where it has none."""
     low = high = tree.cost[row]
     for c in range(at, at + many):
         begin, end = fronts.begin[tree.child[c]], fronts.end[tree.child[c]]
         if begin == end:
-            return NONE, -1
+            return ABOVE_ALL, -1
         low += fronts.cost[begin]
         high += fronts.cost[end - 1]
     return low, high
@@ -247,25 +165,24 @@ def _may_do(tree: Tree, pi: Ints, up: Ints, at: int, many: int, row: int, bound:
     """Can a row be part of a set that is wanted, for all that the prices tell?"""
     weight = pi[tree.piece[row]] if tree.piece[row] >= 0 else 0
     for p in range(len(up)):
-        value = FINE * tree.cost[row] - bound[0, p] * weight
+        value = FINE_UNITS * tree.cost[row] - bound[BOUND_PRICE, p] * weight
         for c in range(at, at + many):
             value += up[p, tree.child[c]]
-        if value > bound[1, p]:
+        if value > bound[BOUND_SLACK, p]:
             return False
     return True
 
 
 @part
-def _row(
-    tree: Tree, pi: Ints, fronts: Fronts, at: int, many: int, row: int, floor: int, width: int, box: Ints, bound: Ints
-) -> bool:
+def _row(tree: Tree, pi: Ints, fronts: Fronts, place: _Place, grid: _Grid, box: Ints, bound: Ints) -> bool:
     """All pairs of a row into the buckets of its state -> False if there is too much to do.
 
     The slack in `bound` is that of the state; what the children cost at least goes off it until they come in.
     """
+    row, at, many = place
     part_cost, part_weight, part_members = fronts.part_cost, fronts.part_weight, fronts.part_members
     begin, end, up, child = fronts.begin, fronts.end, fronts.up, tree.child
-    target, buckets, prices = box[0], part_cost.shape[1], bound.shape[1]
+    target, buckets, prices = box[FRONT_TARGET], part_cost.shape[1], bound.shape[1]
     side, count, piece = 0, 1, tree.piece[row]
     part_cost[0, 0] = tree.cost[row]
     part_weight[0, 0] = pi[piece] if piece >= 0 else 0
@@ -273,20 +190,20 @@ def _row(
     if piece >= 0:
         part_members[0, 0, piece >> 6] = np.uint64(1) << np.uint64(piece & 63)
     if many == 0:
-        _spread(fronts, side, count, -1, 0, floor, width, target, bound)
+        _spread(fronts, side, count, -1, STATE_BUCKETS, grid, target, bound)
         return True
     for p in range(prices):
         for c in range(at, at + many):
-            bound[1, p] -= up[p, child[c]]
+            bound[BOUND_SLACK, p] -= up[p, child[c]]
     for c in range(at, at + many):
         below = child[c]
         for p in range(prices):
-            bound[1, p] += up[p, below]
+            bound[BOUND_SLACK, p] += up[p, below]
         if count == 0:
             continue
-        box[2] += count * (end[below] - begin[below])
+        box[FRONT_PAIRS] += count * (end[below] - begin[below])
         if c == at + many - 1:
-            _spread(fronts, side, count, below, 0, floor, width, target, bound)
+            _spread(fronts, side, count, below, STATE_BUCKETS, grid, target, bound)
             break
         low = part_cost[side, 0] + fronts.cost[begin[below]]
         high = min(part_cost[side, count - 1] + fronts.cost[end[below] - 1], target - 1)
@@ -294,11 +211,11 @@ def _row(
             count = 0
             continue
         step = (high - low) // buckets + 1
-        _spread(fronts, side, count, below, 1, low, step, target, bound)
+        _spread(fronts, side, count, below, PART_BUCKETS, (low, step), target, bound)
         side = 1 - side
         used = (high - low) // step + 1
-        count = _gather(fronts, 1, used, part_cost[side], part_weight[side], part_members[side], 0)
-    return bool(box[2] <= box[3])
+        count = _gather(fronts, PART_BUCKETS, used, part_cost[side], part_weight[side], part_members[side], 0)
+    return bool(box[FRONT_PAIRS] <= box[FRONT_LIMIT])
 
 
 @part
@@ -315,41 +232,45 @@ def _free(tree: Tree, fronts: Fronts, step: int, base: int, fresh: int, top: int
         fronts.end[state] -= fresh - base
 
 
+@part
+def _slacks(bound: Ints, limit: int, least: int, rest: Ints, state: int) -> None:
+    """What a state's pairs may cost beside the rest of the graph, at each price."""
+    for p in range(bound.shape[1]):
+        bound[BOUND_SLACK, p] = limit - bound[BOUND_PRICE, p] * least - rest[p, state]
+
+
 @kernel
 def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> int:
     """Fronts of all states, step by step -> number of pairs in the last one, at the start of the arrays; -1 = no.
 
-    `box`: target, least weight, pairs looked at so far, their limit, first price (later: the best).
+    Below each state its front has a pair at least as good as every set that can still be wanted. Tests compare with the
+    enumeration of all convex sets.
     """
-    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
+    row_ptr, first_row = tree.row_ptr, tree.first_row
     up, rest, begin, end = fronts.up, fronts.rest, fronts.begin, fronts.end
-    target, least, prices, buckets = box[0], box[1], len(up), fronts.bucket_cost.shape[1]
-    limit = FINE * (target - 1)
-    box[4] = best_price(tree, pi, least, max(1, box[4]), up[0], fronts.heavy)
-    bound = np.zeros((2, prices), np.int64)
+    target, least, prices, buckets = box[FRONT_TARGET], box[FRONT_LEAST], len(up), fronts.bucket_cost.shape[1]
+    limit, bound = FINE_UNITS * (target - 1), np.zeros((2, prices), np.int64)
+    box[FRONT_PRICE] = best_price(tree, pi, least, max(1, box[FRONT_PRICE]), up[0], fronts.heavy)
     for p in range(prices):
-        bound[0, p] = max(1, int(box[4] * PRICES[p]))
-        if upwards(tree, pi, bound[0, p], up[p], fronts.heavy) + bound[0, p] * least > limit:
+        bound[BOUND_PRICE, p] = max(1, int(box[FRONT_PRICE] * PRICE_FACTORS[p]))
+        if upwards(tree, pi, bound[BOUND_PRICE, p], up[p], fronts.heavy) + bound[BOUND_PRICE, p] * least > limit:
             return 0
-        downwards(tree, pi, bound[0, p], up[p], rest[p])
-    fronts.bucket_cost[:] = NONE
-    fronts.bucket_weight[:] = -NONE
-    live = np.zeros(VALUES, np.int64)
-    bases = np.zeros(len(tree.children) + 1, np.int64)
+        downwards(tree, pi, bound[BOUND_PRICE, p], up[p], rest[p])
+    fronts.bucket_cost[:] = ABOVE_ALL
+    fronts.bucket_weight[:] = -ABOVE_ALL
+    live, bases = fronts.live, np.zeros(len(tree.children) + 1, np.int64)
     waiting = top = 0
     for step in range(len(tree.children)):
         many, fresh = tree.children[step], top
-        for state in range(state_ptr[step], state_ptr[step + 1]):
-            begin[state] = top
-            end[state] = top
-            floor, highest, alive = NONE, -1, True
+        for state in range(tree.state_ptr[step], tree.state_ptr[step + 1]):
+            begin[state], end[state] = top, top
+            # Which rows may be part of a set that is wanted?
+            _slacks(bound, limit, least, rest, state)
+            alive = True
             for p in range(prices):
-                bound[1, p] = limit - bound[0, p] * least - rest[p, state]
-                alive = alive and up[p, state] <= bound[1, p]
-            if not alive:
-                continue
-            rows = 0
-            for row in range(first_row[state], first_row[state + 1]):
+                alive = alive and up[p, state] <= bound[BOUND_SLACK, p]
+            floor, highest, rows = ABOVE_ALL, -1, 0
+            for row in range(first_row[state], first_row[state + 1] if alive else first_row[state]):
                 at = tree.child_ptr[step] + (row - row_ptr[step]) * many
                 low, high = _range(tree, fronts, at, many, row)
                 if low < target and _may_do(tree, pi, up, at, many, row, bound):
@@ -359,15 +280,15 @@ def last_front(tree: Tree, pi: Ints, fronts: Fronts, box: Ints, stop: Ints) -> i
                     rows += 1
             if rows == 0:
                 continue
+            # Their pairs go into buckets, and the best of these are the front.
             width = (highest - floor) // buckets + 1
             for r in range(rows):
-                at = tree.child_ptr[step] + (live[r] - row_ptr[step]) * many
-                for p in range(prices):
-                    bound[1, p] = limit - bound[0, p] * least - rest[p, state]
-                if stop[0] != 0 or not _row(tree, pi, fronts, at, many, live[r], floor, width, box, bound):
+                place = (live[r], tree.child_ptr[step] + (live[r] - row_ptr[step]) * many, many)
+                _slacks(bound, limit, least, rest, state)
+                if stop[0] != 0 or not _row(tree, pi, fronts, place, (floor, width), box, bound):
                     return -1
             used = (highest - floor) // width + 1
-            count = _gather(fronts, 0, used, fronts.cost, fronts.weight, fronts.members, top)
+            count = _gather(fronts, STATE_BUCKETS, used, fronts.cost, fronts.weight, fronts.members, top)
             if count < 0:
                 return -1
             top += count

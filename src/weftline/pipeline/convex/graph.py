@@ -1,11 +1,11 @@
 """The flat arrays of the convex-set bounds: scaled costs, order as bit rows, the network of minimum cuts and its flow.
 
-In: Pieces of equal devices. Out: `ConvexGraph`, what every kernel here reads. A block S costs f(S) = work + `enter` of
+In: Pieces of equal devices. Out: `ConvexGraph`, what every kernel here reads. A set S costs f(S) = work + `enter` of
 each tensor made outside and read inside + `leave` of each made inside and read outside. Simplified: costs are divided
 by `divisor` and rounded down, so a bound in these units times the divisor holds for the true costs.
 
 `more_flow` (Dinic's method) continues: a flow is kept, capacities are raised, and the flow goes on from where it was.
-The source's side of the cut is the block.
+The source's side of the cut is the set.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from weftline.pipeline.pieces import Pieces, compressed_rows
 from weftline.simulate.kernels.jit import part
 
 __all__ = [
-    "FINE",
-    "INFINITE",
+    "FINE_UNITS",
+    "INFINITE_CAPACITY",
     "MOST_PIECES",
     "Bits",
     "ConvexGraph",
+    "FlowRow",
     "cost_of",
     "has",
     "lowest",
@@ -35,15 +36,15 @@ __all__ = [
 
 Bits = NDArray[np.uint64]
 """A set of pieces, 64 to a word, in the last axis."""
-FINE = 4096
+FINE_UNITS = 4096
 """Costs in the network are multiplied by this, so that multipliers have fractions."""
-INFINITE = 2**54
+INFINITE_CAPACITY = 2**54
 """Capacity of what must not be cut; all finite capacities together stay below."""
 MOST_PIECES = 600
 MOST_COST = 2**26
 """Of one piece or tensor after division: more than any target, so that cutting it off changes nothing."""
-PRECISION = 2**23
-"""A block's cost is about this many units after division."""
+COST_PRECISION = 2**23
+"""A set's cost is about this many units after division."""
 
 
 class ConvexGraph(NamedTuple):
@@ -72,7 +73,7 @@ class ConvexGraph(NamedTuple):
     arc_from: Indices
     next_ptr: Indices
     next_arc: Indices
-    """Piece -> arcs from its direct successors to it; closed where a piece of the block lies before it."""
+    """Piece -> arcs from its direct successors to it; closed where a piece of the set lies before it."""
     last_ptr: Indices
     last_arc: Indices
     """Piece -> arcs from its direct predecessors to it."""
@@ -117,7 +118,7 @@ def _order(pieces: Pieces) -> tuple[Bits, Bits]:
 def _arcs(
     pieces: Pieces, cost: Ints, tensor: Ints
 ) -> tuple[Indices, Indices, Indices, Ints, Indices, Indices, Indices, Indices, Indices]:
-    """Pairs of opposite arcs, sorted by tail; an arc is cut when its tail is in the block and its head is not."""
+    """Pairs of opposite arcs, sorted by tail; an arc is cut when its tail is in the set and its head is not."""
     n = len(pieces.time)
     maker, readers = pieces.maker.astype(np.int64), pieces.reader_of.astype(np.int64)
     count = np.diff(pieces.reader_ptr)
@@ -129,7 +130,7 @@ def _arcs(
     leaving[several] = n + 2 * np.arange(len(several))
     entering[several] = leaving[several] + 1
     many = count[tensor] > 2
-    dear = np.full(int(many.sum()), INFINITE, np.int64)
+    endless = np.full(int(many.sum()), INFINITE_CAPACITY, np.int64)
     nothing = np.zeros(len(several), np.int64)
     source, target = (side.astype(np.int64) for side in pieces.edges)
     shut = np.zeros(len(source), np.int64)
@@ -137,9 +138,11 @@ def _arcs(
     tail = np.concatenate([tail, maker[double], maker[double], one, source])
     head = np.concatenate([reader, leaving[several], readers[many], maker[several], entering[tensor[many]]])
     head = np.concatenate([head, one, two, two, target])
-    fine = cost * FINE
-    there = np.concatenate([fine[single], fine[several], dear, fine[several], dear, *[fine[double] // 2] * 3, shut])
-    back = np.concatenate([fine[single], nothing, 0 * dear, nothing, 0 * dear, *[fine[double] // 2] * 3, shut])
+    fine = cost * FINE_UNITS
+    there = np.concatenate(
+        [fine[single], fine[several], endless, fine[several], endless, *[fine[double] // 2] * 3, shut]
+    )
+    back = np.concatenate([fine[single], nothing, 0 * endless, nothing, 0 * endless, *[fine[double] // 2] * 3, shut])
     pairs, nodes = len(tail), n + 2 * len(several)
     tails = np.concatenate([tail, head])
     order = np.argsort(tails, kind="stable")
@@ -191,21 +194,21 @@ def lowest(word: np.uint64) -> int:
 
 
 @part
-def cost_of(graph: ConvexGraph, block: Bits) -> int:
+def cost_of(graph: ConvexGraph, members: Bits) -> int:
     """f of a set."""
     work, maker, reader_ptr, reader_of = graph.work, graph.maker, graph.reader_ptr, graph.reader_of
     total = 0
     for piece in range(len(work)):
-        if has(block, piece):
+        if has(members, piece):
             total += work[piece]
     for tensor in range(len(maker)):
         inside, outside = False, False
         for r in range(reader_ptr[tensor], reader_ptr[tensor + 1]):
-            if has(block, reader_of[r]):
+            if has(members, reader_of[r]):
                 inside = True
             else:
                 outside = True
-        if has(block, maker[tensor]):
+        if has(members, maker[tensor]):
             if outside:
                 total += graph.leave[tensor]
         elif inside:
@@ -213,27 +216,32 @@ def cost_of(graph: ConvexGraph, block: Bits) -> int:
     return total
 
 
+class FlowRow(NamedTuple):
+    """The arcs of a network, one flow in it, and scratch."""
+
+    arc_ptr: Indices
+    arc_to: Indices
+    arc_back: Indices
+    left: Ints
+    """Room of each arc."""
+    source: Ints
+    sink: Ints
+    """What a node can still take from the source and give to the sink."""
+    near: NDArray[np.uint8]
+    level: Ints
+    arc: Ints
+    queue: Ints
+    path: Ints
+
+
 @part
-def more_flow(
-    arc_ptr: Indices,
-    arc_to: Indices,
-    arc_back: Indices,
-    left: Ints,
-    source: Ints,
-    sink: Ints,
-    near: NDArray[np.uint8],
-    starts: int,
-    need: int,
-    level: Ints,
-    arc: Ints,
-    queue: Ints,
-    path: Ints,
-) -> int:
+def more_flow(row: FlowRow, starts: int, need: int) -> int:
     """Augment until nothing more fits or `need` is reached -> flow added.
 
     `near` marks nodes that sources reach and from where nothing leads on; if it ends below `need`, this holds again.
     The first `starts` entries of the queue are sources outside of it; -1 = forget `near`, start at all sources.
     """
+    source, near, level, queue = row.source, row.near, row.level, row.queue
     if starts < 0:
         starts = 0
         for node in range(len(source)):
@@ -245,13 +253,13 @@ def more_flow(
     for node in range(len(source)):
         level[node] = -1
     while True:
-        tail, met = _levels(arc_ptr, arc_to, left, sink, near, starts, level, arc, queue)
+        tail, met = _levels(row, starts)
         if not met:
             for q in range(tail):
                 near[queue[q]] = 1
             return total
         for s in range(starts):
-            total += _push(arc_ptr, arc_to, arc_back, left, source, sink, queue[s], need - total, level, arc, path)
+            total += _push(row, queue[s], need - total)
             if total >= need:
                 return total
         for q in range(tail):
@@ -265,18 +273,10 @@ def more_flow(
 
 
 @part
-def _levels(
-    arc_ptr: Indices,
-    arc_to: Indices,
-    left: Ints,
-    sink: Ints,
-    near: NDArray[np.uint8],
-    starts: int,
-    level: Ints,
-    arc: Ints,
-    queue: Ints,
-) -> tuple[int, bool]:
+def _levels(row: FlowRow, starts: int) -> tuple[int, bool]:
     """Distances from the starts -> number of nodes seen (in the queue), and whether the sink was met."""
+    arc_ptr, arc_to, left, sink, near = row.arc_ptr, row.arc_to, row.left, row.sink, row.near
+    level, arc, queue = row.level, row.arc, row.queue
     for q in range(starts):
         level[queue[q]] = 0
         arc[queue[q]] = arc_ptr[queue[q]]
@@ -297,20 +297,10 @@ def _levels(
 
 
 @part
-def _push(
-    arc_ptr: Indices,
-    arc_to: Indices,
-    arc_back: Indices,
-    left: Ints,
-    source: Ints,
-    sink: Ints,
-    start: int,
-    need: int,
-    level: Ints,
-    arc: Ints,
-    path: Ints,
-) -> int:
+def _push(row: FlowRow, start: int, need: int) -> int:
     """All that still flows from one start node along the levels, up to `need`."""
+    arc_ptr, arc_to, arc_back, left = row.arc_ptr, row.arc_to, row.arc_back, row.left
+    source, sink, level, arc, path = row.source, row.sink, row.level, row.arc, row.path
     total, depth, node = 0, 0, start
     while source[start] > 0 and total < need:
         if sink[node] > 0:

@@ -16,11 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Ints
-from weftline.pipeline.convex.fronts import Fronts, last_front, make_fronts
-from weftline.pipeline.convex.graph import PRECISION, Bits, ConvexGraph, make_graph
-from weftline.pipeline.convex.search import find_conflicts, search
+from weftline.pipeline.convex.fronts import FRONT_PAIRS, FRONT_PRICE, Fronts, last_front, make_fronts
+from weftline.pipeline.convex.graph import COST_PRECISION, Bits, ConvexGraph, make_graph
+from weftline.pipeline.convex.search import (
+    BOX_FOUND,
+    BOX_MULTIPLIER,
+    BOX_NODES,
+    BOX_TARGET,
+    SearchQuery,
+    find_conflicts,
+    search,
+)
 from weftline.pipeline.convex.state import ConvexState, make_state
-from weftline.pipeline.convex.tree import HALVES, Tree, make_tree
+from weftline.pipeline.convex.tree import HALF_UNITS, Tree, make_tree
 from weftline.pipeline.pieces import Pieces
 
 __all__ = ["Members", "OnBound", "ProofBudget", "ProofOutcome", "Prover"]
@@ -28,10 +36,10 @@ __all__ = ["Members", "OnBound", "ProofBudget", "ProofOutcome", "Prover"]
 OnBound = Callable[[int, dict[str, object]], None]
 """(bound in ns, witness): called for each better proved bound."""
 Members = NDArray[np.bool_]
-BUCKETS = 1024
-PAIRS, ROWS = 5000, 20
+FRONT_BUCKETS = 1024
+PAIRS_PER_NODE, PAIRS_PER_ROW = 5000, 20
 """Pairs along a tree that count as one node of branch and bound; pairs that a row counts for."""
-DEEPEST = 200
+DEEPEST_ROW = 200
 """Rows of the search: pieces decided to be in, one after another."""
 
 
@@ -101,12 +109,12 @@ class Prover:
         on_bound: OnBound,
     ) -> None:
         self.stages, self.stop, self.budget, self.on_bound = stages, stop, budget, on_bound
-        self.divisor = max(1, upper() // PRECISION)
+        self.divisor = max(1, upper() // COST_PRECISION)
         self._upper = upper
         self.graph: ConvexGraph = make_graph(pieces, self.divisor)
         self.n = len(self.graph.work)
         self.words = self.graph.before.shape[1]
-        self.state: ConvexState = make_state(self.graph, min(self.n, DEEPEST) + 2)
+        self.state: ConvexState = make_state(self.graph, min(self.n, DEEPEST_ROW) + 2)
         self.gain = np.full(self.n, 0.3)
         self.conflict: Bits = np.zeros((self.n, self.words), np.uint64)
         self.target = -1
@@ -124,7 +132,7 @@ class Prover:
     @cached_property
     def fronts(self) -> Fronts | None:
         """Space for searches along the tree."""
-        return None if self.tree is None else make_fronts(self.tree, self.words, BUCKETS)
+        return None if self.tree is None else make_fronts(self.tree, self.words, FRONT_BUCKETS)
 
     def upper(self) -> int:
         """Best known value in scaled units."""
@@ -157,7 +165,7 @@ class Prover:
             return outcome if found or outcome != ProofOutcome.FOUND else ProofOutcome.TOO_HARD, found
         box = np.array([target, least, 0, 0, limit, 0, 3000, self.multiplier], np.int64)
         status, found = self._search(weights, np.zeros(self.words, np.uint64), box, 30)
-        self.multiplier = max(1, int(box[7]))
+        self.multiplier = max(1, int(box[BOX_MULTIPLIER]))
         if found:
             return ProofOutcome.FOUND, found
         if status != 0:
@@ -173,19 +181,19 @@ class Prover:
         assert self.tree is not None
         assert self.fronts is not None
         fronts = self.fronts
-        box = np.array([HALVES * target, least, 0, PAIRS * limit, self.multiplier], np.int64)
+        box = np.array([HALF_UNITS * target, least, 0, PAIRS_PER_NODE * limit, self.multiplier], np.int64)
         begun = monotonic()
         count = last_front(self.tree, weights, fronts, box, self.stop)
-        self.effort = int(box[2]) + ROWS * len(self.tree.cost)
-        self.budget.count(self.effort // PAIRS, monotonic() - begun)
-        self.multiplier = max(1, int(box[4]))
+        self.effort = int(box[FRONT_PAIRS]) + PAIRS_PER_ROW * len(self.tree.cost)
+        self.budget.count(self.effort // PAIRS_PER_NODE, monotonic() - begun)
+        self.multiplier = max(1, int(box[FRONT_PRICE]))
         if count < 0:
             return ProofOutcome.TOO_HARD, 0, []
         heavy = np.flatnonzero(fronts.weight[:count] >= least)
         if not len(heavy):
             self.tell(weights, target)
             return ProofOutcome.PROVED, 0, []
-        self.tell(weights, -(-int(fronts.cost[heavy[0]]) // HALVES))
+        self.tell(weights, -(-int(fronts.cost[heavy[0]]) // HALF_UNITS))
         found = [m for m in self.members(fronts.members[heavy[::-1]]) if self.cost(m) < target]
         return ProofOutcome.FOUND, int(fronts.weight[heavy[-1]]), found
 
@@ -197,7 +205,7 @@ class Prover:
         forced[piece >> 6] = np.uint64(1) << np.uint64(piece & 63)
         box = np.array([target, 0, 0, 0, limit, int(exact), 0, 0], np.int64)
         status, found = self._search(np.zeros(self.n, np.int64), forced, box, 1)
-        return (ProofOutcome.PROVED if status == 0 else ProofOutcome.TOO_HARD), int(box[0]), found
+        return (ProofOutcome.PROVED if status == 0 else ProofOutcome.TOO_HARD), int(box[BOX_TARGET]), found
 
     def tell(self, weights: Ints, target: int) -> None:
         """A proved bound, if it is the best so far."""
@@ -216,9 +224,10 @@ class Prover:
     def _search(self, weights: Ints, forced: Bits, box: Ints, most: int) -> tuple[int, list[Members]]:
         found = np.zeros((most, self.words), np.uint64)
         begun = monotonic()
-        status = search(self.graph, weights, self.conflict, forced, self.state, box, found, self.gain, self.stop)
-        self.budget.count(int(box[2]), monotonic() - begun)
-        return int(status), self.members(found[: box[3]])
+        query = SearchQuery(weights, self.conflict, box, found, self.gain)
+        status = search(self.graph, query, forced, self.state, self.stop)
+        self.budget.count(int(box[BOX_NODES]), monotonic() - begun)
+        return int(status), self.members(found[: box[BOX_FOUND]])
 
     def members(self, found: Bits) -> list[Members]:
         """Bit rows -> boolean rows."""

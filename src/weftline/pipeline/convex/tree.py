@@ -1,9 +1,12 @@
 """A tree decomposition for the search over convex sets: sparse graphs fall apart at few pieces.
 
-Each piece is before the block, in it, or behind it, and never behind a successor of its own: this is what convex means,
+Each piece is before the set, in it, or behind it, and never behind a successor of its own: this is what convex means,
 said of neighbours only. A tensor of several readers is a variable too: where its maker is, and whether it is paid for.
 Variables are eliminated one after another, each when few others stand around it. In: Pieces. Out: `Tree`, for each step
 the consistent values of a variable and those around it as flat rows; None if there are too many.
+
+What a convex set costs at least along the tree when its weight has a price is the least of FINE_UNITS * cost - price *
+weight: one pass up the tree for what lies below each state, one down for all the rest.
 """
 
 from __future__ import annotations
@@ -16,20 +19,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.convex.graph import ConvexGraph
+from weftline.pipeline.convex.graph import FINE_UNITS, ConvexGraph
 from weftline.pipeline.pieces import Pieces
+from weftline.simulate.kernels.jit import part
 
-__all__ = ["HALVES", "MOST_ROWS", "VALUES", "Tree", "make_tree"]
+__all__ = [
+    "ABOVE_ALL",
+    "HALF_UNITS",
+    "MOST_ROWS",
+    "MOST_VALUES",
+    "Tree",
+    "best_price",
+    "downwards",
+    "make_tree",
+    "upwards",
+]
 
 MOST_ROWS = 400_000
 """Of all steps together."""
-WIDEST = 18
+MOST_AROUND = 18
 """Variables around one that is eliminated: their values must fit one integer."""
-TRIES = 12
-VALUES = 6
+ELIMINATION_TRIES = 12
+MOST_VALUES = 6
 """Values of a variable at most: a tensor's maker is at 0, 1, 2 and it is paid for or not."""
-HALVES = 2
+HALF_UNITS = 2
 """Costs of a tree are twice those of the graph, so that half a cost is a number."""
+
+ABOVE_ALL = 2**60
+"""Above every sum."""
+MOST_PRICED = 2**56
+"""Price times all weight, at most: sums stay far below ABOVE_ALL."""
+FIRST_STRETCH = 1.05
+MOST_PRICES_TRIED = 25
 
 Values = NDArray[np.int64]
 
@@ -47,9 +68,9 @@ class Tree(NamedTuple):
     first_row: Indices
     """State -> its first row; one more at the end."""
     cost: Ints
-    """Row -> HALVES times what the values decide: the work of the piece, tensors."""
+    """Row -> HALF_UNITS times what the values decide: the work of the piece, tensors."""
     piece: Indices
-    """Row -> the piece that is in the block, or -1."""
+    """Row -> the piece that is in the set, or -1."""
     child_ptr: Indices
     """Step -> where its rows' children begin in `child`: as many for each row."""
     children: Indices
@@ -99,13 +120,13 @@ def _relations(pieces: Pieces, graph: ConvexGraph) -> tuple[_Relations, list[int
             continue
         if len(readers) <= 2:  # cut where its pieces are not together: half the cost between each two of three
             for reader in readers:
-                relations.add(maker, reader, HALVES * price // len(readers) * _CUT)
+                relations.add(maker, reader, HALF_UNITS * price // len(readers) * _CUT)
             if len(readers) == 2:
                 relations.add(readers[0], readers[1], price * _CUT)
             continue
         variable = len(relations.size)
-        relations.size.append(VALUES)
-        paid.append(HALVES * price)
+        relations.size.append(MOST_VALUES)
+        paid.append(HALF_UNITS * price)
         in_order = [(maker, reader) in waiting for reader in readers]
         relations.add(maker, variable, np.where(np.arange(6) == 5, -1, _MADE) if all(in_order) else _MADE)
         for reader, ordered in zip(readers, in_order, strict=True):
@@ -147,12 +168,12 @@ def _order(relations: _Relations, seed: int) -> list[tuple[int, tuple[int, ...]]
 def make_tree(pieces: Pieces, graph: ConvexGraph) -> Tree | None:
     """The best of a few orders of elimination; None where even it has too many rows."""
     relations, paid = _relations(pieces, graph)
-    orders = [_order(relations, seed) for seed in range(TRIES)]
+    orders = [_order(relations, seed) for seed in range(ELIMINATION_TRIES)]
     n = len(graph.work)
     steps = min(
         orders, key=lambda order: sum(float(np.prod([2.2 if v < n else 3.2 for v in near])) for _, near in order)
     )
-    if max((len(near) for _, near in steps), default=0) > WIDEST:
+    if max((len(near) for _, near in steps), default=0) > MOST_AROUND:
         return None
     number = {variable: i for i, (variable, _) in enumerate(steps)}
     below: list[list[int]] = [[] for _ in range(len(steps) + 1)]
@@ -197,7 +218,7 @@ class _Rows:
         if variable >= 0:
             mine, n = values[:, 0], len(self.graph.work)
             if variable < n:
-                cost += HALVES * self.graph.work[variable] * (mine == 1)
+                cost += HALF_UNITS * self.graph.work[variable] * (mine == 1)
                 piece[mine == 1] = variable
             else:
                 cost += self.paid[variable - n] * (mine & 1)
@@ -263,5 +284,90 @@ def _key(values: Values) -> Values:
     """Rows of values as integers."""
     key = np.zeros(len(values), np.int64)
     for column in range(values.shape[1]):
-        key = key * VALUES + values[:, column]
+        key = key * MOST_VALUES + values[:, column]
     return key
+
+
+@part
+def upwards(tree: Tree, pi: Ints, price: int, up: Ints, heavy: Ints) -> int:
+    """Least of FINE_UNITS * cost - price * weight below every state, and the weight where it is -> the least of all."""
+    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
+    cost, piece, child, children, child_ptr = tree.cost, tree.piece, tree.child, tree.children, tree.child_ptr
+    for step in range(len(children)):
+        many = children[step]
+        for state in range(state_ptr[step], state_ptr[step + 1]):
+            best, weight = ABOVE_ALL, 0
+            for row in range(first_row[state], first_row[state + 1]):
+                value, mine = FINE_UNITS * cost[row], 0
+                if piece[row] >= 0:
+                    mine = pi[piece[row]]
+                    value -= price * mine
+                at = child_ptr[step] + (row - row_ptr[step]) * many
+                for c in range(many):
+                    value += up[child[at + c]]
+                    mine += heavy[child[at + c]]
+                if value < best:
+                    best, weight = value, mine
+            up[state] = best
+            heavy[state] = weight
+    return int(up[len(up) - 1])
+
+
+@part
+def downwards(tree: Tree, pi: Ints, price: int, up: Ints, rest: Ints) -> None:
+    """Least of the same over all that is not below a state."""
+    row_ptr, first_row, state_ptr = tree.row_ptr, tree.first_row, tree.state_ptr
+    cost, piece, child, children, child_ptr = tree.cost, tree.piece, tree.child, tree.children, tree.child_ptr
+    for state in range(len(rest)):
+        rest[state] = ABOVE_ALL
+    rest[len(rest) - 1] = 0
+    for step in range(len(children) - 1, -1, -1):
+        many = children[step]
+        for state in range(state_ptr[step], state_ptr[step + 1]):
+            for row in range(first_row[state], first_row[state + 1]):
+                value = FINE_UNITS * cost[row] + rest[state]
+                if piece[row] >= 0:
+                    value -= price * pi[piece[row]]
+                at = child_ptr[step] + (row - row_ptr[step]) * many
+                for c in range(many):
+                    value += up[child[at + c]]
+                for c in range(many):
+                    below = child[at + c]
+                    rest[below] = min(rest[below], value - up[below])
+
+
+@part
+def best_price(tree: Tree, pi: Ints, least: int, price: int, up: Ints, heavy: Ints) -> int:
+    """The price of weight at which all costs most: a concave function, each price gives one line of it."""
+    low = high = -1
+    low_value = high_value = low_weight = high_weight = 0
+    best, best_value = price, -ABOVE_ALL
+    stretch, total = FIRST_STRETCH, 1
+    for piece in range(len(pi)):
+        total += abs(pi[piece])
+    for _ in range(MOST_PRICES_TRIED):
+        value = upwards(tree, pi, price, up, heavy) + price * least
+        weight = heavy[len(heavy) - 1]
+        if value > best_value:
+            best, best_value = price, value
+        if weight < least:
+            low, low_value, low_weight = price, value, weight
+        else:
+            high, high_value, high_weight = price, value, weight
+        if low < 0:
+            if high <= 1:
+                break
+            price = max(1, int(high / stretch))
+        elif high < 0:
+            price = int(low * stretch) + 1
+            if price * total > MOST_PRICED:
+                break
+        else:
+            # value + (x - price) * (least - weight) of both lines, where they meet
+            step = (high_value - low_value + (low - high) * (least - high_weight)) / max(1, high_weight - low_weight)
+            other = low + int(step)
+            if other <= low or other >= high:
+                break
+            price = other
+        stretch = min(4.0, stretch * stretch)
+    return best

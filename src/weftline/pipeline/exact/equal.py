@@ -1,6 +1,4 @@
-"""How much work must come before each piece, and how much behind it: what a pipeline has to have room for.
-
-The exact model for equal stage devices, in CP-SAT: at which level of the pipeline does each piece stand?
+"""The exact model for equal stage devices, in CP-SAT: at which level of the pipeline does each piece stand?
 
 Levels are the stages in their order; where there are host devices, a host slot lies before, between and behind them
 (levels 0, 2, 4...). z[v, l] says that piece v stands at level l or before; it is monotone in l and along edges. A
@@ -138,7 +136,8 @@ def build_equal_model(pieces: Pieces, target: int, scale: int, room: Ints) -> Eq
                     model.add(choices.get((first, place), 0) == choices.get((v, place), 0))
     work = np.maximum(pieces.time[:, device], 0) // scale
     _stage_loads(model, pieces, at, stage_levels, work, scale, longest)
-    _prefix_loads(model, pieces, up_to, work, low, high, stages, bool(hosts), longest)
+    if not hosts and stages >= 3:
+        _prefix_loads(model, up_to, work, low, high, stages, longest)
     for host in hosts:
         times = np.maximum(pieces.time[:, host], 0) // scale
         model.add(sum(int(times[v]) * here for (v, h), here in host_of.items() if h == host) <= longest)
@@ -260,19 +259,9 @@ def _stage_loads(
 
 
 def _prefix_loads(
-    model: Any,
-    pieces: Pieces,
-    up_to: dict[tuple[int, int], Any],
-    work: Ints,
-    low: Ints,
-    high: Ints,
-    stages: int,
-    hosts: bool,
-    longest: Any,
+    model: Any, up_to: dict[tuple[int, int], Any], work: Ints, low: Ints, high: Ints, stages: int, longest: Any
 ) -> None:
     """Implied: the first l + 1 stages hold at most l + 1 times the longest, and so do the stages behind them."""
-    if hosts or stages < 3:
-        return
     total = int(work.sum())
     for level in range(stages - 1):
         sure = int(work[high <= level].sum())

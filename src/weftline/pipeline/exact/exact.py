@@ -26,42 +26,51 @@ from weftline.pipeline.exact.equal import EqualModel, build_equal_model
 from weftline.pipeline.exact.unequal import UnequalModel, build_unequal_model, limit_stages, orders_of_devices
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
-from weftline.pipeline.simple import overflow_of
+from weftline.pipeline.simple import FIRST_SOLVERS, overflow_of
 from weftline.problem import Problem
 from weftline.search import Search, Solver, best_of
 from weftline.search.cp_sat import PACKING_SECONDS, run_cp_sat, solve_packing
 from weftline.simulate import simulate_throughput
 
-__all__ = ["SOLVERS", "fits_model", "prove"]
+__all__ = ["SOLVERS", "ExactParameters", "PipelinePackParameters", "fits_model", "prove"]
 
-PRECISION = 2**24
-"""Costs are rounded down to about this share of the best known value."""
-MOST_ENTRIES = 150_000
-"""(piece, stage) and (tensor, stage) pairs that CP-SAT is asked to look at."""
-BEGIN_AGAIN = 0.995
-MOST_ORDERS = 100
-ROUNDS = 30
-BUILD = 1e-4
-"""Seconds that building a model takes per entry, at most: it is not begun when the time is over before its end."""
 LIMITS_OF_PIPELINES = ("which devices can run which ops", "memory of the weights", "links", "the order of the stages")
-STARTS = ("single-device", "greedy", "even-split", "slice")
+
+
+@dataclass(frozen=True)
+class ExactParameters:
+    """Numbers of `exact`."""
+
+    precision: int = field(default=2**24, metadata={"least": 1})
+    """Costs are rounded down to about this share of the best known value."""
+    most_entries: int = 150_000
+    """(piece, stage) and (tensor, stage) pairs that CP-SAT is asked to look at."""
+    begin_again_below: float = 0.995
+    """Build the model anew when others have found a value below this share of its target."""
+    most_orders: int = 100
+    """Of unequal devices: each is a case of its own, or all are one case where there are more."""
+    most_rounds: int = 30
+    """Through the cases."""
+    build_seconds_per_entry: float = 1e-4
+    """At most: a model is not begun when the time is over before its end."""
 
 
 def _solve(search: Search) -> None:
     from weftline.pipeline import solvers
 
-    best_of(search, solvers(), STARTS)
+    best_of(search, solvers(), FIRST_SOLVERS)
     if search.stopped_by and search.best is not None:
         return
     pieces = reduce_exactly(make_pieces(search.problem))
-    if not fits_model(pieces):
+    parameters = search.parameters(ExactParameters)
+    if not fits_model(pieces, parameters):
         raise InfeasibleError(f"{len(pieces.time)} pieces are too many for an exact search")
-    prove(search, pieces)
+    prove(search, pieces, parameters=parameters)
 
 
-def fits_model(pieces: Pieces) -> bool:
+def fits_model(pieces: Pieces, parameters: ExactParameters = ExactParameters()) -> bool:
     """False if the model would be too large to build."""
-    return _entries(pieces) <= MOST_ENTRIES
+    return _entries(pieces) <= parameters.most_entries
 
 
 def _entries(pieces: Pieces) -> int:
@@ -77,6 +86,7 @@ def prove(
     seconds: float | None = None,
     work: float = 5.0,
     poll: Callable[[], bool] = lambda: False,
+    parameters: ExactParameters = ExactParameters(),
 ) -> None:
     """Search below the best known value until a stop rule fires, the time is over, or nothing better exists.
 
@@ -84,14 +94,15 @@ def prove(
     """
     if not pieces.exact:
         pieces = make_pieces(search.problem, split=True)
-    orders = None if pieces.equal or search.problem.host.any() else orders_of_devices(pieces, MOST_ORDERS)
-    proof = _Proof(search, pieces, [_Case(order) for order in orders or [()]], poll)
+    orders = None if pieces.equal or search.problem.host.any() else orders_of_devices(pieces, parameters.most_orders)
+    proof = _Proof(search, pieces, [_Case(order) for order in orders or [()]], poll, parameters)
     until = None if seconds is None else search.seconds + seconds
+    building = parameters.build_seconds_per_entry * _entries(pieces)
     share = None if seconds is None else seconds if len(proof.cases) == 1 else max(1.0, seconds / 6)
-    for _ in range(ROUNDS):
+    for _ in range(parameters.most_rounds):
         for case in [case for case in proof.cases if not case.closed]:
             left = None if until is None else min(share or 0.0, until - search.seconds)
-            if search.is_over or (left is not None and left < 0.05 + BUILD * _entries(pieces)):
+            if search.is_over or (left is not None and left < 0.05 + building):
                 return
             proof.look(case, left, work / len(proof.cases))
         if all(case.closed for case in proof.cases):
@@ -123,6 +134,7 @@ class _Proof:
     pieces: Pieces
     cases: list[_Case]
     poll: Callable[[], bool]
+    parameters: ExactParameters
     excluded: list[tuple[int, Indices]] = field(default_factory=list)
     """(device, ops) that do not fit its memory together with what they hold while they run."""
 
@@ -155,7 +167,7 @@ class _Proof:
             if outcome.optimal and not overflow:
                 self._close(case, case.bound)
                 return
-            if not overflow and not (search.best is not None and search.best.value < BEGIN_AGAIN * target):
+            if not overflow and not self._is_behind(target):
                 return
             if seconds is not None and search.seconds - begun >= seconds:
                 return
@@ -163,7 +175,7 @@ class _Proof:
     def _model(self, case: _Case, target: int) -> EqualModel | UnequalModel | None:
         contracted, scale, room = (
             contract_uncuttable(self.pieces, target),
-            max(1, target // PRECISION),
+            max(1, target // self.parameters.precision),
             self.search.problem.capacity,
         )
         model: EqualModel | UnequalModel | None
@@ -179,8 +191,11 @@ class _Proof:
 
     def _look_around(self, target: int) -> bool:
         """Look after others meanwhile; begin again if they have found something much better than the target."""
+        return self.poll() or self._is_behind(target)
+
+    def _is_behind(self, target: int) -> bool:
         best = self.search.best
-        return self.poll() or (best is not None and best.value < BEGIN_AGAIN * target)
+        return best is not None and best.value < self.parameters.begin_again_below * target
 
     def _raise(self, case: _Case, model: EqualModel | UnequalModel, bound: float) -> None:
         """Whole units of the model, back in ns."""
@@ -220,20 +235,28 @@ def _worst(pieces: Pieces) -> int:
     return int(times + (move * (1 + np.diff(pieces.reader_ptr))).sum())
 
 
-SOLVER_EXACT = Solver("exact", "CP-SAT: the best pipeline, and the claim that none is better", _solve)
+SOLVER_EXACT = Solver(
+    "exact", "CP-SAT: the best pipeline, and the claim that none is better", _solve, parameters=ExactParameters
+)
 
 
-MOST_PIECE_DEVICE_PAIRS = 100_000
-ATTEMPTS_WITH_LESS_ROOM = 8
+@dataclass(frozen=True)
+class PipelinePackParameters:
+    """Numbers of `pack`."""
+
+    most_pairs: int = 100_000
+    """(piece, device) pairs that CP-SAT is asked to look at."""
+    most_attempts: int = 8
+    """Times that it packs with less room, because activations overflowed a device."""
 
 
 def _solve_pack(search: Search) -> None:
-    problem = search.problem
+    problem, parameters = search.problem, search.parameters(PipelinePackParameters)
     pieces = make_pieces(problem)
-    if (pieces.time >= 0).sum() > MOST_PIECE_DEVICE_PAIRS:
+    if (pieces.time >= 0).sum() > parameters.most_pairs:
         raise InfeasibleError(f"packing {len(pieces.size)} pieces exactly is too large")
     room, begun = problem.capacity.copy(), search.seconds
-    for attempt in range(ATTEMPTS_WITH_LESS_ROOM):
+    for attempt in range(parameters.most_attempts):
         placement = _pack(search, pieces, room, begun, proof=attempt == 0)
         if placement is None or search.offer(placement) is not None or search.stopped_by:
             return
@@ -315,5 +338,10 @@ def _respect_links(model: Any, problem: Problem, pieces: Pieces, chosen: dict[tu
                 model.add_bool_or(~chosen[a, x], ~chosen[b, y])
 
 
-SOLVER_PACK = Solver("pack", "a pipeline that fits memory (CP-SAT), for when memory is tight", _solve_pack)
+SOLVER_PACK = Solver(
+    "pack",
+    "a pipeline that fits memory (CP-SAT), for when memory is tight",
+    _solve_pack,
+    parameters=PipelinePackParameters,
+)
 SOLVERS = (SOLVER_EXACT, SOLVER_PACK)

@@ -2,7 +2,7 @@
 
 `before[a, b]` orders the stage devices; an edge from a piece on a to one on b asks for it. A piece on a host device has
 a place of its own between the stages. Transfers may differ by pair of devices: a tensor that enters costs what its
-source asks, one that leaves what its dearest destination asks. All costs are divided by `scale` and rounded down, so
+source asks, one that leaves what its costliest destination asks. All costs are divided by `scale` and rounded down, so
 that the bound of the model, times `scale`, holds for the problem.
 """
 

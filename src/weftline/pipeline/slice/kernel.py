@@ -14,123 +14,14 @@ from numpy.typing import NDArray
 
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.reduce import PieceArrays
+from weftline.pipeline.slice.orders import OrderLayout
 from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.sentinels import NEVER
 
-__all__ = ["NEVER", "OrderLayout", "cut_by_classes", "cut_equal", "good_cuts", "lay_out"]
+__all__ = ["DeviceClasses", "cut_by_classes", "cut_equal", "good_cuts"]
 
-NEVER = 2**62
-FAR = 2**30
-SKIP = -2
-
-
-class OrderLayout(NamedTuple):
-    """What each position of an order reads and makes, as positions. Pieces fixed on a host are always outside."""
-
-    piece: Indices
-    read_ptr: Indices
-    read_tensor: Indices
-    read_next: Indices
-    """Next position that reads the tensor, FAR if none."""
-    make_ptr: Indices
-    make_tensor: Indices
-    home: Indices
-    """(M,): position of the maker, -1 on a host."""
-    first_after: Indices
-    """(M,): first reader behind the maker."""
-    first: Indices
-    last: Indices
-    """(M,): first and last reader; the last is FAR if a host reads."""
-    fixed: NDArray[np.bool_]
-    """(P,) by position: stands on a host."""
-    behind: Indices
-    ahead: Indices
-    """(P,) by position, on hosts: last position before and first one behind that depend on it through hosts alone."""
-    tied_ptr: Indices
-    tied_of: Indices
-    tied_next: Indices
-    """Tied weights by position, and the next position that uses the same."""
-
-
-@kernel
-def lay_out(board: PieceArrays, order: Indices, on_host: NDArray[np.bool_]) -> OrderLayout:
-    """Positions of an order."""
-    count, m = len(order), len(board.maker)
-    place = np.empty(count, np.int32)
-    for i in range(count):
-        place[order[i]] = i
-    read_ptr = np.zeros(count + 1, np.int32)
-    make_ptr = np.zeros(count + 1, np.int32)
-    tied_ptr = np.zeros(count + 1, np.int32)
-    fixed = np.zeros(count, np.bool_)
-    for i in range(count):
-        p = order[i]
-        fixed[i] = on_host[p]
-        stays = 0 if on_host[p] else 1
-        read_ptr[i + 1] = read_ptr[i] + stays * (board.reads_ptr[p + 1] - board.reads_ptr[p])
-        make_ptr[i + 1] = make_ptr[i] + stays * (board.makes_ptr[p + 1] - board.makes_ptr[p])
-        tied_ptr[i + 1] = tied_ptr[i] + stays * (board.tied_ptr[p + 1] - board.tied_ptr[p])
-    read_tensor = np.empty(read_ptr[count], np.int32)
-    read_next = np.empty(read_ptr[count], np.int32)
-    make_tensor = np.empty(make_ptr[count], np.int32)
-    tied_of = np.empty(tied_ptr[count], np.int32)
-    tied_next = np.empty(tied_ptr[count], np.int32)
-    home = np.full(m, -1, np.int32)
-    first_after = np.full(m, FAR, np.int32)
-    first = np.full(m, FAR, np.int32)
-    last = np.full(m, -1, np.int32)
-    user = np.full(max(1, len(board.tied_bytes)), FAR, np.int32)
-    for i in range(count - 1, -1, -1):
-        p = order[i]
-        if fixed[i]:
-            for e in range(board.reads_ptr[p], board.reads_ptr[p + 1]):
-                last[board.reads_of[e]] = FAR
-            continue
-        for x in range(board.makes_ptr[p + 1] - board.makes_ptr[p]):
-            t = board.makes_of[board.makes_ptr[p] + x]
-            make_tensor[make_ptr[i] + x] = t
-            home[t] = i
-            first_after[t] = first[t]
-        for x in range(board.reads_ptr[p + 1] - board.reads_ptr[p]):
-            t = board.reads_of[board.reads_ptr[p] + x]
-            read_tensor[read_ptr[i] + x] = t
-            read_next[read_ptr[i] + x] = first[t]
-            first[t] = i
-            last[t] = max(last[t], i)
-        for x in range(board.tied_ptr[p + 1] - board.tied_ptr[p]):
-            w = board.tied_of[board.tied_ptr[p] + x]
-            tied_of[tied_ptr[i] + x] = w
-            tied_next[tied_ptr[i] + x] = user[w]
-            user[w] = i
-    behind = np.full(count, -1, np.int32)
-    ahead = np.full(count, FAR, np.int32)
-    for i in range(count):
-        if fixed[i]:
-            for e in range(board.before_ptr[order[i]], board.before_ptr[order[i] + 1]):
-                j = place[board.before_of[e]]
-                behind[i] = max(behind[i], behind[j] if fixed[j] else j)
-    for i in range(count - 1, -1, -1):
-        if fixed[i]:
-            for e in range(board.next_ptr[order[i]], board.next_ptr[order[i] + 1]):
-                j = place[board.next_of[e]]
-                ahead[i] = min(ahead[i], ahead[j] if fixed[j] else j)
-    return OrderLayout(
-        order,
-        read_ptr,
-        read_tensor,
-        read_next,
-        make_ptr,
-        make_tensor,
-        home,
-        first_after,
-        first,
-        last,
-        fixed,
-        behind,
-        ahead,
-        tied_ptr,
-        tied_of,
-        tied_next,
-    )
+SKIPPED_HOST = -2
+"""In place of where a stage begins: the position stands on a host."""
 
 
 @kernel
@@ -178,7 +69,12 @@ def cut_equal(
     may_cut: NDArray[np.bool_],
     stop: Ints,
 ) -> tuple[int, Indices]:
-    """Equal devices -> largest cost of a stage (NEVER if none is below `upper`), stage of each position."""
+    """Equal devices -> largest cost of a stage (NEVER if none is below `upper`), stage of each position.
+
+    best[j, s] is the least largest cost of any cut of the first j positions into s stages, and came[j, s] where the
+    last of these begins. Inside, compute, enter, leave and held are those of the segment from i to j. Tests compare
+    with the enumeration of all cuts of an order.
+    """
     count = len(work)
     best = np.full((count + 1, stages + 1), NEVER, np.int64)
     came = np.full((count + 1, stages + 1), -1, np.int32)
@@ -186,19 +82,10 @@ def cut_equal(
     best[0, 0] = 0
     limit = max(1, min(upper, NEVER) - 1)
     total = work.sum()
-    need = np.empty(count + 1, np.int64)  # stages that the work in front of a position takes at least
-    done = 0
-    for i in range(count):
-        need[i] = (done + limit - 1) // limit
-        done += work[i]
-    need[count] = (done + limit - 1) // limit
-    done = 0
+    need, done = _stages_needed(work, limit), 0
     for j in range(count):
         if lay.fixed[j]:
-            for s in range(stages + 1):
-                if best[j, s] < best[j + 1, s]:
-                    best[j + 1, s] = best[j, s]
-                    came[j + 1, s] = SKIP
+            _skip_host(best, came, j)
         done += work[j]
         if not may_cut[j + 1]:
             continue
@@ -244,16 +131,13 @@ def cut_equal(
                     if value < best[j + 1, s + 1]:
                         best[j + 1, s + 1] = value
                         came[j + 1, s + 1] = i
-    value, s = NEVER, 0
-    for x in range(stages + 1):
-        if best[count, x] < value:
-            value, s = best[count, x], x
+    value, s = _least(best[count])
     if value >= NEVER:
         return value, stage
     end = count
     while end > 0:
         start = came[end, s]
-        if start == SKIP:
+        if start == SKIPPED_HOST:
             end -= 1
             continue
         s -= 1
@@ -265,6 +149,50 @@ def cut_equal(
 
 
 @part
+def _stages_needed(work: Ints, limit: int) -> Ints:
+    """(P + 1,): stages that the work in front of a position takes at least."""
+    need, done = np.empty(len(work) + 1, np.int64), 0
+    for i in range(len(work)):
+        need[i] = (done + limit - 1) // limit
+        done += work[i]
+    need[len(work)] = (done + limit - 1) // limit
+    return need
+
+
+@part
+def _skip_host(best: Ints, came: Indices, j: int) -> None:
+    """A position on a host costs no stage anything."""
+    for s in range(best.shape[1]):
+        if best[j, s] < best[j + 1, s]:
+            best[j + 1, s] = best[j, s]
+            came[j + 1, s] = SKIPPED_HOST
+
+
+@part
+def _least(row: Ints) -> tuple[int, int]:
+    """The least value and its place; (NEVER, 0) if there is none."""
+    value, place = NEVER, 0
+    for x in range(len(row)):
+        if row[x] < value:
+            value, place = row[x], x
+    return value, place
+
+
+class DeviceClasses(NamedTuple):
+    """C classes of stage devices that nothing tells apart, P positions, M tensors."""
+
+    work: Ints
+    """(P, C) by position."""
+    into: Ints
+    out_of: Ints
+    """(M, C): ns of a tensor at a class."""
+    room: Ints
+    """(C,)"""
+    step: Indices
+    """(states, C): the state when one more device of a class is used, -1 if there is none left."""
+
+
+@part
 def _add(total: Ints, change: Ints, sign: int) -> None:
     for c in range(len(total)):
         total[c] += sign * change[c]
@@ -272,22 +200,15 @@ def _add(total: Ints, change: Ints, sign: int) -> None:
 
 @kernel
 def cut_by_classes(
-    board: PieceArrays,
-    lay: OrderLayout,
-    work: Ints,
-    into: Ints,
-    out_of: Ints,
-    room: Ints,
-    step: Indices,
-    upper: int,
-    may_cut: NDArray[np.bool_],
-    stop: Ints,
+    board: PieceArrays, lay: OrderLayout, devices: DeviceClasses, upper: int, may_cut: NDArray[np.bool_], stop: Ints
 ) -> tuple[int, Indices, Indices]:
     """Classes of devices -> largest cost of a stage, stage of each position, class of each stage.
 
-    `work` (P, C) by position, `into` and `out_of` (M, C): ns of a tensor at a class; `step[state, class]` is the state
-    when one more device of a class is used, -1 if there is none left.
+    best[j, state] is the least largest cost of any cut of the first j positions that uses the devices of a state; came,
+    which and prior say where its last stage begins, its class, and the state before. Inside, compute, enter, leave and
+    held are those of the segment from i to j on each class. Tests compare with `cut_equal` where classes are equal.
     """
+    work, into, out_of, room, step = devices
     count, classes = work.shape
     states = len(step)
     best = np.full((count + 1, states), NEVER, np.int64)
@@ -303,10 +224,7 @@ def cut_by_classes(
     cost = np.zeros(classes, np.int64)
     for j in range(count):
         if lay.fixed[j]:
-            for s in range(states):
-                if best[j, s] < best[j + 1, s]:
-                    best[j + 1, s] = best[j, s]
-                    came[j + 1, s] = SKIP
+            _skip_host(best, came, j)
         if not may_cut[j + 1]:
             continue
         if stop[0] != 0:
@@ -369,17 +287,14 @@ def cut_by_classes(
                                 came[j + 1, following] = i
                                 which[j + 1, following] = c
                                 prior[j + 1, following] = s
-    value, s = NEVER, 0
-    for x in range(states):
-        if best[count, x] < value:
-            value, s = best[count, x], x
+    value, s = _least(best[count])
     chosen = np.zeros(count + 1, np.int32)
     if value >= NEVER:
         return value, stage, chosen[:0]
     end, used = count, 0
     while end > 0:
         start = came[end, s]
-        if start == SKIP:
+        if start == SKIPPED_HOST:
             end -= 1
             continue
         for i in range(start, end):

@@ -13,6 +13,7 @@ thousand pieces are first cut at the few best places, which gives the value that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
@@ -22,26 +23,46 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.pipeline.reduce import make_piece_arrays, merge_freely, reduce_exactly
 from weftline.pipeline.simple import overflow_of
-from weftline.pipeline.slice.kernel import NEVER, OrderLayout, cut_by_classes, cut_equal, good_cuts, lay_out
-from weftline.pipeline.slice.orders import following_order, several_orders
+from weftline.pipeline.slice.kernel import DeviceClasses, cut_by_classes, cut_equal, good_cuts
+from weftline.pipeline.slice.orders import OrderLayout, following_order, lay_out, several_orders
 from weftline.search import Search, Solver, alarm
+from weftline.simulate.sentinels import NEVER
 
-__all__ = ["RUNNING", "SOLVER_SLICE", "Slicer", "slice_again", "slice_order", "slice_starts"]
+__all__ = ["NO_STOP", "SOLVER", "SliceParameters", "Slicer", "slice_again", "slice_order", "slice_starts"]
 
-RUNNING = np.zeros(1, np.int64)
+NO_STOP = np.zeros(1, np.int64)
 """A stop flag that never rises."""
-SMALL = 3000
-"""Up to so many pieces no first value is needed."""
-STATES = 4096
-EFFORT = 4e8
-"""Updates that one cut by classes may take; with more, fewer places are looked at."""
+
+
+@dataclass(frozen=True)
+class SliceParameters:
+    """Numbers of `slice`."""
+
+    random_orders: int = 8
+    """Drawn beside those that follow a rule."""
+    most_attempts: int = 6
+    """Times that it begins with less room, because activations overflowed a device."""
+    tries_again: int = 4
+    """Orders along the stages of the best cut that may bring nothing, one after another."""
+    small_pieces: int = 3000
+    """Up to so many pieces no first value is needed."""
+    coarse_windows: int = 512
+    """Places at which a big graph is cut first."""
+    most_place_pairs: int = 1_000_000_000
+    """That the full program may look at for one order of a big graph."""
+    most_states: int = 4096
+    """Of devices in use by class; with more, only a few sequences of devices are tried."""
+    most_updates: int = field(default=400_000_000, metadata={"least": 1})
+    """That one cut by classes may take; with more, fewer places are looked at."""
 
 
 class Slicer:
     """Everything about the pieces that does not depend on the order."""
 
-    def __init__(self, pieces: Pieces, room: Ints | None = None) -> None:
-        problem = pieces.problem
+    def __init__(
+        self, pieces: Pieces, room: Ints | None = None, parameters: SliceParameters = SliceParameters()
+    ) -> None:
+        problem, self.parameters = pieces.problem, parameters
         self.pieces, self.board = pieces, make_piece_arrays(pieces)
         self.room = problem.capacity if room is None else room
         self.hosts = np.flatnonzero(problem.host).tolist()
@@ -62,7 +83,7 @@ class Slicer:
         *,
         windows: int = 0,
         sequence: Sequence[int] | None = None,
-        stop: Ints = RUNNING,
+        stop: Ints = NO_STOP,
     ) -> tuple[Indices, int] | None:
         """Best cut of an order with all stages below `upper` -> device per piece and the program's own value.
 
@@ -102,22 +123,21 @@ class Slicer:
         if step is None:
             return self._cut_sequences(order, upper, stop)
         first = np.array([members[0] for members in self.classes])
-        places = int(np.sqrt(EFFORT / (step >= 0).sum()))
+        places = int(np.sqrt(self.parameters.most_updates / (step >= 0).sum()))
         if may_cut.sum() > max(places, 8):
             may_cut = good_cuts(lay, self._work(order, int(first[0])), self._wire, max(places, 8))
         into, out_of = self._wires
         work = np.ascontiguousarray(self.pieces.time[order][:, first])
-        value, stage, chosen = cut_by_classes(
-            self.board, lay, work, into[:, first], out_of[:, first], self.room[first], step, upper, may_cut, stop
-        )
+        devices = DeviceClasses(work, into[:, first], out_of[:, first], self.room[first], step)
+        value, stage, chosen = cut_by_classes(self.board, lay, devices, upper, may_cut, stop)
         if value >= NEVER:
             return None
         left = [list(members) for members in self.classes]
-        devices = [left[c].pop(0) for c in chosen.tolist()]
-        return self._devices(order, stage, devices), max(int(value), self.host_load)
+        used = [left[c].pop(0) for c in chosen.tolist()]
+        return self._devices(order, stage, used), max(int(value), self.host_load)
 
     def _cut_sequences(self, order: Indices, upper: int, stop: Ints) -> tuple[Indices, int] | None:
-        """Too many ways to use the devices: fast first, slow first, and as they are listed."""
+        """Too many sequences of the devices: fast first, slow first, and as they are listed."""
         time = np.where(self.pieces.time >= 0, self.pieces.time, self.pieces.time.max()).sum(axis=0)
         fast = sorted(self.stages, key=lambda d: int(time[d]))
         used = sorted(fast[: self.limit])
@@ -131,7 +151,7 @@ class Slicer:
     def _steps(self) -> Indices | None:
         """State = how many devices of each class are used. None if there are too many states."""
         sizes = [len(members) for members in self.classes]
-        if np.prod([size + 1.0 for size in sizes]) > STATES:
+        if np.prod([size + 1.0 for size in sizes]) > self.parameters.most_states:
             return None
         states = [s for s in product(*(range(size + 1) for size in sizes)) if sum(s) <= self.limit]
         number = {s: i for i, s in enumerate(states)}
@@ -199,26 +219,18 @@ class Slicer:
         return device
 
 
-RANDOM = 8
-ATTEMPTS = 6
-AGAIN = 4
-WINDOWS = 512
-FULL = 1_000_000_000
-"""Pairs of places that the full program may look at for one order of a big graph."""
-
-
 def slice_order(
-    pieces: Pieces, order: Indices, *, upper: int | None = None, room: Ints | None = None, stop: Ints = RUNNING
+    pieces: Pieces, order: Indices, *, upper: int | None = None, room: Ints | None = None, stop: Ints = NO_STOP
 ) -> Indices | None:
     """The best cut of one order with all stages below `upper`: device of each piece. None if there is none."""
     found = _cut(Slicer(pieces, room), order, NEVER if upper is None else upper, stop)
     return None if found is None else found[0]
 
 
-def slice_again(slicer: Slicer, device: Indices, value: int, seed: int, stop: Ints = RUNNING) -> tuple[Indices, int]:
+def slice_again(slicer: Slicer, device: Indices, value: int, seed: int, stop: Ints = NO_STOP) -> tuple[Indices, int]:
     """Slice along orders that follow the stages of a partition while that makes it better."""
     tries = 0
-    while tries < AGAIN and not stop[0]:
+    while tries < slicer.parameters.tries_again and not stop[0]:
         order = following_order(slicer.board, device, seed + tries)
         if order is None:
             break
@@ -229,14 +241,14 @@ def slice_again(slicer: Slicer, device: Indices, value: int, seed: int, stop: In
     return device, value
 
 
-def slice_starts(slicer: Slicer, seed: int, random: int, stop: Ints = RUNNING) -> list[tuple[int, Indices]]:
+def slice_starts(slicer: Slicer, seed: int, random: int, stop: Ints = NO_STOP) -> list[tuple[int, Indices]]:
     """(value, device per piece) of several orders, the best first; values are the program's own."""
     found = []
-    big = len(slicer.pieces.time) > SMALL
+    big, windows = len(slicer.pieces.time) > slicer.parameters.small_pieces, slicer.parameters.coarse_windows
     for order in several_orders(slicer.board, seed, 0 if big else random):
         if stop[0]:
             break
-        cut = slicer.cut(order, windows=WINDOWS if big else 0, stop=stop)
+        cut = slicer.cut(order, windows=windows if big else 0, stop=stop)
         if cut is not None:
             found.append((cut[1], cut[0]))
     return sorted(found, key=lambda pair: pair[0])
@@ -244,24 +256,25 @@ def slice_starts(slicer: Slicer, seed: int, random: int, stop: Ints = RUNNING) -
 
 def _cut(slicer: Slicer, order: Indices, upper: int, stop: Ints) -> tuple[Indices, int] | None:
     """The full program, or for big graphs first a coarse one whose value prunes it."""
-    count = len(order)
-    if count <= SMALL:
+    count, parameters = len(order), slicer.parameters
+    if count <= parameters.small_pieces:
         return slicer.cut(order, upper, stop=stop)
-    best = slicer.cut(order, upper, windows=WINDOWS, stop=stop)
+    best = slicer.cut(order, upper, windows=parameters.coarse_windows, stop=stop)
     known = min(upper, NEVER if best is None else best[1])
     pairs = count * count * min(1.0, known / slicer.total)
-    found = slicer.cut(order, known, windows=0 if pairs <= FULL else 8 * WINDOWS, stop=stop)
+    windows = 0 if pairs <= parameters.most_place_pairs else 8 * parameters.coarse_windows
+    found = slicer.cut(order, known, windows=windows, stop=stop)
     return best if found is None else found
 
 
 def _solve(search: Search) -> None:
     pieces = reduce_exactly(make_pieces(search.problem))
-    coarse = merge_freely(pieces)
+    coarse, parameters = merge_freely(pieces), search.parameters(SliceParameters)
     with alarm(search) as stop:
         for level in (pieces, coarse):
             room = search.problem.capacity.copy()
-            for _ in range(ATTEMPTS):
-                overflow = None if level is None else _slice_all(search, level, room, stop)
+            for _ in range(parameters.most_attempts):
+                overflow = None if level is None else _slice_all(search, Slicer(level, room, parameters), stop)
                 if overflow is None or not overflow.any() or search.is_over:
                     break
                 room = room - overflow
@@ -269,15 +282,15 @@ def _solve(search: Search) -> None:
                 return
 
 
-def _slice_all(search: Search, pieces: Pieces, room: Ints, stop: Ints) -> Ints | None:
+def _slice_all(search: Search, slicer: Slicer, stop: Ints) -> Ints | None:
     """Offer the cuts of all orders -> None if one was accepted, else the bytes that the last one lacked."""
-    slicer = Slicer(pieces, room)
-    overflow: Ints | None = np.zeros(len(room), np.int64)
-    big = len(pieces.time) > SMALL
+    pieces, parameters = slicer.pieces, slicer.parameters
+    overflow: Ints | None = np.zeros(len(slicer.room), np.int64)
+    big = len(pieces.time) > parameters.small_pieces
     upper = NEVER
     best: tuple[Indices, int] | None = None
-    for order in several_orders(slicer.board, search.seed, 1 if big else RANDOM):
-        found = slicer.cut(order, upper, windows=WINDOWS if big else 0, stop=stop)
+    for order in several_orders(slicer.board, search.seed, 1 if big else parameters.random_orders):
+        found = slicer.cut(order, upper, windows=parameters.coarse_windows if big else 0, stop=stop)
         if search.is_over:
             return overflow
         if found is None:
@@ -303,7 +316,9 @@ def _improve(search: Search, slicer: Slicer, found: tuple[Indices, int], stop: I
     return found[1]
 
 
-SOLVER_SLICE = Solver("slice", "exact cuts of several topological orders (Archer et al., Algorithm 1)", _solve)
-
-
-SOLVERS = (SOLVER_SLICE,)
+SOLVER = Solver(
+    "slice",
+    "exact cuts of several topological orders (Archer et al., Algorithm 1)",
+    _solve,
+    parameters=SliceParameters,
+)
