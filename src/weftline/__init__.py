@@ -43,9 +43,9 @@ from weftline.errors import (
     WeftlineError,
 )
 from weftline.export import export
-from weftline.grid.verb import sweep
+from weftline.grid import sweep
 from weftline.lazy import lazy_names as _lazy_names
-from weftline.measure.verb import calibrate, profile
+from weftline.measure import calibrate, profile
 from weftline.report import report
 from weftline.run.verb import run
 

@@ -15,7 +15,7 @@ from weftline.ask.answer import answer_memory, answer_stages, find_cluster
 from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
 from weftline.cli.main import app
 from weftline.cluster import preset_text
-from weftline.measure.verb import answer_calibrated
+from weftline.measure import answer_calibrated
 from weftline.plans.plan import plan_to_json
 from weftline.zoo import build, save, zoo_graph
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from weftline.pipeline.anneal.anneal import SOLVER, PipelineAnnealer
+from weftline.pipeline.anneal import SOLVER, PipelineAnnealer
 from weftline.pipeline.pieces import make_pieces
 from weftline.pipeline.reduce import reduce_exactly
-from weftline.pipeline.slice.slice import slice_order
+from weftline.pipeline.slice import slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import simulate_throughput, violations

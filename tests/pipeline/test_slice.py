@@ -8,8 +8,8 @@ import pytest
 from weftline.errors import InfeasibleError
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.pipeline.reduce import make_piece_arrays, merge_freely, reduce_exactly
+from weftline.pipeline.slice import SOLVER, Slicer, slice_again, slice_order
 from weftline.pipeline.slice.orders import following_order, keyed_order, several_orders
-from weftline.pipeline.slice.slice import SOLVER, Slicer, slice_again, slice_order
 from weftline.problem import Problem
 from weftline.search import Search
 from weftline.simulate import Loads, simulate_throughput, violations

@@ -126,7 +126,7 @@ def plan(
 
 def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Sweep:
     from weftline.ask.answer import answer, answer_stages, resolve
-    from weftline.measure.verb import answer_calibrated
+    from weftline.measure import answer_calibrated
 
     begun = process_begun()
     if several:

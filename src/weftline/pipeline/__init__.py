@@ -10,7 +10,7 @@ from weftline.search import Solver, load_solvers
 
 __all__ = ["prepare", "solvers"]
 
-_BUILT_IN = ("auto", "simple", "slice.slice", "anneal.anneal", "ideals", "exact.exact")
+_BUILT_IN = ("auto", "simple", "slice", "anneal", "ideals", "exact")
 
 
 @cache

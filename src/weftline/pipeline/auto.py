@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
-from weftline.pipeline.anneal.anneal import PipelineAnnealer
+from weftline.pipeline.anneal import PipelineAnnealer
 from weftline.pipeline.bounds import bottleneck, guess, node_cover_bound
 from weftline.pipeline.convex.convex_set import ConvexSetParameters, convex_set_bound
 from weftline.pipeline.convex.graph import MOST_PIECES
-from weftline.pipeline.exact.exact import fits_model, prove
+from weftline.pipeline.exact import fits_model, prove
 from weftline.pipeline.ideals import TOO_LONG, IdealChain, over_ideals, take
 from weftline.pipeline.pieces import Pieces, make_pieces
 from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly

@@ -18,8 +18,8 @@ from weftline.graph.arrays import Ints
 from weftline.pipeline.pieces import make_pieces
 from weftline.pipeline.reduce import reduce_exactly
 from weftline.pipeline.simple import overflow_of
+from weftline.pipeline.slice import Slicer
 from weftline.pipeline.slice.orders import Keys, keyed_order
-from weftline.pipeline.slice.slice import Slicer
 from weftline.search import Search, Solver, alarm
 from weftline.simulate.sentinels import NEVER
 
