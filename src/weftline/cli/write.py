@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from weftline.cli.options import read_runtimes, read_seconds
 from weftline.cli.output import JsonFlag, print_json, show, telling
-from weftline.errors import InputError, UsageError, near
-
-if TYPE_CHECKING:
-    from weftline.export import ExportOptions
+from weftline.errors import UsageError
 
 __all__ = ["export", "report"]
 
@@ -40,70 +36,25 @@ def export(
 
     weftline export sched.json --to torch-csv -o out
     """
-    from weftline.certify.run import is_schedule
-    from weftline.export import ExportOptions
+    from weftline.export import export as write
+    from weftline.export import export_targets
 
     if to == "help":
-        _list(json)
+        entries = export_targets()
+        if json:
+            print_json({"targets": entries})
+        else:
+            show(*(f"{name:<16} {description}" for name, description in entries.items()))
         return
     if answer is None:
         raise UsageError("export what? Try: weftline export plan.json --to openvino -o out")
     if output is None:
         raise UsageError("where to? Add -o FOLDER")
-    if is_schedule(answer):
-        files = _export_schedule(answer, to, output)
-    else:
-        files = _export_plan(answer, to, output, ExportOptions(model, read_runtimes(runtime or [])))
-    written = [str(path) for path in files]
+    written = [str(path) for path in write(answer, to, output, model=model, runtimes=read_runtimes(runtime or []))]
     if json:
         print_json({"files": written})
     else:
         show(*(f"written: {path}" for path in written))
-
-
-def _export_schedule(path: Path, to: str, output: Path) -> list[Path]:
-    from weftline.export import plan_exporters, schedule_exporters
-    from weftline.plans.schedule import load_schedule
-
-    known = schedule_exporters()
-    _check_target(to, known, plan_exporters(), "a schedule")
-    timetable = load_schedule(path).timetable()
-    return known[to].write(timetable, _folder(output))
-
-
-def _export_plan(path: Path, to: str, output: Path, options: ExportOptions) -> list[Path]:
-    from weftline.export import plan_exporters, schedule_exporters
-    from weftline.plans.plan import load_plan
-
-    known = plan_exporters()
-    _check_target(to, known, schedule_exporters(), "a plan")
-    plan = load_plan(path)
-    return known[to].write(plan, _folder(output), options)
-
-
-def _check_target(to: str, known: Collection[str], other: Collection[str], kind: str) -> None:
-    if to not in known:
-        why = f"{to!r} is not for {kind}" if to in other else f"unknown target {to!r:.100}{near(to, known)}"
-        raise UsageError(f"{why} (for {kind} there are: {', '.join(known)})")
-
-
-def _folder(output: Path) -> Path:
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror or error}", where=str(output)) from error
-    return output
-
-
-def _list(json: bool) -> None:
-    from weftline.export import plan_exporters, schedule_exporters
-
-    entries = {name: target.description for name, target in plan_exporters().items()}
-    entries |= {name: target.description for name, target in schedule_exporters().items()}
-    if json:
-        print_json({"targets": entries})
-    else:
-        show(*(f"{name:<16} {description}" for name, description in entries.items()))
 
 
 def report(

@@ -95,10 +95,12 @@ def export(
     from weftline.plans.plan import load_plan
     from weftline.plans.schedule import Schedule, load_schedule
 
+    folder, trains = Path(output), isinstance(answer, Schedule)
     if isinstance(answer, Path | str):
-        answer = load_schedule(answer) if is_schedule(Path(answer)) else load_plan(answer)
-    kind: Literal["plan", "schedule"] = "schedule" if isinstance(answer, Schedule) else "plan"
-    target, folder = _target(to, kind), Path(output)
+        trains = is_schedule(Path(answer))
+    target = _target(to, "schedule" if trains else "plan")
+    if isinstance(answer, Path | str):
+        answer = load_schedule(answer) if trains else load_plan(answer)
     given = (
         (answer.timetable(), folder)
         if isinstance(answer, Schedule)
