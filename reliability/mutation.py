@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from time import monotonic
 
@@ -33,14 +34,25 @@ class Room:
     """What is mutated, and which tests must notice."""
 
     name: str
+    files: tuple[str, ...]
+    """Patterns in the package."""
     tests: tuple[str, ...]
     without: tuple[str, ...] = ()
     """Modules that are left out."""
+
+    def modules(self) -> list[tuple[str, Path]]:
+        """Dotted names and files."""
+        package = ROOT / "src" / "weftline"
+        paths = sorted({path for pattern in self.files for path in package.glob(pattern)})
+        names = [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in paths]
+        pairs = zip((name.removesuffix(".__init__") for name in names), paths, strict=True)
+        return [(name, path) for name, path in pairs if path.stem not in self.without]
 
 
 ROOMS = (
     Room(
         "simulate",
+        ("simulate/*.py", "simulate/kernels/*.py"),
         (
             "tests/simulate/test_latency.py",
             "tests/simulate/test_throughput.py",
@@ -51,18 +63,32 @@ ROOMS = (
         ),
         without=("jit",),
     ),
-    Room("bounds", ("tests/bounds/test_bounds.py", "tests/bounds")),
-    Room("certify", ("tests/certify/test_tampering.py", "tests/certify/test_check_schedule.py", "tests/certify")),
+    Room(
+        "bounds",
+        (
+            "bounds.py",
+            "latency/bounds.py",
+            "latency/blocks/*.py",
+            "latency/sequential/*.py",
+            "pipeline/bounds.py",
+            "pipeline/convex/*.py",
+            "schedule/bounds/*.py",
+        ),
+        ("tests/bounds", "tests/latency", "tests/pipeline", "tests/schedule"),
+    ),
+    Room(
+        "certify",
+        ("certify/*.py",),
+        ("tests/certify/test_tampering.py", "tests/certify/test_check_schedule.py", "tests/certify"),
+    ),
 )
 
 
 def draw(room: Room, count: int) -> list[tuple[str, Mutant]]:
     """(module, mutant): a sample by a fixed seed; more are drawn by a larger count, the first ones stay."""
     found = []
-    for path in sorted((ROOT / "src" / "weftline" / room.name).glob("*.py")):
-        if path.stem not in room.without:
-            module = f"weftline.{room.name}.{path.stem}"
-            found += [(module, mutant) for mutant in find_mutants(path.read_text(encoding="utf-8"))]
+    for module, path in room.modules():
+        found += [(module, mutant) for mutant in find_mutants(path.read_text(encoding="utf-8"))]
     Random(f"{SEED} {room.name}").shuffle(found)
     return found[:count]
 
@@ -126,9 +152,10 @@ def _try(room: Room, module: str, number: int, kernel: bool, patience: int) -> R
 
 
 def _tests(room: Room, module: str) -> list[str]:
-    """Those of the module first: most mutants end there."""
-    own = f"tests/{room.name}/test_{module.rpartition('.')[2]}.py"
-    return list(dict.fromkeys([own, *room.tests] if (ROOT / own).is_file() else room.tests))
+    """Those of the module first, then those of its room: most mutants end there."""
+    home, own = f"tests/{module.split('.')[1]}", f"test_{module.rpartition('.')[2]}.py"
+    mine = [name for name in (f"{home}/{own}", home) if (ROOT / name).exists() and home in room.tests]
+    return list(dict.fromkeys([*mine, *room.tests]))
 
 
 def _processor_time() -> float:

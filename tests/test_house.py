@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.conftest import SLOW
 from tests.house_numbers import (
     LONG_FILE,
     LONG_FUNCTION,
@@ -165,3 +166,12 @@ def test_no_class_name_has_two_meanings(modules: dict[str, Module]) -> None:
 def test_constants_say_what_they_are(modules: dict[str, Module]) -> None:
     """Tests that a number's name has two words at least; a solver's numbers are fields of its parameters."""
     assert one_word_constants(modules) == {}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_slow_tests_are_there(name: str) -> None:
+    """Tests that no name of a slow test is left over from one that has gone or moved."""
+    file, _, function = name.partition("::")
+    path = Path(__file__).parent / file
+    assert path.exists()
+    assert not function or f"def {function.partition('[')[0]}(" in path.read_text(encoding="utf-8")
