@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_import_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_readme_api(tmp_path) -> None:
+def test_the_readme_api(tmp_path: Path) -> None:
     """Tests the flow of the Python API from a model file to a verified plan."""
     from weftline import zoo
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"old")
 
-    def chunks():
+    def chunks() -> Iterator[bytes]:
         yield b"new"
         raise KeyboardInterrupt
 
@@ -53,7 +54,7 @@ def test_a_killed_writer_leaves_no_more_than_one_file(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         assert [entry.name for entry in tmp_path.iterdir()] == [".file.0.tmp"]
 
-    def chunks():
+    def chunks() -> Iterator[bytes]:
         yield b"outer"
         write_atomically(path, b"inner")
         assert path.read_bytes() == b"inner"

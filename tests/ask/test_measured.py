@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ def _placement(plan: Plan) -> Indices:
     return np.array([problem.device_index[plan.placement[op.name]] for op in problem.graph.ops], np.int32)
 
 
-def test_the_best_measured_is_the_plan(tmp_path) -> None:
+def test_the_best_measured_is_the_plan(tmp_path: Path) -> None:
     """Tests that the plan is what the machine likes best, costed by the simulator, and that its file says so."""
     problem = _problem()
     machine = Machine(problem, [6.0, 1.0])  # the table says the first device is the faster one

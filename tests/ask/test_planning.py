@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.certify.base_plans import latency_plan, make_plan_with, throughput_plan
 
-from certify.base_plans import latency_plan, make_plan_with, throughput_plan
 from weftline import __version__
 from weftline.ask import make_plan
 from weftline.ask.planning import DEFAULT_GAP, DEFAULT_SECONDS, solvers_for
@@ -265,7 +265,7 @@ def test_a_start_without_time_is_kept(objective: str) -> None:
     assert worse > 3
 
 
-def test_an_interrupt_inside_compiled_code(monkeypatch) -> None:
+def test_an_interrupt_inside_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that what numba makes of Ctrl-C keeps the best plan; another such error is a defect and stays one."""
 
     def stopped(search: Search) -> None:
@@ -280,7 +280,7 @@ def test_an_interrupt_inside_compiled_code(monkeypatch) -> None:
         make_plan(_problem(), solver="stopped", work_limit=100)
 
 
-def test_a_schedule_interrupted_inside_compiled_code(monkeypatch) -> None:
+def test_a_schedule_interrupted_inside_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests the same for schedules."""
     room = import_module("weftline.ask.scheduling")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -33,7 +35,7 @@ def test_sums_that_do_not_fit_are_refused() -> None:
         make_schedule(huge, 10**9, work_limit=5)
 
 
-def test_noise_chooses_among_the_best(tmp_path) -> None:
+def test_noise_chooses_among_the_best(tmp_path: Path) -> None:
     """Tests that a robust schedule names its percentile, and that a file survives being written and read."""
     found = make_schedule(make_shape("linear", 3).with_memory(6), 6, work_limit=60, robust=Noise(draws=20))
     assert found.robust is not None

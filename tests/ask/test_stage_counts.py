@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def _devices(count: int) -> Problem:
     return problem_of([[1] * count] * 2, objective="throughput")
 
 
-def _loader(problem: Problem):
+def _loader(problem: Problem) -> Callable[[int | None], Problem]:
     return lambda stages: problem.with_rules(asked_rules({"stages": stages}, problem.rules))
 
 

@@ -32,8 +32,11 @@ def _chain(ops: int, devices: int, length: int = 1) -> Problem:
     return problem_of([[100] * devices] * ops, wires, objective="throughput")
 
 
+WithSolver = Callable[[Callable[[Search], None]], None]
+
+
 @pytest.fixture
-def with_solver(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Search], None]], None]:
+def with_solver(monkeypatch: pytest.MonkeyPatch) -> WithSolver:
     """Makes a function the solver `for-a-test`."""
 
     def use(solve: Callable[[Search], None]) -> None:
@@ -120,7 +123,7 @@ def test_what_does_not_fit_has_no_value() -> None:
         sweep_stages(_problems(problem, [1, 2]), solver="greedy", work_limit=300)
 
 
-def test_the_next_search_starts_from_the_last_plan(with_solver) -> None:
+def test_the_next_search_starts_from_the_last_plan(with_solver: WithSolver) -> None:
     """Tests that a solver that finds nothing more still has the plan with fewer stages."""
 
     def solve(search: Search) -> None:
@@ -133,7 +136,7 @@ def test_the_next_search_starts_from_the_last_plan(with_solver) -> None:
     assert [row.value_ns for row in sweep.rows] == [400] * 3
 
 
-def test_bounds_are_handed_down(with_solver) -> None:
+def test_bounds_are_handed_down(with_solver: WithSolver) -> None:
     """Tests that a bound for more stages holds for fewer, in the row and in the plan, which still verifies."""
 
     def solve(search: Search) -> None:
@@ -154,7 +157,7 @@ def test_bounds_are_handed_down(with_solver) -> None:
     assert check_plan(json.loads(plan_to_json(sweep.plan))).value_ns == 400
 
 
-def test_the_time_is_for_the_whole_sweep(with_solver) -> None:
+def test_the_time_is_for_the_whole_sweep(with_solver: WithSolver) -> None:
     """Tests that shares are even, that what is left over is passed on, and that nothing begins when time is over."""
     limits: list[float] = []
 
@@ -173,7 +176,7 @@ def test_the_time_is_for_the_whole_sweep(with_solver) -> None:
     assert sweep.rows[-1].proof == "none"
 
 
-def test_ctrl_c_keeps_what_there_is(with_solver) -> None:
+def test_ctrl_c_keeps_what_there_is(with_solver: WithSolver) -> None:
     """Tests that an interrupt ends the sweep with the plans so far, and stays an interrupt if there are none."""
 
     def solve(search: Search) -> None:

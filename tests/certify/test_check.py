@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.certify.base_plans import Json, latency_plan, parsed, sequential_plan, throughput_plan
 
-from certify.base_plans import Json, latency_plan, parsed, sequential_plan, throughput_plan
 from weftline.ask import make_plan
 from weftline.certify import Refusal, bound_of, check, check_plan
 from weftline.errors import InfeasibleError

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.certify.base_plans import Json, latency_plan, throughput_plan
 
-from certify.base_plans import Json, latency_plan, throughput_plan
 from weftline.certify import Unreadable, check, read_plan, verify_file
 from weftline.certify.run import verify_bytes
 from weftline.errors import InputError, VerificationError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.certify.base_plans import Json, latency_plan, rehash, sequential_plan, throughput_plan
 
-from certify.base_plans import Json, latency_plan, rehash, sequential_plan, throughput_plan
 from weftline.certify import Refusal, check_plan
 
 Edit = Callable[[Json], object]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import monotonic, time
 
 import psutil
@@ -59,7 +60,7 @@ def test_gap() -> None:
         read_gap("120%")
 
 
-def test_clusters(tmp_path) -> None:
+def test_clusters(tmp_path: Path) -> None:
     """Tests presets and files, and that the hash follows the text."""
     preset, digest = find_cluster("edge")
     path = tmp_path / "mine.toml"

@@ -26,7 +26,7 @@ def run(*words: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[st
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory) -> Path:
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small model and a plan of each objective."""
     folder = tmp_path_factory.mktemp("work")
     run("zoo", "build", "unet", "--size", "small", "-o", "unet.onnx", cwd=folder)
@@ -35,7 +35,7 @@ def work(tmp_path_factory) -> Path:
     return folder
 
 
-def test_help_lists_the_verbs(tmp_path) -> None:
+def test_help_lists_the_verbs(tmp_path: Path) -> None:
     """Tests that --help names every verb and its exit codes, and that every verb has help that teaches."""
     text = run("--help", cwd=tmp_path).stdout
     for verb in (
@@ -58,7 +58,7 @@ def test_help_lists_the_verbs(tmp_path) -> None:
     assert "exit codes" in text.lower()
 
 
-def test_plan_json_has_the_promised_fields(work) -> None:
+def test_plan_json_has_the_promised_fields(work: Path) -> None:
     """Tests that `plan --json` prints one object with every field that programs rely on."""
     plan = json.loads(run("plan", "unet.onnx", "-c", "laptop", "--json", cwd=work).stdout)
     fields = {
@@ -71,7 +71,7 @@ def test_plan_json_has_the_promised_fields(work) -> None:
     assert set(plan["provenance"]["inputs"]) == {"model", "cluster"}
 
 
-def test_verify_and_simulate_and_trace(work) -> None:
+def test_verify_and_simulate_and_trace(work: Path) -> None:
     """Tests that a fresh plan verifies, simulates to its own value, and gives a trace that is valid JSON."""
     for name in ("latency.json", "pipeline.json"):
         verdict = json.loads(run("verify", name, "--json", cwd=work).stdout)
@@ -82,7 +82,7 @@ def test_verify_and_simulate_and_trace(work) -> None:
         assert any(event["ph"] == "X" for event in events)
 
 
-def test_explain_and_diff(work) -> None:
+def test_explain_and_diff(work: Path) -> None:
     """Tests that the chain of a latency plan ends at its value, one op can be asked for, and plans can be compared."""
     chain = json.loads(run("explain", "latency.json", "--json", cwd=work).stdout)
     assert chain["chain"][-1]["end_ns"] == chain["value_ns"]
@@ -102,7 +102,7 @@ def test_explain_and_diff(work) -> None:
     assert "lie.json: the simulated value is not" in run("diff", "latency.json", "lie.json", cwd=work, code=6).stderr
 
 
-def test_stages_auto_and_sweep(work) -> None:
+def test_stages_auto_and_sweep(work: Path) -> None:
     """Tests that a sweep prints a table, a curve and words, writes the best plan, and has one JSON object."""
     words = ("plan", "unet.onnx", "-c", "two-gpus", "--objective", "throughput", "--solver", "greedy")
     done = run(*words, "--stages", "auto", "-o", "best.json", cwd=work)
@@ -120,7 +120,7 @@ def test_stages_auto_and_sweep(work) -> None:
     assert len(json.loads(run(*words, "--stages", "2", "--json", cwd=work).stdout)["stages"]) <= 2
 
 
-def test_stages_of_a_file_with_accelerators(tmp_path) -> None:
+def test_stages_of_a_file_with_accelerators(tmp_path: Path) -> None:
     """Tests that a sweep may ask for more accelerators than a problem file has."""
     run("zoo", "build", "erdos_renyi", "--ops", "30", "-o", "random.pbtxt", cwd=tmp_path)
     words = ("plan", "random.pbtxt", "--objective", "throughput", "--solver", "greedy", "--json")
@@ -131,13 +131,13 @@ def test_stages_of_a_file_with_accelerators(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--stages", "auto"), ("--objective", "throughput", "--sweep-stages", "1..9")])
-def test_stages_that_make_no_sense(words: tuple[str, ...], work) -> None:
+def test_stages_that_make_no_sense(words: tuple[str, ...], work: Path) -> None:
     """Tests that a sweep for latency, or over more devices than there are, is a usage error and writes nothing."""
     run("plan", "unet.onnx", "-c", "laptop", *words, "-o", "none.json", cwd=work, code=2)
     assert not (work / "none.json").exists()
 
 
-def test_a_default_gap_is_no_promise(work) -> None:
+def test_a_default_gap_is_no_promise(work: Path) -> None:
     """Tests that only a gap that was asked for changes the exit code."""
     plan = json.loads((work / "pipeline.json").read_text())
     assert (plan["provenance"]["gap"], plan["provenance"]["time_limit"]) == (0.0001, 60.0)
@@ -146,7 +146,7 @@ def test_a_default_gap_is_no_promise(work) -> None:
     run(*words, "--gap", "0.01%", cwd=work, code=5)
 
 
-def test_explain_a_pipeline_and_a_placement(work) -> None:
+def test_explain_a_pipeline_and_a_placement(work: Path) -> None:
     """Tests that the slowest stage is named with its ops, and that the whole placement can be listed."""
     told = json.loads(run("explain", "pipeline.json", "--json", cwd=work).stdout)
     assert told["slowest_stage"]["load_ns"] == told["value_ns"]
@@ -162,7 +162,7 @@ def test_explain_a_pipeline_and_a_placement(work) -> None:
     run("explain", "latency.json", "--placement", "--op", "x", cwd=work, code=2)
 
 
-def test_exit_codes(work) -> None:
+def test_exit_codes(work: Path) -> None:
     """Tests usage (2), bad input (3), infeasible (4), gap missed (5), verification failed (6); errors go to stderr."""
     run("plan", "unet.onnx", cwd=work, code=2)
     run("plan", "unet.onnx", "-c", "laptop", "--solver", "nonsense", cwd=work, code=2)
@@ -202,20 +202,20 @@ def test_exit_codes(work) -> None:
     run("verify", "cut.json", cwd=work, code=3)
 
 
-def test_the_same_work_gives_the_same_bytes(work) -> None:
+def test_the_same_work_gives_the_same_bytes(work: Path) -> None:
     """Tests that two plans under a work limit are byte for byte the same file, wherever they are written."""
     for name in ("one.json", "two.json"):
         run("plan", "unet.onnx", "-c", "laptop", "--work", "50", "--seed", "3", "-o", name, cwd=work)
     assert (work / "one.json").read_bytes() == (work / "two.json").read_bytes()
 
 
-def test_solver_help_lists_the_registry(work) -> None:
+def test_solver_help_lists_the_registry(work: Path) -> None:
     """Tests that `--solver help` names every solver of the objective."""
     assert "heft" in run("plan", "--solver", "help", cwd=work).stdout
     assert "greedy" in run("plan", "--objective", "throughput", "--solver", "help", cwd=work).stdout
 
 
-def test_zoo_and_cluster(tmp_path) -> None:
+def test_zoo_and_cluster(tmp_path: Path) -> None:
     """Tests the lists, a synthetic graph in both forms, a preset as a start for one's own file, and `check`."""
     listed = json.loads(run("zoo", "--json", cwd=tmp_path).stdout)
     assert len(listed["architectures"]) >= 10
@@ -236,7 +236,7 @@ def test_zoo_and_cluster(tmp_path) -> None:
     assert not (tmp_path / "x.onnx").exists()
 
 
-def test_doctor_and_demo(tmp_path) -> None:
+def test_doctor_and_demo(tmp_path: Path) -> None:
     """Tests that doctor finds this installation complete and that demo writes plan, trace and summary that hold."""
     assert json.loads(run("doctor", "--json", cwd=tmp_path).stdout)["ok"]
     told = json.loads(run("demo", "--json", cwd=tmp_path).stdout)
@@ -272,7 +272,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_bad_files_are_refused_with_their_name(kind: str, work) -> None:
+def test_bad_files_are_refused_with_their_name(kind: str, work: Path) -> None:
     """Tests that whatever is given instead of a model leads to exit 3, the file's name, and nothing written."""
     data = BAD_FILES[kind]
     if data is None:
@@ -298,13 +298,13 @@ def test_bad_files_are_refused_with_their_name(kind: str, work) -> None:
         (("verify", "unet.onnx"), "not a weftline plan, which is UTF-8 text"),
     ],
 )
-def test_a_file_of_the_wrong_kind_is_named(words: tuple[str, ...], says: str, work) -> None:
+def test_a_file_of_the_wrong_kind_is_named(words: tuple[str, ...], says: str, work: Path) -> None:
     """Tests that the message says what the file is, or which name was meant."""
     (work / "laptop.toml").write_text(run("cluster", "show", "laptop", cwd=work).stdout)
     assert says in run(*words, cwd=work, code=3).stderr
 
 
-def test_a_model_of_the_zoo_by_name(tmp_path) -> None:
+def test_a_model_of_the_zoo_by_name(tmp_path: Path) -> None:
     """Tests that zoo:NAME:SIZE is planned like the file that `zoo build` writes, and that its name is looked up."""
     run("plan", "zoo:unet:small", "-c", "laptop", "--work", "50", "-o", "named.json", cwd=tmp_path)
     run("zoo", "build", "unet", "--size", "small", "--no-weights", "-o", "unet.onnx", cwd=tmp_path)
@@ -316,7 +316,7 @@ def test_a_model_of_the_zoo_by_name(tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.json", "named.json", "unet.onnx"]
 
 
-def test_verify_says_what_was_not_checked(tmp_path) -> None:
+def test_verify_says_what_was_not_checked(tmp_path: Path) -> None:
     """Tests that a bound above the proved one is called a claim, and one that is proved is not."""
     run("zoo", "build", "layered", "--ops", "12", "-o", "graph.json", cwd=tmp_path)
     run("plan", "graph.json", "-c", "two-gpus", "--work", "5000", "-o", "plan.json", cwd=tmp_path)
@@ -329,7 +329,7 @@ def test_verify_says_what_was_not_checked(tmp_path) -> None:
     assert "claim" not in run("verify", "one-plan.json", cwd=tmp_path).stdout
 
 
-def test_names_cannot_drive_the_terminal(tmp_path) -> None:
+def test_names_cannot_drive_the_terminal(tmp_path: Path) -> None:
     """Tests that a hostile op name reaches the terminal as visible text, in tables, explanations and errors."""
     (tmp_path / "evil.json").write_bytes(graph_file([{"name": "\x1b[2Jgone[bold]"}], []))
     run("plan", "evil.json", "-c", "edge", "-o", "plan.json", cwd=tmp_path)
@@ -341,7 +341,7 @@ def test_names_cannot_drive_the_terminal(tmp_path) -> None:
     assert "\\x1b[2Jgone[bold]" in told
 
 
-def test_a_reader_that_leaves_is_no_error(work) -> None:
+def test_a_reader_that_leaves_is_no_error(work: Path) -> None:
     """Tests that `weftline ... | head -1` ends quietly with code 0."""
     words = f"{sys.executable} -c 'from weftline.cli import main; main()' explain latency.json --most 10000"
     done = subprocess.run(
@@ -351,7 +351,7 @@ def test_a_reader_that_leaves_is_no_error(work) -> None:
     assert done.stderr == ""
 
 
-def test_ctrl_c_leaves_quickly_and_cleanly(work) -> None:
+def test_ctrl_c_leaves_quickly_and_cleanly(work: Path) -> None:
     """Tests that an interrupt during a large plan ends it with code 130 or with the best plan so far."""
     run("zoo", "build", "layered", "--ops", "30000", "-o", "large.json", cwd=work)
     words = [sys.executable, "-c", "from weftline.cli import main; main()", "plan", "large.json", "-c", "four-unequal"]
@@ -366,14 +366,14 @@ def test_ctrl_c_leaves_quickly_and_cleanly(work) -> None:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("GoogLeNet", 2.336), ("yolov5x", 24.169)])
-def test_published_instances(name: str, seconds: float, tmp_path) -> None:
+def test_published_instances(name: str, seconds: float, tmp_path: Path) -> None:
     """Tests the best single device of Moirai's samples."""
     path = present(f"moirai/{name}.json")
     answer = run("plan", str(path), "--objective", "latency", "--solver", "single-device", "--json", cwd=tmp_path)
     assert json.loads(answer.stdout)["value_ns"] == round(seconds * 1e9)
 
 
-def test_sweep(work) -> None:
+def test_sweep(work: Path) -> None:
     """Tests a sweep from a file and from options: a table, one JSON object, and errors that are rows."""
     (work / "sweep.toml").write_text(
         'version = 1\nmodels = ["unet.onnx", "none.onnx"]\nclusters = ["laptop"]\nsolvers = ["greedy"]\nwork = 5\n'

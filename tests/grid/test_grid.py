@@ -50,7 +50,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep of 24 questions that nothing disturbed, on two workers."""
     folder = tmp_path_factory.mktemp("whole")
     done = sweep_plans(WANTED, folder, jobs=2)

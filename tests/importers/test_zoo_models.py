@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 
 import onnx
 import pytest
@@ -52,7 +53,7 @@ def test_published_work(name: str, giga: float) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_small_files_import(name: str, tmp_path) -> None:
+def test_small_files_import(name: str, tmp_path: Path) -> None:
     """Tests that a saved model with weights gives the same graph as the one that never had any."""
     path = tmp_path / "model.onnx"
     zoo.save(zoo.build(name, size="small"), path)

@@ -7,8 +7,8 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
+from tests.certify.base_plans import latency_plan, sequential_plan, throughput_plan
 
-from certify.base_plans import latency_plan, sequential_plan, throughput_plan
 from weftline.ask import make_plan
 from weftline.cluster import Device
 from weftline.cost import NO_TIME, CostTable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.certify.base_plans import latency_plan, sequential_plan, throughput_plan
 
-from certify.base_plans import latency_plan, sequential_plan, throughput_plan
 from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
 from weftline.plans import Binding, Plan, binding_limits

@@ -8,12 +8,13 @@ from weftline.ask import make_plan
 from weftline.errors import InfeasibleError
 from weftline.plans import PlacedOp, explain_stage, placed_ops, plan_result
 from weftline.plans.result import crossings
+from weftline.problem import Problem
 from weftline.simulate import Loads
 from weftline.testing import random_problem
 from weftline.testing.generate import Feed, problem_of
 
 
-def _pinned(hosts: tuple[int, ...] = ()):
+def _pinned(hosts: tuple[int, ...] = ()) -> Problem:
     """op0 on d0, six ops on d1, op7 on d2; t0 goes to both."""
     time = [[10, -1, -1], *([-1, t, -1] for t in (1, 7, 3, 4, 5, 6)), [-1, -1, 20]]
     wires = [Feed(0, (1, 7), 3), *(Feed(i, (i + 1,), 2) for i in range(1, 7))]

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.certify.base_plans import latency_plan, throughput_plan
 
-from certify.base_plans import latency_plan, throughput_plan
 from weftline.ask import make_plan
 from weftline.errors import InfeasibleError, InputError, UsageError
 from weftline.plans import Plan, explain_plan, load_plan, plan_result, save_plan

@@ -7,8 +7,8 @@ import json
 import msgspec
 import numpy as np
 import pytest
+from tests.certify.base_plans import latency_plan, throughput_plan
 
-from certify.base_plans import latency_plan, throughput_plan
 from weftline.ask import make_plan
 from weftline.cluster import Device
 from weftline.cost import CostTable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -133,7 +134,7 @@ def test_the_curve_needs_progress() -> None:
     assert [tuple(row) for row in parts(report_html(plan)).data["progress"]] == list(plan.progress)
 
 
-def test_the_facade_writes_the_page(tmp_path) -> None:
+def test_the_facade_writes_the_page(tmp_path: Path) -> None:
     """Tests plan, schedule and file, with a run, through `weftline.report`."""
     plan = sample("run")
     plan.save(tmp_path / "plan.json")

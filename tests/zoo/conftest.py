@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray[np.generic]]
+Run = Callable[..., dict[str, NDArray[np.float32]]]
 
 
 def _run(model: onnx.ModelProto | str, inputs: Arrays) -> dict[str, NDArray[np.float32]]:
@@ -23,6 +24,6 @@ def _run(model: onnx.ModelProto | str, inputs: Arrays) -> dict[str, NDArray[np.f
 
 
 @pytest.fixture
-def run() -> Callable[..., dict[str, NDArray[np.float32]]]:
+def run() -> Run:
     """Outputs by name of a model (or the path of one) for inputs by name."""
     return _run

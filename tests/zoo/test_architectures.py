@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from tests.zoo.conftest import Run
 
 from weftline import zoo
 from weftline.errors import UsageError
@@ -49,7 +51,7 @@ def test_names() -> None:
             assert parameters.keys() <= architecture.sizes["full"].keys()
 
 
-def test_small_models_are_valid_and_run(name, run) -> None:
+def test_small_models_are_valid_and_run(name: str, run: Run) -> None:
     """Tests that a small model passes the full check and runs: outputs finite, not constant, neither tiny nor huge."""
     model = zoo.build(name, size="small")
     onnx.checker.check_model(model, full_check=True)
@@ -59,7 +61,7 @@ def test_small_models_are_valid_and_run(name, run) -> None:
         assert 0.1 < output.std() < 100
 
 
-def test_outputs_depend_on_every_input(name, run) -> None:
+def test_outputs_depend_on_every_input(name: str, run: Run) -> None:
     """Tests that other values of any one input give another output."""
     model = zoo.build(name, size="small")
     inputs = zoo.example_inputs(model)
@@ -73,7 +75,7 @@ def test_outputs_depend_on_every_input(name, run) -> None:
         assert any(np.abs(first[output] - second[output]).max() > 1e-4 for output in first), key
 
 
-def test_small_models_take_batches(name, run) -> None:
+def test_small_models_take_batches(name: str, run: Run) -> None:
     """Tests that a batch of two equal samples gives two equal answers."""
     model = zoo.build(name, size="small", batch=2)
     onnx.checker.check_model(model, full_check=True)
@@ -86,7 +88,7 @@ def test_small_models_take_batches(name, run) -> None:
         np.testing.assert_allclose(output[:1], single[key], rtol=1e-3, atol=1e-4)
 
 
-def test_same_seed_same_bytes(name) -> None:
+def test_same_seed_same_bytes(name: str) -> None:
     """Tests that a model depends on its seed and on nothing else."""
     first, again, other = (
         zoo.build(name, size="small", seed=seed).SerializeToString(deterministic=True) for seed in (3, 3, 4)
@@ -103,7 +105,7 @@ def test_weights_do_not_depend_on_the_rest_of_the_model() -> None:
         assert values[tensor.name] == tensor.raw_data
 
 
-def test_without_weights(name) -> None:
+def test_without_weights(name: str) -> None:
     """Tests that a model without weights has the same ops, holds no values and points into one file without overlap."""
     full = zoo.build(name, size="small")
     bare = zoo.build(name, size="small", weights=False)
@@ -124,7 +126,7 @@ def test_without_weights(name) -> None:
             assert tensor == valued
 
 
-def test_names_are_unique_and_path_like(name) -> None:
+def test_names_are_unique_and_path_like(name: str) -> None:
     """Tests that ops and tensors have names of their own, written as paths."""
     graph = zoo.build(name, size="small", weights=False).graph
     ops = [node.name for node in graph.node]
@@ -152,7 +154,7 @@ def test_names_are_unique_and_path_like(name) -> None:
         ("moe", "/model/layers.0/moe/experts.7/w2/MatMul"),
     ],
 )
-def test_layers_can_be_recognised(name, op) -> None:
+def test_layers_can_be_recognised(name: str, op: str) -> None:
     """Tests that an op is found where a PyTorch export would have it."""
     assert op in {node.name for node in zoo.build(name, weights=False).graph.node}
 
@@ -173,7 +175,7 @@ def _multiply_adds(graph: onnx.GraphProto) -> int:
 
 
 @pytest.mark.parametrize(("name", "size", "parameters", "multiply_adds"), PUBLISHED)
-def test_published_sizes(name, size, parameters, multiply_adds) -> None:
+def test_published_sizes(name: str, size: str, parameters: float, multiply_adds: float) -> None:
     """Tests that parameters and multiply-adds are those of the published network, and the file stays small."""
     model = zoo.build(name, size=size, weights=False)
     counted = sum(prod(tensor.dims) for tensor in model.graph.initializer if tensor.external_data)
@@ -182,7 +184,7 @@ def test_published_sizes(name, size, parameters, multiply_adds) -> None:
     assert model.ByteSize() < 4_000_000
 
 
-def test_shapes_of_full_models(name) -> None:
+def test_shapes_of_full_models(name: str) -> None:
     """Tests that the shapes written into a full model are those that ONNX infers."""
     model = zoo.build(name, weights=False)
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -214,14 +216,14 @@ def test_shapes_of_full_models(name) -> None:
         ({"name": "gpt2", "size": "13b", "weights": True}, "build it with weights=False"),
     ],
 )
-def test_usage_errors(arguments, message) -> None:
+def test_usage_errors(arguments: dict[str, Any], message: str) -> None:
     """Tests that what cannot be built is refused with a sentence that says why and what exists."""
     with pytest.raises(UsageError, match=r".") as error:
         zoo.build(**{"weights": False, **arguments})
     assert message in str(error.value)
 
 
-def test_too_many_ops(monkeypatch) -> None:
+def test_too_many_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that a network of absurd depth is refused while it is written, not when memory ends."""
     monkeypatch.setattr(builder, "MAX_NODES", 500)
     with pytest.raises(UsageError, match="more than 500 ops: use fewer layers"):

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.zoo.conftest import Run
 
 from weftline.errors import UsageError
 from weftline.zoo import layers
@@ -71,7 +72,9 @@ def test_reshape_keeps_the_elements() -> None:
     padding=st.sampled_from([None, 0, 1]),
     groups=st.sampled_from([1, 2]),
 )
-def test_convolution_shapes(image, kernel, stride, padding, groups) -> None:
+def test_convolution_shapes(
+    image: int, kernel: int | tuple[int, int], stride: int, padding: int | None, groups: int
+) -> None:
     """Tests that the shapes computed for convolutions and pools are those that ONNX infers."""
     b = Builder("m")
     x = b.input("x", (1, 4, image, image))
@@ -84,7 +87,7 @@ def test_convolution_shapes(image, kernel, stride, padding, groups) -> None:
     onnx.checker.check_model(b.model(), full_check=True)
 
 
-def test_activations_and_norms(run) -> None:
+def test_activations_and_norms(run: Run) -> None:
     """Tests GELU (both), layer and root-mean-square normalisation against their formulas."""
     b = Builder("m")
     x = b.input("x", (2, 4, 8))
@@ -108,7 +111,7 @@ def test_activations_and_norms(run) -> None:
 
 
 @pytest.mark.parametrize("scaled", [True, False])
-def test_attention(run, scaled) -> None:
+def test_attention(run: Run, scaled: bool) -> None:
     """Tests multi-head attention to another sequence, with a mask, against the textbook formula."""
     b = Builder("m")
     x, memory = b.input("x", (2, 3, 8)), b.input("memory", (2, 5, 8))

@@ -60,7 +60,7 @@ def test_other_element_types() -> None:
         (helper.make_tensor_value_info("x", 999, [3]), "not known"),
     ],
 )
-def test_impossible_inputs(value, message) -> None:
+def test_impossible_inputs(value: onnx.ValueInfoProto, message: str) -> None:
     """Tests that an input without a fixed shape or a usual type is refused by name."""
     with pytest.raises(InputError, match=message) as error:
         zoo.example_inputs(_model(value))

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
+from tests.zoo.conftest import Run
 
 from weftline import zoo
 from weftline.zoo.two_sided import _buckets
@@ -33,7 +34,7 @@ def test_mt5_shares_one_embedding() -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("gpt2", "input_ids"), ("moe", "input_ids"), ("mt5", "decoder_input_ids")])
-def test_decoders_are_causal(name, given, run) -> None:
+def test_decoders_are_causal(name: str, given: str, run: Run) -> None:
     """Tests that a later token changes no earlier logits, and does change its own."""
     model = zoo.build(name, size="small")
     inputs = zoo.example_inputs(model)
@@ -47,7 +48,7 @@ def test_decoders_are_causal(name, given, run) -> None:
 @pytest.mark.parametrize(
     ("name", "output"), [("bert", "last_hidden_state"), ("mt5", "logits"), ("flava", "text_embedding")]
 )
-def test_padding_is_not_seen(name, output, run) -> None:
+def test_padding_is_not_seen(name: str, output: str, run: Run) -> None:
     """Tests that a token under a zero of the padding mask changes nothing elsewhere."""
     model = zoo.build(name, size="small")
     inputs = zoo.example_inputs(model)
@@ -72,7 +73,7 @@ def test_distance_buckets() -> None:
     assert (np.diff(back[:, 0]) >= 0).all()
 
 
-def test_experts_are_branches(run) -> None:
+def test_experts_are_branches(run: Run) -> None:
     """Tests that each expert is a branch of its own and that a token's gates sum to 1 over `active` experts."""
     model = zoo.build("moe", size="small", experts=5, active=2)
     kinds = Counter(node.name.split("/moe/experts.")[1][0] for node in model.graph.node if "/experts." in node.name)

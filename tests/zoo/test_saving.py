@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
+from tests.zoo.conftest import Run
 
 from weftline import zoo
 from weftline.errors import InputError
 from weftline.files import write_atomically
 
 
-def test_one_file(tmp_path) -> None:
+def test_one_file(tmp_path: Path) -> None:
     """Tests that a saved model is read back unchanged and leaves nothing else behind."""
     model = zoo.build("bert", size="small")
     zoo.save(model, tmp_path / "bert.onnx")
@@ -19,7 +23,7 @@ def test_one_file(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["bert.onnx"]
 
 
-def test_large_weights_beside_the_model(tmp_path, run) -> None:
+def test_large_weights_beside_the_model(tmp_path: Path, run: Run) -> None:
     """Tests that with weights in a second file the model is small, valid, and computes the same."""
     model = zoo.build("swin", size="small")
     before = model.SerializeToString(deterministic=True)
@@ -34,7 +38,7 @@ def test_large_weights_beside_the_model(tmp_path, run) -> None:
     np.testing.assert_array_equal(run(str(path), inputs)["logits"], run(model, inputs)["logits"])
 
 
-def test_without_weights(tmp_path) -> None:
+def test_without_weights(tmp_path: Path) -> None:
     """Tests that a model of 13 G parameters is a small file that can be read without its weights."""
     path = tmp_path / "gpt.onnx"
     zoo.save(zoo.build("gpt2", size="13b", weights=False), path)
@@ -42,12 +46,12 @@ def test_without_weights(tmp_path) -> None:
     assert len(onnx.load(path, load_external_data=False).graph.node) > 1000
 
 
-def test_a_broken_write_leaves_the_old_file(tmp_path) -> None:
+def test_a_broken_write_leaves_the_old_file(tmp_path: Path) -> None:
     """Tests that when writing stops half-way the old file stays and the half one goes."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"old")
 
-    def chunks():
+    def chunks() -> Iterator[bytes]:
         yield b"new"
         raise KeyboardInterrupt
 
@@ -57,7 +61,7 @@ def test_a_broken_write_leaves_the_old_file(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_such_folder(tmp_path) -> None:
+def test_no_such_folder(tmp_path: Path) -> None:
     """Tests that a path that cannot be written is an input error that names it."""
     with pytest.raises(InputError, match=r"missing.*model\.onnx: cannot be written"):
         zoo.save(zoo.build("unet", size="small"), tmp_path / "missing" / "model.onnx")

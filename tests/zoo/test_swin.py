@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.zoo.conftest import Run
 
 from weftline import zoo
 from weftline.zoo import swin
 from weftline.zoo.builder import Builder
 
 
-def test_windows_and_rolls_can_be_undone(run) -> None:
+def test_windows_and_rolls_can_be_undone(run: Run) -> None:
     """Tests that a roll is numpy's roll, windows are tiles of the image, and both have an inverse."""
     b = Builder("m")
     x = b.input("x", (2, 6, 6, 3))
