@@ -16,7 +16,7 @@ def test_against_the_tuples(graph: Graph) -> None:
     assert arrays is graph.arrays, "made once"
 
     def row(pointer: np.ndarray, values: np.ndarray, i: int) -> list[int]:
-        return values[pointer[i] : pointer[i + 1]].tolist()
+        return list(values[pointer[i] : pointer[i + 1]].tolist())
 
     for t, tensor in enumerate(graph.tensors):
         assert arrays.producer[t] == tensor.producer

@@ -131,7 +131,11 @@ def test_flops_of_kinds_with_other_inputs_than_in_onnx(tmp_path: Path) -> None:
     mask, scale = ops.constant(np.zeros((5, 5), np.float32)), ops.constant(np.float32(0.5))
     attention = ops.scaled_dot_product_attention(query, query, query, mask, scale, name="attention")
     tokens = ops.parameter([1, 7, 6], np.float32, name="tokens")
-    state, ones = ops.constant(np.zeros((1, 1, 5), np.float32)), lambda *shape: ops.constant(np.ones(shape, np.float32))
+    state = ops.constant(np.zeros((1, 1, 5), np.float32))
+
+    def ones(*shape: int) -> Any:
+        return ops.constant(np.ones(shape, np.float32))
+
     sequence = ops.lstm_sequence(
         tokens, state, state, ops.constant(np.array([7])), ones(1, 20, 6), ones(1, 20, 5), ones(1, 20), 5, "forward"
     )

@@ -70,7 +70,7 @@ def test_outputs_depend_on_every_input(name: str, run: Run) -> None:
     for key, value in inputs.items():
         changed = value.copy()
         changed.flat[-1] = 0 if value.flat[-1] else 1
-        changed = changed if value.dtype.kind == "i" else -value
+        changed = changed if value.dtype.kind == "i" else np.negative(value)
         second = run(model, {**inputs, key: changed})
         assert any(np.abs(first[output] - second[output]).max() > 1e-4 for output in first), key
 

@@ -45,7 +45,7 @@ def test_a_parameter_is_made_once() -> None:
 
 def test_parameters_have_mean_and_scale() -> None:
     """Tests that values are normal with the asked mean and deviation, and differ between names and seeds."""
-    drawn = []
+    drawn: list[np.ndarray] = []
     for seed in (0, 1):
         b = Builder("m", seed=seed)
         for name in ("a", "b"):
@@ -130,7 +130,8 @@ def test_attention(run: Run, scaled: bool) -> None:
     }
 
     def project(value: np.ndarray, name: str) -> np.ndarray:
-        return value @ weight[f"{name}.weight"] + weight[f"{name}.bias"]
+        result: np.ndarray = value @ weight[f"{name}.weight"] + weight[f"{name}.bias"]
+        return result
 
     query, key, value = project(inputs["x"], "q"), project(inputs["memory"], "k"), project(inputs["memory"], "v")
     context = np.zeros((2, 3, 12))
