@@ -136,7 +136,9 @@ def test_scarce_memory_makes_the_load_bound_stronger() -> None:
     assert load_bound(free).value < 5
     bound = load_bound(scarce)
     assert bound.witness is not None
-    assert bound.witness["prices"][1] == 0
+    prices = bound.witness["prices"]
+    assert isinstance(prices, list)
+    assert prices[1] == 0
     assert bound.value == 20 == optimum(scarce)
 
 

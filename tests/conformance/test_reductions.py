@@ -138,9 +138,9 @@ def _value(problem: Problem, placement: Indices) -> int | None:
     return None if violations(problem, found) else int(found.value)
 
 
-def _problems(objective: Any, **fixed: object) -> Iterator[Problem]:
+def _problems(objective: Any, **fixed: Any) -> Iterator[Problem]:
     for seed in SEEDS:
-        yield random_problem(seed, objective, max_ops=6, max_devices=3, limits=seed % 2 == 0, **fixed)  # type: ignore[arg-type]
+        yield random_problem(seed, objective, max_ops=6, max_devices=3, limits=seed % 2 == 0, **fixed)
 
 
 def _made(case: Case, problem: Problem) -> Reduction[Any] | None:

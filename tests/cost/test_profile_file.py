@@ -41,8 +41,8 @@ def _device(id: str, times: dict[str, tuple[int, int]], speed: float = 1.0) -> D
 
 
 def _profile(*devices: DeviceProfile, links: tuple[LinkProfile, ...] = ()) -> Profile:
-    about = {"model": "row", "model_sha256": "0" * 64, "inputs": {"x": (100,)}}
-    how = {"backend": "onnxruntime", "backend_version": "1", "level": "ALL", "machine": "m", "made": "now"}
+    about: dict[str, Any] = {"model": "row", "model_sha256": "0" * 64, "inputs": {"x": (100,)}, "made": "now"}
+    how: dict[str, Any] = {"backend": "onnxruntime", "backend_version": "1", "level": "ALL", "machine": "m"}
     return Profile("weftline-costs", 1, **about, **how, repeats=3, devices=devices, links=links)
 
 

@@ -85,7 +85,7 @@ def test_wrong_files_are_refused(change: dict[str, object], message: str) -> Non
 )
 def test_wrong_blocks_are_refused(change: dict[str, object]) -> None:
     """Tests that a block that makes no sense is refused."""
-    blocks = [{**GOOD["blocks"][0], **change}, GOOD["blocks"][1]]  # type: ignore[index, dict-item]
+    blocks = [{**GOOD["blocks"][0], **change}, GOOD["blocks"][1]]  # type: ignore[index]
     with pytest.raises(InputError):
         blocks_from_json(json.dumps({**GOOD, "blocks": blocks}))
 

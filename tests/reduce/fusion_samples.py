@@ -13,6 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+Constants = dict[str, NDArray[np.generic]]
 IMAGE, TOKENS, MATRIX = (1, 8, 10, 10), (1, 4, 8), (4, 8)
 
 
@@ -23,7 +24,7 @@ class Sample:
     inputs: dict[str, tuple[int, ...]]
     nodes: list[tuple[str, str, str]]
     """(kind, inputs, output), names separated by spaces."""
-    constants: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    constants: Constants = field(default_factory=dict)
     attributes: dict[str, dict[str, object]] = field(default_factory=dict)
     """Output -> attributes of its node."""
     integers: tuple[str, ...] = ()
@@ -40,10 +41,10 @@ def _number(value: float) -> NDArray[np.float32]:
 
 W, B = _constant(8, 8, 3, 3), _constant(8)
 CONV = ("Conv", "x w b", "c")
-NORM = {f"n{i}": _constant(8) for i in range(4)}
+NORM: Constants = {f"n{i}": _constant(8) for i in range(4)}
 LAST = np.array([-1], np.int64)
-GELU = {"root": _number(2**0.5), "one": _number(1), "half": _number(0.5)}
-FAST = {
+GELU: Constants = {"root": _number(2**0.5), "one": _number(1), "half": _number(0.5)}
+FAST: Constants = {
     "three": _number(3),
     "k": _number(0.044715),
     "s": _number((2 / np.pi) ** 0.5),
@@ -66,7 +67,7 @@ def _layer_norm(square: tuple[str, str, str], *, again: bool = False) -> Sample:
     nodes += [("Sub", "x m", "f")] if again else []
     nodes += [square, ("ReduceMean", "p axes", "v"), ("Add", "v eps", "a"), ("Sqrt", "a", "r")]
     nodes += [("Div", f"{'f' if again else 'd'} r", "q"), ("Mul", "q scale", "g"), ("Add", "g bias", "y")]
-    constants = {"axes": LAST, "two": _number(2), "eps": _number(1e-5), "scale": _constant(8), "bias": B}
+    constants: Constants = {"axes": LAST, "two": _number(2), "eps": _number(1e-5), "scale": _constant(8), "bias": B}
     return Sample({"x": TOKENS}, nodes, constants)
 
 

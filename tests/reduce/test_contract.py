@@ -42,10 +42,12 @@ def test_single_ops_change_nothing(seed: int) -> None:
         expected = simulate_latency(problem, placement, order)
     except InfeasibleError:
         return
-    found = simulate_latency(whole.small, whole.lower(placement), whole.of[order])
+    lowered = whole.lower(placement)
+    assert lowered is not None
+    found = simulate_latency(whole.small, lowered, whole.of[order])
     assert found.value == expected.value
     assert found.peak.tolist() == expected.peak.tolist()
-    assert whole.lift(whole.lower(placement)).tolist() == placement.tolist()
+    assert whole.lift(lowered).tolist() == placement.tolist()
     assert whole.lift_order(whole.of[order]).tolist() == order.tolist()
 
 
@@ -64,7 +66,9 @@ def test_split_groups_are_acyclic_and_lift(seed: int) -> None:
     assert _is_topological(problem, order)
     assert contracted.of[order].tolist() == np.repeat(coarse, np.bincount(contracted.of)[coarse]).tolist()
     device = np.arange(len(contracted.small.graph.ops), dtype=np.int32) % len(problem.devices)
-    assert contracted.lower(contracted.lift(device)).tolist() == device.tolist()
+    lowered = contracted.lower(contracted.lift(device))
+    assert lowered is not None
+    assert lowered.tolist() == device.tolist()
 
 
 @pytest.mark.parametrize("seed", range(100))
