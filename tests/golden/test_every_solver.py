@@ -129,7 +129,7 @@ def problem(question: str, name: str) -> Any:
         return random_problem(int(seed), question, max_ops=14, max_devices=4), {}  # type: ignore[arg-type]
     model, cluster, rules = PLANNED[question][name]
     family, _, ops = model.partition(":")
-    graph = synthetic(family, ops=int(ops), seed=1) if ops else zoo_graph(family, size="small")  # type: ignore[arg-type]
+    graph = synthetic(family, ops=int(ops), seed=1) if ops else zoo_graph(family, size="small")
     return graph, {"cluster": wl.Cluster.preset(cluster), "objective": question, **rules}
 
 

@@ -71,9 +71,9 @@ def test_blocks_are_annealed_as_long_as_cp_sat_took(monkeypatch: pytest.MonkeyPa
         return turns[-1]
 
     monkeypatch.setattr(Decomposition, "polish", noted)
-    for limits, seconds, once in (({"work_limit": 10_000}, 1e6, True), ({}, 0.0, True), ({}, 1e6, False)):
+    for limit, seconds, once in ((10_000, 1e6, True), (None, 0.0, True), (None, 1e6, False)):
         work = Decomposition.of(table, problem.group, chain)
-        search = Search(problem, **limits)
+        search = Search(problem, work_limit=limit)
         search.offer(np.zeros(len(table.time), np.int32))
         decompose(search, work, effort=BLOCK_PLAN)
         before = work.known_path()

@@ -20,7 +20,7 @@ def _solve(name: str, problem: Problem) -> Search:
 def _placement(name: str, problem: Problem) -> list[int]:
     best = _solve(name, problem).best
     assert best is not None
-    return best.placement.tolist()
+    return list(best.placement.tolist())
 
 
 CHAIN = [Feed(i, (i + 1,), 0) for i in range(5)]

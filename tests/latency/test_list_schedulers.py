@@ -61,7 +61,7 @@ def _solve(name: str, problem: Problem, **options: int) -> Search:
 def _placement(name: str, problem: Problem) -> list[int]:
     best = _solve(name, problem).best
     assert best is not None
-    return best.placement.tolist()
+    return list(best.placement.tolist())
 
 
 def _larger(seed: int, **fixed: object) -> Problem:

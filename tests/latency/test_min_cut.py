@@ -132,7 +132,7 @@ def test_expansion_improves_and_never_worsens() -> None:
         costs = label_costs(problem)
         assert costs is not None
         groups, k = costs.unary.shape
-        start = rng.integers(0, k, groups)
+        start = rng.integers(0, k, (groups,))
         found = expand(costs, start, stop=lambda: False)
         assert costs.cost(found) <= costs.cost(start) or costs.cost(start) >= IMPOSSIBLE_COST
         if costs.cost(found) < IMPOSSIBLE_COST:

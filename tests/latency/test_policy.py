@@ -1,6 +1,7 @@
 """The solvers `policy` and `policy+polish`: settings, and what they are never worse than."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -55,8 +56,13 @@ def test_never_worse_than_single_devices(decodes: str) -> None:
 
 def test_one_decode_looks_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests how often a single decode is planned again: milliseconds count there."""
-    looks = []
-    monkeypatch.setattr(policy_mend, "look_back", lambda *words, **more: looks.append(1) or look_back(*words, **more))
+    looks: list[int] = []
+
+    def counted(*words: Any, **more: Any) -> Any:
+        looks.append(1)
+        return look_back(*words, **more)
+
+    monkeypatch.setattr(policy_mend, "look_back", counted)
     _value(fresh_problem(np.random.default_rng(3), 3, 40), policy.SOLVER_POLICY, decodes="1")
     assert len(looks) == 1
 

@@ -8,6 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from weftline.cluster import Device
 from weftline.cost import CostTable
 from weftline.graph import Op, Tensor, assemble
 from weftline.latency.blocks.chain import Chains, Hub, chain_of, make_hub, pick_hub, reach, through
@@ -114,7 +115,7 @@ def _skip_problem(seed: int) -> Problem:
     return replace(base, graph=graph, devices=kinds, cost=cost, rules=rules, together=(), buses=())
 
 
-def replace_id(problem: Problem, number: int) -> object:
+def replace_id(problem: Problem, number: int) -> Device:
     """The problem's device under another name, without a limit."""
     import msgspec
 

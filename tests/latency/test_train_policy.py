@@ -44,7 +44,7 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
     first, second = (_train(tmp_path, name) for name in ("a", "b"))
     assert first.read_bytes() == second.read_bytes()
     assert checkpoint_of(first).read_bytes() == checkpoint_of(second).read_bytes()
-    state = training.load_state(checkpoint_of(first))
+    state = load_state(checkpoint_of(first))
     assert state.step == 4
     untrained = first_weights(3)
     assert any(not np.array_equal(state.now[name], untrained[name]) for name in untrained)
@@ -57,7 +57,7 @@ def test_killed_training_goes_on(tmp_path: Path) -> None:
     whole = _train(tmp_path, "whole")
     with pytest.raises(RuntimeError, match="killed"):
         _train(tmp_path, "broken", kill_at=2)
-    assert training.load_state(checkpoint_of(tmp_path / "broken.safetensors")).step == 1
+    assert load_state(checkpoint_of(tmp_path / "broken.safetensors")).step == 1
     again = _train(tmp_path, "broken", resume=True)
     assert again.read_bytes() == whole.read_bytes()
     assert checkpoint_of(again).read_bytes() == checkpoint_of(whole).read_bytes()
@@ -98,7 +98,7 @@ def test_runs_by_time_end(tmp_path: Path) -> None:
     )
     load_weights(output)
     assert any("of cPEFT" in message for message in told)
-    assert training.load_state(checkpoint_of(output)).seconds >= 0.01
+    assert load_state(checkpoint_of(output)).seconds >= 0.01
 
 
 def test_advantages() -> None:

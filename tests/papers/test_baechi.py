@@ -19,7 +19,7 @@ def _m_topo(problem: Problem) -> list[int]:
     search = Search(problem)
     m_topo.SOLVER.solve(search)
     assert search.best is not None
-    return search.best.placement.tolist()
+    return list(search.best.placement.tolist())
 
 
 def _virtual(problem: Problem, favourite: list[int] | None = None) -> tuple[list[int], list[int]]:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -20,8 +21,10 @@ from weftline.simulate.latency import INFEASIBLE
 from weftline.testing.generate import problem_of, random_problem
 from weftline.zoo import regal_costs, synthetic
 
+Runtime = Literal["parallel", "sequential"]
 
-def _problem(ops: int = 40, runtime: str = "parallel") -> Problem:
+
+def _problem(ops: int = 40, runtime: Runtime = "parallel") -> Problem:
     graph = synthetic("series_parallel", ops=ops, seed=3)
     costs = regal_costs(graph, 3)
     table = expand_file_costs(costs)
@@ -111,7 +114,7 @@ def test_parts_can_be_left_out(preset: str, setting: str) -> None:
 
 @pytest.mark.parametrize("solver", [placeto, rnn])
 @pytest.mark.parametrize("runtime", ["parallel", "sequential"])
-def test_baselines_are_no_worse_than_single_devices(solver: ModuleType, runtime: str) -> None:
+def test_baselines_are_no_worse_than_single_devices(solver: ModuleType, runtime: Runtime) -> None:
     """Tests that Placeto and the RNN placer train, report, and keep single devices as candidates."""
     problem = _problem(20, runtime)
     search, said = _solved(solver, problem, episodes="3")

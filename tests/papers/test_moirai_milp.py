@@ -75,10 +75,10 @@ def test_pairs_are_counted_by_reachability() -> None:
     for seed in range(30):
         problem = random_problem(seed, "latency", max_ops=8)
         arrays, n = problem.graph.arrays, len(problem.graph.ops)
-        reach = np.eye(n, dtype=np.int64)
+        steps = np.eye(n, dtype=np.int64)
         makers, readers, _ = arrays.edges()
-        reach[makers, readers] = 1
-        reach = np.linalg.matrix_power(reach, n) > 0
+        steps[makers, readers] = 1
+        reach = np.linalg.matrix_power(steps, n) > 0
         ops = sum(not reach[i, j] for i in range(n) for j in range(i + 1, n))
         edges = list(zip(makers.tolist(), readers.tolist(), strict=True))
         sends = sum(

@@ -159,7 +159,7 @@ def test_written_sheet_equals_json(tmp_path: Path, instance: Path | None) -> Non
     assert_same(read(write(tmp_path, raw)), read(write_sheet(tmp_path, sheet(raw))))
 
 
-BAD_CELLS = {
+BAD_CELLS: dict[str, tuple[int, int, float | str | None, str]] = {
     "title": (0, 4, "time0", "'time0' where 'p0'"),
     "task": (2, 0, "one", "row 3, column task"),
     "half a task": (2, 0, 1.5, "row 3, column task.*whole number"),

@@ -1,5 +1,6 @@
 """Tests of the search that every solver works on: what it keeps, when it stops, what it tells."""
 
+from collections.abc import Callable
 from threading import Event as Flag
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_keeps_the_best_and_refuses_what_breaks_limits() -> None:
     assert "no link from d1 to d0" in search.refused[0]
     assert search.best is None
     assert search.offer(_row(0, 0)) == 8
-    assert search.refused == ()
+    assert list(search.refused) == []
     kept = search.best
     assert search.offer(_row(0, 1)) == 4 + 3 + 2
     assert search.best is kept
@@ -95,12 +96,18 @@ def test_events() -> None:
 def test_a_run_notes_what_a_solver_reaches_by_itself() -> None:
     """Tests that the values of solvers which share a search are kept apart, failures included."""
 
+    def offering(*row: int) -> Callable[[Search], None]:
+        def solve(search: Search) -> None:
+            search.offer(_row(*row))
+
+        return solve
+
     def give_up(search: Search) -> None:
         raise InfeasibleError("too hard for me")
 
     search = Search(PROBLEM)
-    search.run(Solver("first", "", lambda s: s.offer(_row(0, 0)) and None))
-    search.run(Solver("second", "", lambda s: s.offer(_row(0, 1)) and None))
+    search.run(Solver("first", "", offering(0, 0)))
+    search.run(Solver("second", "", offering(0, 1)))
     with pytest.raises(InfeasibleError):
         search.run(Solver("third", "", give_up))
     assert search.reached == {"first": 8, "second": 9, "third": None}
