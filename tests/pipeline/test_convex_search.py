@@ -121,7 +121,7 @@ def test_conflicts_are_true(start: int) -> None:
     assert alone > 1
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def candidates(
     graph: ConvexGraph,
     pi: Ints,

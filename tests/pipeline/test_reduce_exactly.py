@@ -28,7 +28,7 @@ def _best_of_pieces(pieces: Pieces) -> int | None:
     """The best value over every device of every piece, by the simulator."""
     problem = pieces.problem
     count, devices = pieces.time.shape
-    rows = np.stack(np.meshgrid(*[np.arange(devices)] * count, indexing="ij"), -1).reshape(-1, count)
+    rows = np.stack(np.meshgrid(*[np.arange(devices)] * count, indexing="ij"), -1).reshape(-1, count).astype(np.int32)
     found = evaluate(problem, np.array([pieces.lift(row) for row in rows]), memory=True)
     assert found.peak is not None
     fits = (found.value < INFEASIBLE) & (found.peak <= problem.capacity).all(axis=1)
@@ -130,7 +130,9 @@ def test_lowering_a_lifted_placement_gives_it_back() -> None:
     problem = replace(random_problem(5, "throughput", max_ops=7, max_devices=3))
     pieces = reduce_exactly(make_pieces(problem))
     device = np.arange(len(pieces.time), dtype=np.int32) % len(problem.devices)
-    assert pieces.lower(pieces.lift(device)).tolist() == device.tolist()
+    lowered = pieces.lower(pieces.lift(device))
+    assert lowered is not None
+    assert lowered.tolist() == device.tolist()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -68,7 +69,7 @@ def _all(blocks: Blocks) -> range:
     return range(len(blocks.devices))
 
 
-def by_hand(blocks: Blocks, count: int, rows: list[list[tuple[object, ...]]]) -> ActionLists:
+def by_hand(blocks: Blocks, count: int, rows: Sequence[Sequence[tuple[object, ...]]]) -> ActionLists:
     return ActionLists(blocks, count, tuple(tuple(DeviceAction(*item) for item in row) for row in rows))  # type: ignore[arg-type]
 
 
@@ -201,7 +202,7 @@ def _fits(left: tuple[tuple[object, ...], ...], right: tuple[tuple[object, ...],
     gives = {("send", 0, 0, 1, 1): 0, ("send", 0, 0, 3, 1): 0, ("send", 0, 1, 2, 0): 1}
     for row in (left, right):
         for place, item in enumerate(row):
-            if item[0] == "compute" and item[2] in needs and needs[item[2]] not in row[:place]:  # type: ignore[index]
+            if item[0] == "compute" and item[2] in needs and needs[item[2]] not in row[:place]:
                 return False
             if item[0] == "send" and ("compute", 0, gives[item]) not in row[:place]:  # type: ignore[index]
                 return False
