@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def _compare_timeline(problem: Problem, placement: Indices, order: Indices) -> T
     return fast
 
 
-def compare_latency(choose: Chooser, fixed: dict[str, str], seen: Counter[str]) -> None:
+def compare_latency(choose: Chooser, fixed: dict[str, Any], seen: Counter[str]) -> None:
     """One problem, two placements, two orders: everything that can be compared."""
     problem = make_problem(choose, "latency", max_ops=9, max_devices=4, **fixed)
     placements = _placements(choose, problem)
@@ -110,7 +111,7 @@ def _compare_loads(problem: Problem, placement: Indices) -> Loads | None:
     return loads
 
 
-def compare_throughput(choose: Chooser, fixed: dict[str, str], seen: Counter[str]) -> None:
+def compare_throughput(choose: Chooser, fixed: dict[str, Any], seen: Counter[str]) -> None:
     """One problem, two placements: loads, peaks, and the batch."""
     problem = make_problem(choose, "throughput", max_ops=9, max_devices=4, **fixed)
     placements = _placements(choose, problem)

@@ -1,5 +1,7 @@
 """Tests of memory peaks worked out by hand, and of the steps over time."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ WIRES = [
 ]
 
 
-def _by_hand(**rules: object) -> Problem:
+def _by_hand(**rules: Any) -> Problem:
     return problem_of(TIME, WIRES, weights=[10, 20, 1], workspace=[1, 2, 3], tied=[(100, (0, 2))], **rules)
 
 

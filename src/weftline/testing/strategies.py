@@ -6,7 +6,7 @@ hypothesis as its chooser, so that a failing case shrinks. This is the only modu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
@@ -35,7 +35,7 @@ patient = settings(
 class DrawnChooser:
     """Choices that hypothesis makes, and can make simpler."""
 
-    def __init__(self, draw: st.DrawFn) -> None:
+    def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
         self._draw = draw
 
     def integer(self, low: int, high: int) -> int:
