@@ -107,7 +107,7 @@ def test_schedules_that_make_no_sense() -> None:
     blocks = wl.shape("vshape", 2)
     for fields in ({}, {"blocks": blocks, "plan": "plan.json"}, {"blocks": 7}):
         with pytest.raises(wl.UsageError):
-            wl.answer(ScheduleRequest(**fields))  # type: ignore[arg-type]
+            wl.answer(ScheduleRequest(**fields))
 
 
 def test_calibration_needs_costs_and_a_file() -> None:

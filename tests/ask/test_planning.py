@@ -26,6 +26,7 @@ from weftline.schedule import schedulers
 from weftline.schedule.make_blocks import make_shape
 from weftline.search import Event, Search, Solver
 from weftline.testing import random_problem
+from weftline.testing.generate import Objective
 
 
 def _problem(objective: str = "latency") -> Problem:
@@ -40,7 +41,7 @@ def _check(plan: object) -> Plan:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_fields(objective: str) -> None:
+def test_fields(objective: Objective) -> None:
     """Tests that a plan says what was asked, by whom it was answered and how good it is."""
     problem = _problem(objective)
     plan = make_plan(problem, seed=5, gap=0.25, inputs={"model": "ab"}, argv=("plan", "x"))
@@ -59,11 +60,11 @@ def test_fields(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_the_simulator_agrees(objective: str) -> None:
+def test_the_simulator_agrees(objective: Objective) -> None:
     """Tests that a plan's decisions, simulated again, have the value and loads that it says."""
     compared = 0
     for seed in range(60):
-        problem = random_problem(seed, objective)  # type: ignore[arg-type]
+        problem = random_problem(seed, objective)
         try:
             plan = make_plan(problem, work_limit=20)
         except InfeasibleError:
@@ -76,7 +77,7 @@ def test_the_simulator_agrees(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_a_work_limit_repeats_every_byte(objective: str) -> None:
+def test_a_work_limit_repeats_every_byte(objective: Objective) -> None:
     """Tests that the same question with a work limit gives the same file."""
     plans = [plan_to_json(make_plan(_problem(objective), work_limit=5, seed=3)) for _ in range(2)]
     assert plans[0] == plans[1]
@@ -84,7 +85,7 @@ def test_a_work_limit_repeats_every_byte(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_baselines_are_beside_the_answer(objective: str) -> None:
+def test_baselines_are_beside_the_answer(objective: Objective) -> None:
     """Tests that every simple solver of the family is reported, and that the answer of `auto` is no worse."""
     plan = make_plan(_problem(objective))
     expected = {solver.name for solver in solvers_for(objective).values() if solver.baseline}
@@ -232,7 +233,7 @@ def test_a_start_is_offered_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_auto_is_never_worse_than_its_baselines(objective: str) -> None:
+def test_auto_is_never_worse_than_its_baselines(objective: Objective) -> None:
     """Tests that a search that was too short to look for itself takes what its baselines find; other solvers do not."""
     better = 0
     for seed in range(40):
@@ -252,7 +253,7 @@ def test_auto_is_never_worse_than_its_baselines(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_a_start_without_time_is_kept(objective: str) -> None:
+def test_a_start_without_time_is_kept(objective: Objective) -> None:
     """Tests that a given placement comes back where there is no time for another, though baselines are better."""
     worse = 0
     for seed in range(40):

@@ -218,7 +218,7 @@ def test_options_that_make_no_sense() -> None:
     """Tests that impossible limits are usage errors."""
     for options in ({"gap": 2.0}, {"time_limit": -1.0}, {"work_limit": 0}):
         with pytest.raises(UsageError):
-            sweep_stages(_problems(_chain(2, 2)), **options)  # type: ignore[arg-type]
+            sweep_stages(_problems(_chain(2, 2)), **options)
 
 
 def test_the_facade() -> None:

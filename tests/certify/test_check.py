@@ -139,7 +139,7 @@ def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.PlanProblem, 
     """Tests that a bound which the checker derives from any witness is a true lower bound, or is refused."""
     problem, best = tiny
     numbers = st.lists(st.integers(-1, 4), max_size=5)
-    witness = {"kind": data.draw(st.sampled_from(sorted(check.WITNESSES))), "ops": data.draw(numbers)}
+    witness: Json = {"kind": data.draw(st.sampled_from(sorted(check.WITNESSES))), "ops": data.draw(numbers)}
     witness["op"] = data.draw(st.integers(-1, 4))
     witness["weights"] = data.draw(st.lists(st.integers(0, 9), max_size=3))
     witness["order"] = data.draw(st.permutations(range(data.draw(st.integers(1, 6)))))

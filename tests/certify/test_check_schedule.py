@@ -26,7 +26,8 @@ def schedule() -> dict[str, Any]:
     made = make_schedule(make_shape("mshape", 4).with_memory(6), 5, work_limit=60)
     plain: dict[str, Any] = msgspec.to_builtins(made)
     assert plain["repetend"] is not None
-    return json.loads(json.dumps(plain))
+    copied: dict[str, Any] = json.loads(json.dumps(plain))
+    return copied
 
 
 def test_what_was_made_holds(schedule: dict[str, Any], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.certify.base_plans import Json, latency_plan, throughput_plan
 
-from weftline.certify import Unreadable, check, read_plan, verify_file
+from weftline.certify import Unreadable, Verdict, check, read_plan, verify_file
 from weftline.certify.run import verify_bytes
 from weftline.errors import InputError, VerificationError
 
@@ -86,6 +86,7 @@ def test_verify_file_accepts(tmp_path: Path, base: object) -> None:
     path = tmp_path / "a plan.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
     verdict = verify_file(path)
+    assert isinstance(verdict, Verdict)
     assert (verdict.objective, verdict.value_ns) == (plan["objective"], plan["value_ns"])
     assert verdict.checks == check.CHECKS
     assert verify_bytes(path.read_bytes()) == verdict

@@ -19,7 +19,7 @@ def _run(plan: Json, op: int, start: int, end: int) -> None:
     next(row for row in plan["timeline"]["ops"] if row[0] == op)[1:] = [start, end]
 
 
-def _send(plan: Json, tensor: int, target: int) -> list[int]:
+def _send(plan: Json, tensor: int, target: int) -> Json:
     return next(row for row in plan["timeline"]["transfers"] if (row[0], row[2]) == (tensor, target))
 
 

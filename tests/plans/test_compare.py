@@ -13,6 +13,7 @@ from weftline.ask import make_plan
 from weftline.errors import InputError
 from weftline.plans import Plan, diff_plans
 from weftline.problem import Problem
+from weftline.search import Search
 from weftline.testing.generate import Feed, problem_of
 
 LATENCY, SEQUENTIAL, THROUGHPUT = (
@@ -23,7 +24,11 @@ LATENCY, SEQUENTIAL, THROUGHPUT = (
 
 def _placed(problem: Problem, placement: list[int]) -> Plan:
     """A plan with this placement."""
-    plan = make_plan_with(problem, lambda search: search.offer(np.array(placement, np.int32)))
+
+    def solve(search: Search) -> None:
+        search.offer(np.array(placement, np.int32))
+
+    plan = make_plan_with(problem, solve)
     assert isinstance(plan, Plan)
     return plan
 
@@ -149,6 +154,7 @@ def test_no_device_in_common() -> None:
 
 def test_broken_plans() -> None:
     """Tests that files that do not fit together are refused with one error."""
+    assert LATENCY.timeline
     timeline = msgspec.structs.replace(LATENCY.timeline, transfers=((99, 0, 1, -1, 0, 1),))
     with pytest.raises(InputError, match="a tensor that does not exist"):
         diff_plans(LATENCY, msgspec.structs.replace(LATENCY, timeline=timeline))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -34,7 +35,7 @@ def _check_chain(plan: Plan) -> None:
 
 @pytest.mark.parametrize("rules", [{"runtime": "parallel"}, {"runtime": "sequential"}])
 @pytest.mark.parametrize("transfers", ["per-tensor", "per-edge"])
-def test_the_chain_has_no_holes(rules: dict[str, str], transfers: str) -> None:
+def test_the_chain_has_no_holes(rules: dict[str, Any], transfers: str) -> None:
     """Tests that from 0 to the value each link starts where the one before it ends, buses and ports included."""
     explained = 0
     for seed in range(120):

@@ -11,7 +11,7 @@ from weftline.errors import InfeasibleError
 from weftline.plans import Binding, Plan, binding_limits
 from weftline.problem import Problem
 from weftline.testing import random_problem
-from weftline.testing.generate import Feed, problem_of
+from weftline.testing.generate import Feed, Objective, problem_of
 
 
 def _kinds(problem: Problem, solver: str = "auto") -> dict[tuple[str, str], Binding]:
@@ -90,7 +90,7 @@ def test_any_plan() -> None:
     """Tests that random plans of all kinds can be asked, instant ops and empty chains among them."""
     asked = 0
     for seed in range(80):
-        kind = ("latency", "throughput")[seed % 2]
+        kind: Objective = "throughput" if seed % 2 else "latency"
         try:
             plan = make_plan(random_problem(seed, kind, max_ops=9), solver="single-device", work_limit=10)
         except InfeasibleError:

@@ -10,7 +10,7 @@ from weftline.plans import explain_op, plan_result
 from weftline.plans.moves import moves_of, why_here
 from weftline.simulate import simulate_latency, simulate_throughput, violations
 from weftline.testing import random_problem
-from weftline.testing.generate import Feed, problem_of
+from weftline.testing.generate import Feed, Objective, problem_of
 
 
 def test_moves_of_a_latency_plan() -> None:
@@ -76,7 +76,7 @@ def test_values_are_those_of_the_simulator() -> None:
     """Tests on random plans of both kinds that no move is told a value that the simulator does not have."""
     compared = 0
     for seed in range(60):
-        kind = ("latency", "throughput")[seed % 2]
+        kind: Objective = "throughput" if seed % 2 else "latency"
         try:
             plan = make_plan(random_problem(seed, kind, max_ops=8), solver="even-split", work_limit=10)
         except InfeasibleError:

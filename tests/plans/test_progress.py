@@ -11,6 +11,7 @@ from weftline.certify.check import Refusal, check_plan
 from weftline.plans.plan import MOST_ROWS, Progress, plan_to_json, thinned
 from weftline.search import Event
 from weftline.testing import random_problem
+from weftline.testing.generate import Objective
 
 
 def test_only_news_are_kept() -> None:
@@ -26,7 +27,9 @@ def test_only_news_are_kept() -> None:
 
 def test_thinning_keeps_ends_and_large_steps() -> None:
     """Tests that a long search keeps its first and last row and the largest change."""
-    rows = [(float(i), 10_000 - i - (5_000 if i > 700 else 0), 10) for i in range(2_000)]
+    rows: list[tuple[float, int | None, int | None]] = [
+        (float(i), 10_000 - i - (5_000 if i > 700 else 0), 10) for i in range(2_000)
+    ]
     thin = thinned(rows)
     assert len(thin) == MOST_ROWS
     assert (thin[0], thin[-1]) == (rows[0], rows[-1])
@@ -35,7 +38,7 @@ def test_thinning_keeps_ends_and_large_steps() -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_plans_keep_it(objective: str) -> None:
+def test_plans_keep_it(objective: Objective) -> None:
     """Tests that the last row is the plan's value, that the checker accepts it, and that a work limit leaves it out."""
     plan = make_plan(random_problem(3, objective, limits=False), time_limit=5)
     assert plan.progress
