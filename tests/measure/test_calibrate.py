@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +17,7 @@ from weftline.cost.profile_file import DeviceProfile, Kernel
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
-from weftline.measure import calibrate
-from weftline.measure.calibrate import calibrated_plan, corrected, measure_stages
+from weftline.measure.calibrate import MOST_ROUNDS, calibrated_plan, corrected, measure_stages, measured_period
 from weftline.plans import Plan
 from weftline.problem import Rules, build_problem
 from weftline.run.local.run import run_local
@@ -38,8 +39,8 @@ def _profile(graph: Graph, time: int) -> Profile:
     kernels = tuple(Kernel((op.name,), time, time) for op in graph.ops)
     total = time * len(kernels)
     devices = tuple(DeviceProfile(d.id, CPU, d.speed, 1, total, total, 0.0, 0.0, "ALL", "", kernels) for d in PAIR)
-    about = {"model": "row", "model_sha256": "0" * 64, "inputs": {}, "machine": "m", "made": "now"}
-    how = {"backend": "onnxruntime", "backend_version": "1", "level": "ALL", "repeats": 3}
+    about: dict[str, Any] = {"model": "row", "model_sha256": "0" * 64, "inputs": {}, "machine": "m", "made": "now"}
+    how: dict[str, Any] = {"backend": "onnxruntime", "backend_version": "1", "level": "ALL", "repeats": 3}
     return Profile("weftline-costs", 1, **about, **how, devices=devices)
 
 
@@ -54,7 +55,7 @@ class _Planner:
         self.calls += 1
         problem = build_problem(self._graph, TWO, rules=self._rules, costs=profile)
         limits = {"time_limit": 0.0} if keep else {"work_limit": 300}
-        return make_plan(problem, start=start, **limits)  # type: ignore[arg-type]
+        return make_plan(problem, start=start, **limits)
 
 
 def test_kernels_are_corrected_by_their_stage() -> None:
@@ -83,15 +84,15 @@ def test_the_best_measured_plan_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     def machine(plan: Plan, model: Path | str, profile: Profile) -> dict[str, int]:
         real = {"a": 1000, "b": 5000}
         times = {stage.device: stage.ops * real[stage.device] for stage in plan.stages}
-        values.append(calibrate.measured_period(plan, times))
+        values.append(measured_period(plan, times))
         return times
 
-    monkeypatch.setattr(calibrate, "measure_stages", machine)
+    monkeypatch.setattr(import_module("weftline.measure.calibrate"), "measure_stages", machine)
     planner = _Planner(graph)
     plan = calibrated_plan("model.onnx", _profile(graph, 1000), planner, tell=said.append)
     final = {stage.device: stage.ops for stage in plan.stages}
     assert max(final.get("a", 0) * 1000, final.get("b", 0) * 5000) <= min(values) < values[0]
-    assert 2 <= len(said) <= calibrate.MOST_ROUNDS
+    assert 2 <= len(said) <= MOST_ROUNDS
     assert "calibrated by the measured parts" in plan.load_problem().cost.source
     assert plan.value_ns == pytest.approx(min(values), rel=0.01)
 
@@ -109,7 +110,7 @@ def test_latency_plans_are_calibrated_by_their_segments(tmp_path: Path) -> None:
     assert first < plan.value_ns < 3 * real
     assert abs(np.log(plan.value_ns / real)) < abs(np.log(first / real))
     assert "calibrated by the measured parts" in plan.load_problem().cost.source
-    assert 1 <= len(said) <= calibrate.MOST_ROUNDS
+    assert 1 <= len(said) <= MOST_ROUNDS
 
 
 def test_real_stages(tmp_path: Path) -> None:
