@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -16,9 +17,11 @@ from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
 from weftline.export import ExportOptions, plan_exporters
+from weftline.graph import Graph
 from weftline.plans import Plan
 from weftline.problem import Rules, build_problem, read_model
 from weftline.run.split.manifest import read_manifest
+from weftline.testing.generate import Objective
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_stages.py"
 
@@ -30,15 +33,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def plan_for(model: Path, objective: str) -> Plan:
-    rules = Rules(objective=objective)
-    return make_plan(
-        build_problem(read_model(model), Cluster.preset("two-gpus"), rules=rules), solver="even-split", work_limit=100
-    )
+def plan_for(model: Path, objective: Objective) -> Plan:
+    graph = read_model(model)
+    assert isinstance(graph, Graph)
+    problem = build_problem(graph, Cluster.preset("two-gpus"), rules=Rules(objective=objective))
+    return make_plan(problem, solver="even-split", work_limit=100)
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_an_exported_plan_runs(objective: str, model: Path, tmp_path: Path) -> None:
+def test_an_exported_plan_runs(objective: Objective, model: Path, tmp_path: Path) -> None:
     """Tests files, devices and results."""
     plan = plan_for(model, objective)
     files = plan_exporters()["onnx-stages"].write(plan, tmp_path, ExportOptions(model=model))
@@ -55,7 +58,7 @@ def test_the_example_runs_it(model: Path, tmp_path: Path) -> None:
     plan = plan_for(model, "throughput")
     plan_exporters()["onnx-stages"].write(plan, tmp_path, ExportOptions(model=model))
     inputs = zoo.example_inputs(zoo.build("bert", size="small"))
-    np.savez(tmp_path / "inputs.npz", **inputs)
+    np.savez(tmp_path / "inputs.npz", **cast(Any, inputs))
     expected = run_whole(model, inputs)
     code = f"import sys, runpy; sys.argv[0] = {str(EXAMPLE)!r}; runpy.run_path(sys.argv[0], None, '__main__')"
     code += "; assert not {'weftline', 'onnx'} & set(sys.modules)"

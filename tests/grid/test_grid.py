@@ -120,7 +120,7 @@ def test_stopped_and_killed(whole: Path, tmp_path: Path) -> None:
 
 def test_a_worker_dies(tmp_path: Path) -> None:
     """Tests that a sweep outlives its workers."""
-    killed = []
+    killed: list[int] = []
 
     def kill(*_: object) -> None:
         if len(killed) < 2:

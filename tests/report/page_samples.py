@@ -30,11 +30,20 @@ def problem(family: str, ops: int, cluster: str, objective: str, **rules: object
     return build_problem(synthetic(family, ops=ops, seed=1), Cluster.preset(cluster), rules=asked)
 
 
-@cache
 def sample(kind: str) -> Plan | Schedule:
     """The six kinds of the report."""
-    if kind == "schedule":
-        return make_schedule(make_shape("vshape", 4).with_memory(4), 12, solver="1f1b", work_limit=5)
+    return schedule_sample() if kind == "schedule" else plan_sample(kind)
+
+
+@cache
+def schedule_sample() -> Schedule:
+    """The only kind that is no plan."""
+    return make_schedule(make_shape("vshape", 4).with_memory(4), 12, solver="1f1b", work_limit=5)
+
+
+@cache
+def plan_sample(kind: str) -> Plan:
+    """The other five."""
     if kind == "latency":
         return make_plan(problem("series_parallel", 120, "four-unequal", "latency"), solver="heft", time_limit=5)
     if kind == "large":

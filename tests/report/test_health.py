@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
@@ -73,9 +74,9 @@ def test_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_browser_and_rights(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     """Tests that a missing browser and a folder that cannot be written are said with a remedy."""
-    monkeypatch.setattr(health.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "playwright install chromium" in health._browser().detail
-    monkeypatch.setattr(health.shutil, "which", lambda name: "/usr/bin/chromium" if name == "chromium" else None)
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/chromium" if name == "chromium" else None)
     assert health._browser().ok
     assert health._rights().ok
     monkeypatch.setattr(os, "access", lambda path, mode: False)

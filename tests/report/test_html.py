@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, parts, problem, run_of, sample
+from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, parts, plan_sample, problem, run_of, sample
 
 import weftline
 from weftline.ask import make_plan
@@ -93,7 +93,7 @@ def test_control_characters_are_shown() -> None:
 
 def test_a_large_graph_with_long_names_stays_below_the_limit() -> None:
     """Tests 20,000 ops whose names alone would be 20 MB."""
-    plan = sample("large")
+    plan = plan_sample("large")
     graph = plan.problem.graph
     ops = tuple(msgspec.structs.replace(op, name=f"{i}" + "<" * 900) for i, op in enumerate(graph.ops))
     placement = dict(zip((op.name for op in ops), plan.placement.values(), strict=True))
@@ -119,7 +119,7 @@ def test_room_halves() -> None:
 
 def test_a_baseline_that_wins_is_a_warning() -> None:
     """Tests that the page says it when a baseline is better, and only then."""
-    plan = sample("throughput")
+    plan = plan_sample("throughput")
     better = msgspec.structs.replace(plan, baselines={"replicas": plan.value_ns - 1, "broken": None})
     worse = msgspec.structs.replace(plan, baselines={"replicas": plan.value_ns + 1})
     assert "A baseline is better than this plan: replicas" in report_html(better).decode()
@@ -130,13 +130,14 @@ def test_a_baseline_that_wins_is_a_warning() -> None:
 def test_the_curve_needs_progress() -> None:
     """Tests that a plan under a work limit has no curve, and one under a time limit has its rows."""
     assert 'id="curve"' not in report_html(sample("run")).decode()
-    plan = sample("latency")
+    plan = plan_sample("latency")
+    assert plan.progress
     assert [tuple(row) for row in parts(report_html(plan)).data["progress"]] == list(plan.progress)
 
 
 def test_the_facade_writes_the_page(tmp_path: Path) -> None:
     """Tests plan, schedule and file, with a run, through `weftline.report`."""
-    plan = sample("run")
+    plan = plan_sample("run")
     plan.save(tmp_path / "plan.json")
     page = weftline.report(tmp_path / "plan.json", tmp_path / "report.html", run=run_of(plan))
     assert (tmp_path / "report.html").read_bytes() == page == weftline.report(plan, run=run_of(plan))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.report.page_samples import KINDS, sample
+from tests.report.page_samples import KINDS, plan_sample, sample, schedule_sample
 
 from weftline.errors import VerificationError
 from weftline.plans import Plan
 from weftline.report.html import holds, report_html
 
-PLAN, LARGE, SCHEDULE = sample("throughput"), sample("large"), sample("schedule")
+PLAN, LARGE, SCHEDULE = plan_sample("throughput"), plan_sample("large"), schedule_sample()
 
 
 @pytest.mark.parametrize("kind", KINDS)

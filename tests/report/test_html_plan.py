@@ -78,5 +78,6 @@ def test_the_chain_ends_with_the_last_op() -> None:
     """Tests that the chain that decides holds the op that ends last."""
     plan = make_plan(random_problem(3, "latency", limits=False), work_limit=5)
     _, result = plan_result(plan)
+    assert isinstance(result, Timeline)
     chain = plan_data(plan, PageBudget())["timeline"]["chain"]
     assert max(int(result.end[op]) for op in chain) == plan.value_ns

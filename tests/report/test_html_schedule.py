@@ -7,7 +7,7 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
-from tests.report.page_samples import sample
+from tests.report.page_samples import schedule_sample
 
 from weftline.ask.scheduling import make_schedule
 from weftline.plans.schedule import Schedule
@@ -26,7 +26,9 @@ def test_the_repetend_repeats(steady: Schedule) -> None:
     """Tests that between the marks every start comes back one length later, U micro-batches further."""
     table = steady.timetable()
     assert steady.repetend is not None
-    begin, end, times = repeats(steady, table)
+    found = repeats(steady, table)
+    assert found is not None
+    begin, end, times = found
     length = steady.repetend.scaled_length // steady.repetend.scale
     assert (end - begin) == times * length
     assert times >= 2
@@ -49,13 +51,14 @@ def test_marks_cover_the_schedule(steady: Schedule) -> None:
 def test_without_a_repetend_nothing_is_marked(steady: Schedule) -> None:
     """Tests a schedule without a pattern, and one whose pattern is not in it."""
     assert repeats(msgspec.structs.replace(steady, repetend=None), steady.timetable()) is None
+    assert steady.repetend is not None
     other = msgspec.structs.replace(steady.repetend, scaled_length=steady.repetend.scaled_length * 7 + 1)
     assert repeats(msgspec.structs.replace(steady, repetend=other), steady.timetable()) is None
 
 
 def test_memory_peaks_are_those_of_the_file() -> None:
     """Tests that the picture's peaks are what the simulator says."""
-    schedule = sample("schedule")
+    schedule = schedule_sample()
     lanes = schedule_data(schedule, PageBudget())["memory"]["lanes"]
     assert tuple(lane["peak"] for lane in lanes) == schedule.peak_memory
     assert [lane["limit"] for lane in lanes] == list(schedule.memory_limit)
@@ -63,7 +66,7 @@ def test_memory_peaks_are_those_of_the_file() -> None:
 
 def test_every_action_is_a_span() -> None:
     """Tests that lanes hold each device's operations at their times."""
-    schedule = sample("schedule")
+    schedule = schedule_sample()
     n = len(schedule.blocks.blocks)
     for lane, actions in zip(schedule_data(schedule, PageBudget())["timeline"]["lanes"], schedule.actions, strict=True):
         starts = np.cumsum(lane["start"]).tolist()

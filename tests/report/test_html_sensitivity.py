@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from tests.report.page_samples import problem, sample
+from tests.report.page_samples import plan_sample, problem
 
 from weftline.ask import make_plan
 from weftline.plans import plan_result
@@ -18,7 +18,7 @@ from weftline.simulate import simulate_throughput
 
 def test_questions_of_a_pipeline() -> None:
     """Tests that links and a twin are asked for, and the changed problems by hand."""
-    plan = sample("hetero")
+    plan = plan_sample("hetero")
     given, result = plan_result(plan)
     asked = questions(given, result)
     assert asked[0].problem is given
@@ -55,7 +55,7 @@ def test_memory_is_asked_where_it_binds() -> None:
 
 def test_answers_are_never_worse_than_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that the plan's own decisions are counted, that bounds stay below values, and what the page says."""
-    plan = sample("run")
+    plan = plan_sample("run")
     heard: list[str] = []
     found = ask(plan, 3.0, heard.append)
     assert heard == [one.name for one in found]
@@ -71,6 +71,6 @@ def test_answers_are_never_worse_than_the_plan(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_plan_that_takes_no_time_needs_no_help() -> None:
     """Tests that nothing is asked where nothing can be gained."""
-    plan = sample("run")
+    plan = plan_sample("run")
     broken = msgspec.structs.replace(plan, value_ns=0)
     assert ask(broken, 1.0) == []

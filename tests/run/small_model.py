@@ -14,7 +14,7 @@ from weftline.run.train.parallel import copy_to_group, sum_over_group
 WIDTH, ROWS, CLASSES = 8, 3, 16
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     """x + down(tanh(up(sum of inputs))); a shard holds some of the inner units."""
 
     def __init__(self, shard: Shard, wrong: bool) -> None:
@@ -32,7 +32,7 @@ class Layer(nn.Module):
         return x + sum_over_group(inner @ self.down.T, self.shard.group) + self.bias
 
 
-class Table(nn.Module):
+class Table(nn.Module):  # type: ignore[misc]
     """An embedding of class numbers, sharded by rows."""
 
     def __init__(self, shard: Shard) -> None:

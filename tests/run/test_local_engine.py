@@ -130,9 +130,9 @@ def test_pace(speed: float, took: int, provider: str, monkeypatch: pytest.Monkey
         slept[0] += seconds
         now[0] += round(seconds * 1e9)
 
-    monkeypatch.setattr(ort_session.time, "perf_counter_ns", clock)
-    monkeypatch.setattr(ort_session.time, "thread_time_ns", lambda: now[0] - stolen[0])
-    monkeypatch.setattr(ort_session.time, "sleep", sleep)
+    monkeypatch.setattr(time, "perf_counter_ns", clock)
+    monkeypatch.setattr(time, "thread_time_ns", lambda: now[0] - stolen[0])
+    monkeypatch.setattr(time, "sleep", sleep)
     pace = ort_session.Pace(OrtDevice("ort:x", provider, {}, (0,), 1, True), speed)
     pace.begin()
     now[0] += 1_000_000
@@ -200,7 +200,7 @@ def kill_and_look(model: Path, victims: Sequence[str], number: int = signal.SIGK
 
 def _alive(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.run.openvino_samples import RUNTIMES, model_files
+from tests.run.openvino_samples import RUNTIMES, graph_of, model_files
 
 import weftline as wl
 from weftline.cluster import Cluster
@@ -22,7 +22,7 @@ from weftline.run.openvino.run import run_openvino
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Path]:
     """A problem on the laptop and its model file."""
     xml, _ = model_files("resnet50", tmp_path_factory.mktemp("small"))
-    return build_problem(read_model(xml), Cluster.preset("laptop"), rules=Rules(runtime="sequential")), xml
+    return build_problem(graph_of(xml), Cluster.preset("laptop"), rules=Rules(runtime="sequential")), xml
 
 
 @pytest.mark.parametrize("solver", ["policy", "rnn"])
@@ -50,9 +50,9 @@ def test_two_placements_in_turns(small: tuple[Problem, Path]) -> None:
     """Tests that two splits are compared with each other, one ratio for each round, outside the budget."""
     problem, xml = small
     n = len(problem.graph.ops)
-    halves = [np.where(np.arange(n) < cut, 0, 2).tolist() for cut in (n // 2, n // 3)]
+    half, third = (np.where(np.arange(n) < cut, 0, 2).tolist() for cut in (n // 2, n // 3))
     with OpenvinoMeter(problem.graph, problem.devices, xml, runtimes=RUNTIMES, budget=1) as meter:
-        found = meter.compare(*halves, rounds=4)
+        found = meter.compare(half, third, rounds=4)
         assert not found.failed
         assert len(found.ratios) == found.rounds == 4
         assert min(found.ratios) <= found.ratio <= max(found.ratios)

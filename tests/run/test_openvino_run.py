@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.run.openvino_samples import RUNTIMES, model_files, openvino, split_plan
+from tests.run.openvino_samples import RUNTIMES, graph_of, model_files, openvino, split_plan
 
 from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device
@@ -58,7 +58,7 @@ def test_minimum_cuts_run(name: str, kind: str, tmp_path: Path) -> None:
 def test_prediction_beside_the_reference(tmp_path: Path) -> None:
     """Tests that a plan for the parallel runtime is predicted as HETERO runs it, beside one device alone."""
     xml, _ = model_files("bert", tmp_path)
-    problem = build_problem(read_model(xml), Cluster.preset("laptop"))
+    problem = build_problem(graph_of(xml), Cluster.preset("laptop"))
     plan = make_plan(problem, solver="single-device", work_limit=5)
     first = {op.name for op in problem.graph.ops[:40]}
     plan = msgspec.structs.replace(plan, placement={name: "cpu" if name in first else "gpu" for name in plan.placement})
@@ -74,6 +74,7 @@ def test_prediction_beside_the_reference(tmp_path: Path) -> None:
     assert crossing > 0
     assert result.predicted_seconds == (time[:40, 0].sum() + time[40:, 2].sum() + crossing) / 1e9
     assert result.reference_predicted_seconds == time[:, 2].sum() / 1e9
+    assert result.reference_predicted_seconds is not None
     assert result.predicted_ratio == pytest.approx(result.predicted_seconds / result.reference_predicted_seconds)
 
 
@@ -239,7 +240,7 @@ def test_inputs_of_any_name(tmp_path: Path) -> None:
     xml = tmp_path / "model.xml"
     ov.save_model(ov.Model([ops.relu(ops.concat(ports, 0, name="join"), name="relu")], ports, "m"), str(xml))
     inputs = {name: np.ones(shapes[name], np.float32) for name in reversed(shapes)}
-    graph, devices = read_model(xml), Cluster.preset("laptop").devices
+    graph, devices = graph_of(xml), Cluster.preset("laptop").devices
     (found,) = measure_placements(graph, devices, xml, [[0, 0]], runtimes=RUNTIMES, inputs=inputs, rounds=1)
     assert not found.failed
 
@@ -293,7 +294,7 @@ def test_a_supported_model_has_no_forbids(small: tuple[Any, tuple[Device, ...], 
     graph, _, xml = small
     assert unsupported_ops(graph, xml, {"cpu": OpenvinoDevice("CPU", {})}) == ()
     _, onnx = model_files("resnet50", tmp_path)
-    assert unsupported_ops(read_model(onnx), onnx, {"cpu": OpenvinoDevice("CPU", {})}) == ()
+    assert unsupported_ops(graph_of(onnx), onnx, {"cpu": OpenvinoDevice("CPU", {})}) == ()
 
 
 def test_models_that_openvino_cannot_run(small: tuple[Any, tuple[Device, ...], Path], tmp_path: Path) -> None:

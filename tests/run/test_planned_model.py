@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.run.openvino_samples import model_files
+from tests.run.openvino_samples import graph_of, model_files
 
 from weftline.ask import make_plan
 from weftline.cluster import Cluster
@@ -13,7 +13,7 @@ from weftline.errors import InputError
 from weftline.export.exporter import ExportOptions
 from weftline.export.openvino import openvino_affinity
 from weftline.plans import Plan
-from weftline.problem import build_problem, load_problem, read_model
+from weftline.problem import build_problem, load_problem
 from weftline.run.inputs import check_planned_model
 from weftline.zoo import build, save
 
@@ -31,7 +31,7 @@ def test_weights_are_no_part_of_a_plan(tmp_path: Path) -> None:
     save(build("resnet50", size="small", weights=False), empty)
     assert first.read_bytes() != other.read_bytes()
     plan = _plan(first)
-    unhashed = make_plan(build_problem(read_model(first), Cluster.preset("laptop")), solver="greedy", work_limit=5)
+    unhashed = make_plan(build_problem(graph_of(first), Cluster.preset("laptop")), solver="greedy", work_limit=5)
     for path in (first, other, empty):
         check_planned_model(plan, path)
         check_planned_model(unhashed, path)

@@ -26,6 +26,7 @@ from weftline.run.split.segments import (
     parts_by_stage,
     parts_of_plan,
 )
+from weftline.testing.generate import Objective
 from weftline.zoo import zoo_graph
 
 
@@ -122,7 +123,7 @@ def test_independent_stages_keep_the_pipeline_order() -> None:
     ("objective", "solver"),
     [("latency", "even-split"), ("latency", "heft"), ("throughput", "even-split"), ("throughput", "greedy")],
 )
-def test_plans(objective: str, solver: str) -> None:
+def test_plans(objective: Objective, solver: str) -> None:
     """Tests plans as solvers make them."""
     graph = zoo_graph("flava", size="small")
     problem = build_problem(graph, Cluster.preset("four-unequal"), rules=Rules(objective=objective))

@@ -87,7 +87,7 @@ class Served:
 
     def workers(self) -> list[psutil.Process]:
         """All processes that the server has started."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+        return list(psutil.Process(self.process.pid).children(recursive=True))
 
     def end(self, how: signal.Signals = signal.SIGINT) -> int:
         """End it -> its exit code."""

@@ -17,6 +17,7 @@ import pytest
 from tests.ui.serving import Served, plan_when, served, until
 
 from weftline import Plan, verify
+from weftline.certify import Verdict
 from weftline.zoo import build
 
 LONG = {"zoo": "bert", "size": "small", "preset": "four-unequal", "objective": "throughput", "seconds": 300}
@@ -53,7 +54,9 @@ def test_a_plan_from_upload_to_export(server: Served, tmp_path: Path) -> None:
     _, plan = server.ask("GET", f"{home}/files/plan")
     (tmp_path / "plan.json").write_bytes(json.dumps(plan).encode())
     assert Plan.load(tmp_path / "plan.json").value_ns == done[0]["answer"]["value_ns"]
-    assert verify(tmp_path / "plan.json").value_ns == done[0]["answer"]["value_ns"]
+    verdict = verify(tmp_path / "plan.json")
+    assert isinstance(verdict, Verdict)
+    assert verdict.value_ns == done[0]["answer"]["value_ns"]
 
     wanted: list[tuple[str, object]] = [
         ("/api/compare", {"first": first["id"], "second": second["id"]}),
