@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_rooms_can_be_imported_by_their_full_name() -> None:
 
     assert make.make_plan.__module__ == "weftline.ask.planning"
     with pytest.raises(weftline.UsageError, match="a Graph or Problem"):
-        weftline.plan(7, "laptop")
+        weftline.plan(cast(Any, 7), "laptop")
     with pytest.raises(weftline.InputError, match="no such file"):
         weftline.plan("no-model.onnx", "laptop")
 
@@ -74,15 +75,20 @@ def test_import_is_light() -> None:
 def test_the_readme_api(tmp_path: Path) -> None:
     """Tests the flow of the Python API from a model file to a verified plan."""
     from weftline import zoo
+    from weftline.certify import Verdict
+    from weftline.search import Event
+    from weftline.simulate import Timeline
 
     path = tmp_path / "model.onnx"
     zoo.save(zoo.build("resnet50", size="small", weights=False), path)
     graph = weftline.load(path)
-    seen = []
+    seen: list[Event] = []
     plan = weftline.plan(graph, weftline.Cluster.preset("laptop"), objective="latency", seed=0, on_event=seen.append)
     assert seen
-    assert plan.value_ns == weftline.simulate(plan).value
-    assert weftline.verify(plan).value_ns == plan.value_ns
+    found, verdict = weftline.simulate(plan), weftline.verify(plan)
+    assert isinstance(found, Timeline)
+    assert isinstance(verdict, Verdict)
+    assert plan.value_ns == found.value == verdict.value_ns
     plan.save(tmp_path / "plan.json")
     again = weftline.Plan.load(tmp_path / "plan.json")
     assert again == plan

@@ -19,7 +19,12 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     versions = [bytes([n]) * 3_000_000 for n in range(4)]
     write_atomically(path, versions[0])
-    writer = threading.Thread(target=lambda: [write_atomically(path, data) for data in versions * 5])
+
+    def write() -> None:
+        for data in versions * 5:
+            write_atomically(path, data)
+
+    writer = threading.Thread(target=write)
     writer.start()
     seen = []
     while writer.is_alive():
@@ -50,7 +55,7 @@ def test_a_killed_writer_leaves_no_more_than_one_file(tmp_path: Path) -> None:
     for _ in range(5):
         child = os.fork()
         if child == 0:  # dies in the middle of a write, as by kill -9
-            write_atomically(path, (bytes(3) if part == 0 else os._exit(9) for part in range(2)))  # type: ignore[misc]
+            write_atomically(path, (bytes(3) if part == 0 else os._exit(9) for part in range(2)))
         os.waitpid(child, 0)
         assert [entry.name for entry in tmp_path.iterdir()] == [".file.0.tmp"]
 

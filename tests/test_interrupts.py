@@ -42,7 +42,7 @@ def test_other_exceptions_of_destructors_are_told(monkeypatch: pytest.MonkeyPatc
     told: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     keep_interrupts()
-    sys.unraisablehook(SimpleNamespace(exc_type=ValueError))  # type: ignore[arg-type]
+    sys.unraisablehook(SimpleNamespace(exc_type=ValueError))
     assert len(told) == 1
 
 

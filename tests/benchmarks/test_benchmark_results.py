@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_a_broken_run_goes_on(tmp_path: Path) -> None:
     def again(settings: dict[str, Any], count: int, *, resume: bool, commit: str = "one") -> Collector:
         collect = Collector(tmp_path / "partial.json", settings, resume=resume, commit=commit)
         for stages in range(count):
-            collect.measure({"instance": "a", "stages": stages}, lambda stages=stages: measure(stages))
+            collect.measure({"instance": "a", "stages": stages}, partial(measure, stages))
         return collect
 
     again({"limit": 1}, 2, resume=False)

@@ -12,6 +12,7 @@ import weftline as wl
 from weftline import zoo
 from weftline.ask.answer import resolve
 from weftline.ask.request import PlanRequest
+from weftline.certify import Verdict
 from weftline.graph import graph_to_json
 
 
@@ -62,7 +63,9 @@ def test_facade(work: Path) -> None:
     plain = wl.plan(graph, cluster, solver="heft")
     for method in ("oracle", "gcof"):
         plan = wl.plan(graph, cluster, solver="heft", coarsen=method, model_file=work / "bert.onnx")
-        assert wl.verify(plan).value_ns == plan.value_ns < plain.value_ns
+        verdict = wl.verify(plan)
+        assert isinstance(verdict, Verdict)
+        assert verdict.value_ns == plan.value_ns < plain.value_ns
     with pytest.raises(wl.UsageError, match="ONNX file"):
         wl.plan(graph, cluster, coarsen="oracle")
     zoo.save(zoo.build("unet", size="small", weights=False), work / "unet.onnx")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -250,7 +251,7 @@ def test_doctor_and_demo(tmp_path: Path) -> None:
         assert "lower bound" in (folder / "summary.md").read_text()
 
 
-def graph_file(ops: list[object], tensors: list[object]) -> bytes:
+def graph_file(ops: Sequence[object], tensors: Sequence[object]) -> bytes:
     """Our own JSON form."""
     head = {"format": "weftline-graph", "version": 1, "name": "written by hand"}
     return json.dumps({**head, "ops": ops, "tensors": tensors}).encode()

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.run.openvino_samples import RUNTIMES, model_files
+from tests.run.openvino_samples import RUNTIMES, graph_of, model_files
 
 from weftline.ask import make_plan
 from weftline.cluster import Cluster, Limits, OpDevice
 from weftline.export import ExportOptions, plan_exporters
 from weftline.plans import Plan
-from weftline.problem import Rules, build_problem, read_model
+from weftline.problem import Rules, build_problem
 from weftline.run.inputs import difference
 from weftline.run.openvino.devices import OpenvinoDevice, core_for
 from weftline.run.openvino.load_affinity import AffinityError, compile_with_affinity
@@ -26,7 +26,7 @@ SOLVERS: dict[str, dict[str, str]] = {"min-cut": {}, "policy": {}, "hsdag": {"ep
 
 def _plan(xml: Path, solver: str) -> Plan:
     """On the laptop, sequential runtime, where the model begins on the CPU and ends on the GPU."""
-    graph, laptop = read_model(xml), Cluster.preset("laptop")
+    graph, laptop = graph_of(xml), Cluster.preset("laptop")
     ends = (OpDevice(graph.ops[0].name, "cpu"), OpDevice(graph.ops[-1].name, "gpu"))
     laptop = msgspec.structs.replace(laptop, limits=Limits(pin=ends))
     problem = build_problem(graph, laptop, rules=Rules(runtime="sequential"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.e2e.chromium import chromium
-from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, run_of, sample
+from tests.report.page_samples import HOSTILE, KINDS, hostile_plan, plan_sample, run_of, sample
 
 from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html.run import run_table
@@ -64,7 +64,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The six kinds as files; the last with measurements and with what would help."""
     folder, found = tmp_path_factory.mktemp("reports"), {}
     for kind in KINDS:
-        run = run_table(run_of(sample("run"))) if kind == "run" else None
+        run = run_table(run_of(plan_sample("run"))) if kind == "run" else None
         helps = [Help("link a – b twice as fast", "", 5, 4, 1.0)] if kind == "run" else ()
         found[kind] = folder / f"{kind}.html"
         found[kind].write_bytes(report_html(sample(kind), run=run, helps=helps))
@@ -136,7 +136,8 @@ def test_hover_tells_what_is_there(browser: Browser, pages: dict[str, Path]) -> 
     """Tests the note over an op, and that it goes away."""
     seen = show(browser, pages["latency"])
     page = seen.page
-    plan = sample("latency")
+    plan = plan_sample("latency")
+    assert plan.timeline
     op, start, end = max(plan.timeline.ops, key=lambda row: row[2] - row[1])
     name = plan.problem.graph.ops[op].name
     device = list(plan.devices).index(plan.placement[name])
@@ -200,7 +201,7 @@ def test_the_keyboard_is_enough(browser: Browser, pages: dict[str, Path]) -> Non
 def test_search_finds_ops_by_name(browser: Browser, pages: dict[str, Path], kind: str) -> None:
     """Tests that a name leads to its device and, where there is a timeline, to its time."""
     seen = show(browser, pages[kind])
-    page, plan = seen.page, sample(kind)
+    page, plan = seen.page, plan_sample(kind)
     op = plan.problem.graph.ops[len(plan.problem.graph.ops) // 2].name
     page.get_by_label("Find an op").fill(op)
     hit = page.locator(".weft-hit").filter(has=page.get_by_text(op, exact=True))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -46,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     small_model(folder / "small.onnx")
     (folder / "cluster.toml").write_text(CLUSTER)
-    np.savez(folder / "x.npz", **feeds(1)[0])
+    np.savez(folder / "x.npz", **cast(Any, feeds(1)[0]))
     words = ("--objective", "throughput", "--solver", "even-split", "--work", "1", "-o", "plan.json")
     made = weftline(folder, "plan", "small.onnx", "--cluster", "cluster.toml", *words)
     assert made.returncode == 0, made.stderr

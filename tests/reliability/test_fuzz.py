@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from random import Random
@@ -111,7 +112,7 @@ def test_batches_that_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         text = out.read_text() if out.exists() else ""
         return type("Done", (), {"returncode": code, "stdout": text, "stderr": ""})
 
-    monkeypatch.setattr(fuzz.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     row = fuzz.read_inputs("dying", 8, 6)
     assert [failure[:2] for failure in row["failures"]] == [[9, "died with -9"], [11, "over 10 s"]]
     assert (row["inputs"], row["failed"], row["lost"], row["accepted"]) == (6, 2, 2, 2)

@@ -15,6 +15,9 @@ from reliability.render import render
 from reliability.results_file import Results
 
 from reliability import agreement, determinism, mutation
+from weftline.ask.questions import lower_bounds
+from weftline.bounds import Bound
+from weftline.problem import Problem
 
 SOURCE = '''
 LIMIT = 3
@@ -74,12 +77,11 @@ def test_solvers_agree(number: int) -> None:
 
 def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that bounds that are too high by half become violations."""
-    real = agreement.lower_bounds
 
-    def wrong(problem: object) -> list[object]:
+    def wrong(problem: Problem) -> list[Bound]:
         import dataclasses
 
-        return [dataclasses.replace(bound, value=2 * bound.value) for bound in real(problem)]  # type: ignore[arg-type]
+        return [dataclasses.replace(bound, value=2 * bound.value) for bound in lower_bounds(problem)]
 
     monkeypatch.setattr(agreement, "lower_bounds", wrong)
     assert judge(instance(7), 7)["failed"] > 0
