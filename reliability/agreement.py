@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from time import monotonic
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -88,7 +89,7 @@ def agreement(results: Results, *, count: int, until: float | None = None) -> bo
 def instance(number: int) -> Problem:
     """The problem of a number: a third from the generator of tests, the rest synthetic networks on real clusters."""
     dice = Random(f"agreement {number}")
-    objective = "latency" if number % 2 == 0 else "throughput"
+    objective: Literal["latency", "throughput"] = "latency" if number % 2 == 0 else "throughput"
     if number % 3 == 0:
         return _generated(number, objective)
     family = sorted(FAMILIES)[number % len(FAMILIES)]
@@ -213,8 +214,8 @@ def _cp_sat(presolve: bool) -> Iterator[None]:
     settings = {"cp_model_presolve": presolve}
     original = cp_sat.run_model
 
-    def limited(model: object, **options: object) -> object:
-        given = {**options, "settings": {**dict(options.get("settings", {})), **settings}}  # type: ignore[call-overload]
+    def limited(model: object, **options: Any) -> object:
+        given = {**options, "settings": {**options.get("settings", {}), **settings}}
         return partial(original, model)(**{**given, "work": CP_WORK, "seconds": None})
 
     from weftline.latency.exact import order_model

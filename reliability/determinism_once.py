@@ -10,7 +10,7 @@ import hashlib
 import json
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from weftline.problem import Problem
@@ -35,8 +35,8 @@ def _problem(kind: str) -> Problem:
 
     graph = synthetic("layered" if kind == "latency" else "transformer_like", ops=40, seed=1)
     cluster = Cluster.preset("laptop" if kind == "sequential" else "four-unequal")
-    objective = "throughput" if kind == "throughput" else "latency"
-    runtime = "sequential" if kind == "sequential" else "parallel"
+    objective: Literal["latency", "throughput"] = "throughput" if kind == "throughput" else "latency"
+    runtime: Literal["parallel", "sequential"] = "sequential" if kind == "sequential" else "parallel"
     return build_problem(graph, cluster, rules=Rules(objective=objective, runtime=runtime))
 
 

@@ -17,10 +17,44 @@ from typing import Any
 
 __all__ = ["FORMS", "mutate"]
 
-NUMBERS = (0, -1, 1, 2, 3, 7, 64, 127, 128, 255, 256, 1024, 4096, 65535, 2**20, 2**31 - 1, 2**31, 2**32, 2**53)
+NUMBERS: tuple[int, ...] = (
+    0,
+    -1,
+    1,
+    2,
+    3,
+    7,
+    64,
+    127,
+    128,
+    255,
+    256,
+    1024,
+    4096,
+    65535,
+    2**20,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**53,
+)
 NUMBERS += (2**60, 2**62, 2**63 - 1, 2**63, 2**64, 2**64 - 1, -(2**31), -(2**63), -(2**63) - 1, 10**30, 10**400)
 REALS = ("0.5", "-0.0", "1e-320", "1e308", "1e309", "-1e309", "NaN", "Infinity", "-Infinity", "1.0000000000000002")
-WORDS = ("", " ", "\0", "a\0b", "..", "../../etc/passwd", "/etc/passwd", "a" * 300, "a" * 70_000, "\n", '"', "'", "\\")
+WORDS: tuple[str, ...] = (
+    "",
+    " ",
+    "\0",
+    "a\0b",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a" * 300,
+    "a" * 70_000,
+    "\n",
+    '"',
+    "'",
+    "\\",
+)
 WORDS += (
     "<script>alert(1)</script>",
     "=1+1",
@@ -279,6 +313,7 @@ def _message(data: bytes, dice: Random, depth: int) -> bytes:
 def _fields(data: bytes) -> list[tuple[int, int, Any]]:
     """Fields of a message; none if the bytes are no message."""
     found, at = [], 0
+    value: int | bytes
     while at < len(data):
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7

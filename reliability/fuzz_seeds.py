@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -97,7 +98,11 @@ def _plans() -> list[bytes]:
     from weftline.plans.plan import plan_to_json
     from weftline.testing import random_problem
 
-    kinds = [("latency", "parallel"), ("latency", "sequential"), ("throughput", "parallel")]
+    kinds: list[tuple[Literal["latency", "throughput"], str]] = [
+        ("latency", "parallel"),
+        ("latency", "sequential"),
+        ("throughput", "parallel"),
+    ]
     made = []
     for objective, runtime in kinds:
         for seed in range(20):
@@ -149,7 +154,7 @@ def _policy() -> list[bytes]:
 def _checkpoint() -> list[bytes]:
     from weftline.papers.training import Checkpoint, Owner, write_checkpoint
 
-    arrays = {"a": np.ones((2, 3), np.float32), "b": np.arange(4)}
+    arrays: dict[str, np.ndarray[Any, Any]] = {"a": np.ones((2, 3), np.float32), "b": np.arange(4)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "c.safetensors"
         write_checkpoint(path, Owner("s", "p", {"x": "1"}), Checkpoint(3, 40, arrays))

@@ -31,8 +31,8 @@ from weftline.cost import NO_TIME, CostTable, Profile
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.latency.prepare import prepare as prepare_placements
-from weftline.measure.calibrate import Planner, calibrated_plan
-from weftline.measure.profile import profile_model
+from weftline.measure.calibration import Planner, calibrated_plan
+from weftline.measure.profiling import profile_model
 from weftline.pipeline import prepare as prepare_pipelines
 from weftline.plans import Plan
 from weftline.problem import Problem, Rules, build_problem, read_model

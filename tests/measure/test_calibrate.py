@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from weftline.cost.profile_file import DeviceProfile, Kernel
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
-from weftline.measure.calibrate import MOST_ROUNDS, calibrated_plan, corrected, measure_stages, measured_period
+from weftline.measure import calibration
+from weftline.measure.calibration import MOST_ROUNDS, calibrated_plan, corrected, measure_stages, measured_period
 from weftline.plans import Plan
 from weftline.problem import Rules, build_problem
 from weftline.run.local.run import run_local
@@ -87,7 +87,7 @@ def test_the_best_measured_plan_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
         values.append(measured_period(plan, times))
         return times
 
-    monkeypatch.setattr(import_module("weftline.measure.calibrate"), "measure_stages", machine)
+    monkeypatch.setattr(calibration, "measure_stages", machine)
     planner = _Planner(graph)
     plan = calibrated_plan("model.onnx", _profile(graph, 1000), planner, tell=said.append)
     final = {stage.device: stage.ops for stage in plan.stages}

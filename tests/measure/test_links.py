@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,14 @@ from weftline.cost.profile_file import LinkProfile
 from weftline.errors import WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
-from weftline.measure import links
+from weftline.measure import links, profiling
 from weftline.measure.links import MOST_STEP_NS, even_cuts, longer_transfers, measure_steps
-from weftline.measure.profile import profile_model
+from weftline.measure.profiling import profile_model
 from weftline.problem import Problem
 from weftline.run.devices import ort_devices
 from weftline.run.split.segments import Parts
 from weftline.testing.generate import Feed, problem_of
 from weftline.zoo import build, save
-
-profiling = import_module("weftline.measure.profile")  # the room has a verb of this name
 
 
 def chain(times: list[int], together: tuple[tuple[int, ...], ...] = ()) -> Problem:

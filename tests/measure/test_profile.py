@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -26,15 +25,14 @@ from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.importers import read_file
 from weftline.measure import cache as profile_cache
 from weftline.measure import links as profile_links
+from weftline.measure import profiling
 from weftline.measure.kernels import RunNode, kernel_groups, layout_changes
 from weftline.measure.links import Channel, measure_gloo, measure_links
-from weftline.measure.processes import Workers
-from weftline.measure.profile import profile_model
+from weftline.measure.processes import Prepare, Workers
+from weftline.measure.profiling import profile_model
 from weftline.reduce.fusion.oracle import OracleError
 from weftline.run.devices import ort_devices
 from weftline.run.local.channel import ChannelTimes
-
-profiling = import_module("weftline.measure.profile")  # the room has a verb of this name
 
 CPU = "ort:CPUExecutionProvider"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -115,7 +113,7 @@ def test_two_devices_and_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_fall_back_to_other_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Tests that kernels of a lower level are scaled to the whole run where those that run are not found again."""
-    real, calls = profiling.kernel_groups, []
+    real, calls = kernel_groups, []
 
     def fails(graph: Graph, extended: list[RunNode], running: list[RunNode]) -> object:
         calls.append(len(running))
@@ -243,7 +241,7 @@ def test_a_process_that_dies(tmp_path: Path) -> None:
         processes = [worker.child for worker in workers._workers.values()]
         processes[0].kill()
         with pytest.raises(WeftlineError, match=r"device 'a' crashed \(signal 9\)"):
-            workers.prepare("a", profiling.Prepare("ALL", kernels=False))
+            workers.prepare("a", Prepare("ALL", kernels=False))
     assert all(process.code is not None for process in processes)
 
 

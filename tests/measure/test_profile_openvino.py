@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -15,10 +14,9 @@ from weftline.cluster import Cluster, Device, Link
 from weftline.errors import UsageError
 from weftline.importers import read_file
 from weftline.measure import openvino as profile_openvino
-from weftline.measure.profile import profile_model
+from weftline.measure import profiling
+from weftline.measure.profiling import profile_model
 from weftline.reduce.fusion.oracle import OracleError
-
-profiling = import_module("weftline.measure.profile")  # the room has a verb of this name
 
 OPENVINO = Cluster(
     name="two plugins",

@@ -175,7 +175,7 @@ def profile(
     from weftline.ask.answer import find_cluster
     from weftline.ask.request import read_shapes
     from weftline.cost import save_profile
-    from weftline.measure.profile import profile_model
+    from weftline.measure.profiling import profile_model
     from weftline.search import Event
 
     if not output.parent.is_dir():

@@ -164,7 +164,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     from weftline.cluster.detect import worker_cluster
     from weftline.cost import save_profile
     from weftline.files import write_atomically
-    from weftline.measure.profile import profile_model
+    from weftline.measure.profiling import profile_model
     from weftline.report.html import report_html
     from weftline.report.html.run import find_run
     from weftline.run.local.run import run_local

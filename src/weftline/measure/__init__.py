@@ -47,7 +47,7 @@ def profile(
     measured before for the same question is given back. `channel` is what links are measured over: shared memory, or
     gloo for plans that are run over torch.distributed.
     """
-    from weftline.measure.profile import profile_model
+    from weftline.measure.profiling import profile_model
 
     return profile_model(
         model,
@@ -118,7 +118,7 @@ def answer_calibrated(
 ) -> Plan:
     """The calibrated plan of a request with costs."""
     from weftline.cost import read_profile
-    from weftline.measure.calibrate import calibrated_plan
+    from weftline.measure.calibration import calibrated_plan
     from weftline.search import Event
 
     if request.costs is None or not isinstance(request.model, Path | str):

@@ -22,7 +22,7 @@ from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
 from weftline.measure.processes import Measure, Prepare, Workers
-from weftline.measure.profile import MOST_SECONDS, settling
+from weftline.measure.profiling import MOST_SECONDS, settling
 from weftline.plans.plan import Plan, Stage
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import HANG_SECONDS
