@@ -195,6 +195,27 @@ def test_a_bad_witness_is_only_a_claim() -> None:
 
 
 @pytest.mark.parametrize(
+    ("witness", "why"),
+    [
+        ({"kind": "oracle"}, "Refusal: witness-kind: unknown kind of witness 'oracle'"),
+        ({"kind": "group", "ops": [99]}, "Refusal: range: op of the witness = 99"),
+        ({"kind": "load"}, "KeyError: 'weights'"),
+        ({}, "KeyError: 'kind'"),
+    ],
+)
+def test_a_witness_that_the_checker_refuses_is_a_warning(witness: dict[str, object], why: str) -> None:
+    """Tests that a plan with such a bound is made all the same, as the guide promises to plug-ins."""
+
+    def solve(search: Search) -> None:
+        value = search.offer(_first_placement(search))
+        search.offer_bound(Bound(value or 0, "hopeful", witness))
+
+    with pytest.warns(RuntimeWarning, match=f"bound 'hopeful' is only claimed, not proved: {why}"):
+        plan = _check(make_plan_with(_problem(), solve))
+    assert (plan.bounds[0].by, plan.bounds[0].proof, plan.proof) == ("hopeful", "claimed", "claimed")
+
+
+@pytest.mark.parametrize(
     "options",
     [{"time_limit": -1.0}, {"time_limit": float("nan")}, {"work_limit": 0}, {"gap": -0.1}, {"gap": 2.0}, {"seed": -1}],
 )

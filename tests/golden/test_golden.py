@@ -1,6 +1,7 @@
 """Golden plans: what the deterministic solvers answer today. A change here is either meant, or a defect.
 
-`WEFTLINE_UPDATE_GOLDEN=1 make test TESTS=tests/golden` writes plans.json anew; the difference belongs in the review.
+`WEFTLINE_UPDATE_GOLDEN=1 make test TESTS=tests/golden WORKERS=1` writes plans.json anew; the difference belongs in the
+review.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -305,17 +306,22 @@ def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntr
     """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
     problem = check.PlanProblem(msgspec.to_builtins(file))
     entries = [
-        BoundEntry(
-            bound.by,
-            bound.value,
-            "proved"
-            if bound.witness is not None and check.bound_of(problem, bound.witness) >= bound.value
-            else "claimed",
-            bound.witness,
-        )
+        BoundEntry(bound.by, bound.value, "proved" if _is_proved(problem, bound) else "claimed", bound.witness)
         for bound in bounds
     ]
     return sorted(entries, key=lambda entry: (-entry.value_ns, entry.proof != "proved"))
+
+
+def _is_proved(problem: check.PlanProblem, bound: Bound) -> bool:
+    """A witness that the checker refuses leaves a claim, with a warning: no plan is lost by it."""
+    if bound.witness is None:
+        return False
+    try:
+        return check.bound_of(problem, bound.witness) >= bound.value
+    except (check.Refusal, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error!s:.200}"
+        warnings.warn(f"bound {bound.by!r} is only claimed, not proved: {why}", RuntimeWarning, stacklevel=3)
+        return False
 
 
 def _devices(problem: Problem, result: Timeline | Loads) -> dict[str, DeviceUse]:

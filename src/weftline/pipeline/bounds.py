@@ -79,7 +79,7 @@ def _least_times(problem: Problem, node: Indices, count: int) -> tuple[Ints, Int
     np.logical_and.at(able, node, problem.cost.time >= 0)
     total = np.where(able, total, ENDLESS_TIME)
     on_host = total[:, problem.host].min(axis=1, initial=ENDLESS_TIME)
-    return total[:, ~problem.host].min(axis=1), on_host
+    return total[:, ~problem.host].min(axis=1, initial=ENDLESS_TIME), on_host
 
 
 class _Network:
