@@ -102,6 +102,7 @@ __all__ = [
     "train",
     "verify",
 ]
+__dir__ = __all__.copy
 
 __getattr__ = _lazy_names(
     __name__,
@@ -115,6 +116,5 @@ __getattr__ = _lazy_names(
         "Schedule": "weftline.plans.schedule",
     },
 )
-
 # Recent versions of ONNX Runtime send events to their maker, unless this is set before they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -19,7 +19,7 @@ GROUPS = {
     "weftline.latency": ("weftline.latency", "weftline.place"),
     "weftline.pipeline": ("weftline.pipeline", "weftline.partition"),
     "weftline.schedule": ("weftline.schedule",),
-    "weftline.export": ("weftline.export",),
+    "weftline.export": ("weftline.export", "weftline.export_plan"),
 }
 """Group -> the names of entry points that belong to it: its own, then those it had before."""
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import weftline as wl
-from weftline.ask.answer import answer_memory, answer_stages, find_cluster
+from weftline.ask.answer import answer_memory, answer_stages, find_cluster, model_path
 from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
 from weftline.cli.main import app
 from weftline.cluster import preset_text
@@ -92,7 +92,8 @@ def test_stages_by_requests(model: Path) -> None:
         ({"model": zoo_graph("bert", size="small"), "cluster": 7}, "a cluster is"),
         ({"model": "m.onnx", "reward": "guessed"}, "simulated or measured"),
         ({"model": "m.onnx", "measurements": 3}, "measured rewards"),
-        ({"model": "m.onnx", "costs": "c.json", "coarsen": "gcof"}, "leave --coarsen gcof out"),
+        ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "runtime": ""}, "runtime"),
+        ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "shapes": {"x": (1,)}}, "shapes are for"),
         ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "reward": "measured"}, "need model_file"),
     ],
 )
@@ -105,9 +106,15 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, object], words: str) -
 def test_schedules_that_make_no_sense() -> None:
     """Tests neither blocks nor plan, both, and something else."""
     blocks = wl.shape("vshape", 2)
-    for fields in ({}, {"blocks": blocks, "plan": "plan.json"}, {"blocks": 7}):
+    for fields in ({}, {"blocks": blocks, "plan": "plan.json"}, {"blocks": 7}, {"blocks": blocks, "micro_batches": 0}):
         with pytest.raises(wl.UsageError):
             wl.answer(ScheduleRequest(**fields))
+
+
+def test_grids_are_for_sweep() -> None:
+    """Tests that the sentence says where a grid is answered."""
+    with pytest.raises(wl.UsageError, match=r"wl\.sweep"):
+        wl.answer(wl.GridRequest(models=("m.onnx",)))  # type: ignore[call-overload]
 
 
 def test_calibration_needs_costs_and_a_file() -> None:
@@ -126,3 +133,13 @@ def test_warnings_are_heard(tmp_path: Path) -> None:
     assert len(said) == 1
     assert "no link between" in said[0]
     assert find_cluster(str(path))[0].devices
+    with pytest.warns(UserWarning, match="no link between") as heard:
+        wl.plan(zoo_graph("bert", size="small"), path, solver="single-device", work_limit=1)
+    assert heard[0].filename == __file__
+
+
+def test_models_of_the_zoo_are_built_again() -> None:
+    """Tests that nothing is lost with the folder of temporary files."""
+    first = model_path("zoo:bert:small")
+    first.unlink()
+    assert model_path("zoo:bert:small").is_file()

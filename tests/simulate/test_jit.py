@@ -49,6 +49,13 @@ def test_kernel_is_compiled_anew_when_one_it_calls_changes(tmp_path: Path) -> No
     assert _outer(tmp_path) == "22"
 
 
+def test_kernels_rest_on_tuples_of_arrays_too() -> None:
+    """Tests that files are followed from which kernels take named tuples, whose fields may change places."""
+    source = Path(jit.__file__).parents[2]
+    assert source / "problem" / "blocks.py" in jit._uses(source / "schedule" / "list" / "kernel.py")
+    assert source / "pipeline" / "reduce.py" in jit._uses(source / "pipeline" / "anneal" / "kernel.py")
+
+
 @part
 def _copied_sum(numbers: Ints) -> int:
     return int(numbers.copy().sum())

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 
@@ -103,9 +102,9 @@ def test_a_child_that_says_nothing(child: Child) -> None:
 
 
 def test_an_answer_of_another_kind(child: Child) -> None:
-    """Tests that an answer that makes no sense is an error of its own."""
+    """Tests that an answer that makes no sense is as good as none."""
     child.send(["echo", "one"])
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(ChildGone, match="something else than an answer"):
         child.receive(list[int], soon())
 
 

@@ -124,6 +124,8 @@ def answer(
 
     if isinstance(asked, ScheduleRequest | ResolvedBlocks):
         return answer_schedule(asked, begun=begun, on_event=on_event)
+    if not isinstance(asked, PlanRequest | Resolved):
+        raise UsageError("answer takes a PlanRequest or ScheduleRequest; a GridRequest is for wl.sweep")
     found = resolve(asked, say=say) if isinstance(asked, PlanRequest) else asked
     with _backend(found) as backend:
         return make_plan(
@@ -183,7 +185,11 @@ def model_path(model: Path | str) -> Path:
     """The model's file; one of the zoo is built, and removed when the process ends."""
     from weftline.zoo import ZOO
 
-    return _zoo_file(str(model)) if str(model).startswith(ZOO) else Path(model)
+    if not str(model).startswith(ZOO):
+        return Path(model)
+    if not _zoo_file(str(model)).exists():  # somebody has tidied the folder of temporary files
+        _zoo_file.cache_clear()
+    return _zoo_file(str(model))
 
 
 @cache
@@ -198,7 +204,7 @@ def _zoo_file(name: str) -> Path:
 
 
 def _read_cluster(
-    given: Cluster | ClusterText | str | None, inputs: dict[str, str], say: Callable[[str], None]
+    given: Cluster | ClusterText | Path | str | None, inputs: dict[str, str], say: Callable[[str], None]
 ) -> Cluster | None:
     from weftline.cluster import Cluster
     from weftline.cluster.rules import unlinked
@@ -207,11 +213,11 @@ def _read_cluster(
     if isinstance(given, ClusterText):
         inputs["cluster"] = sha256(given.text.encode()).hexdigest()
         return parse_cluster(given.text, given.where, name=given.name)
-    if not isinstance(given, str):
+    if not isinstance(given, Path | str):
         if not isinstance(given, Cluster | None):
             raise UsageError("a cluster is a Cluster (Cluster.load or .preset), a file, or the name of a preset")
         return given
-    cluster, inputs["cluster"] = find_cluster(given)
+    cluster, inputs["cluster"] = find_cluster(str(given))
     if missing := unlinked(cluster):
         say(f"no link between {', '.join(missing[:8])}, so no tensor can pass there")
     return cluster
@@ -231,7 +237,11 @@ def _from_objects(request: PlanRequest, cluster: Cluster | None, costs: Profile 
     from weftline.problem import Problem, asked_rules, build_problem
 
     model = request.model
+    if request.shapes:
+        raise UsageError("shapes are for the file of a model; a Graph or Problem has its own")
     if isinstance(model, Problem):
+        if request.without:
+            raise UsageError("a Problem has its own devices; `without` is for a cluster")
         if cluster is not None:
             raise UsageError("a Problem has its own devices; leave the cluster out")
         if costs is not None:
@@ -299,7 +309,9 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
         raise UsageError("schedule takes Blocks (wl.shape) or their file, or a throughput Plan")
     if request.memory is not None:
         blocks = blocks.with_memory(request.memory)
-    count = request.micro_batches or BATCHES_PER_DEVICE * sum(not lane.link for lane in blocks.devices)
+    count = request.micro_batches
+    if count is None:
+        count = BATCHES_PER_DEVICE * sum(not lane.link for lane in blocks.devices)
     digests = {role: sha256(Path(given).read_bytes()).hexdigest() for role, given in inputs.items()}
     return ResolvedBlocks(request, blocks, count, digests)
 

@@ -45,7 +45,7 @@ class PlanRequest:
 
     model: Graph | Problem | Path | str
     """An object, a file, or `zoo:NAME[:SIZE]`."""
-    cluster: Cluster | ClusterText | str | None = None
+    cluster: Cluster | ClusterText | Path | str | None = None
     """An object, a file, or the name of a preset; None where the model holds its own devices."""
     objective: Objective | None = None
     runtime: Literal["parallel", "sequential"] | None = None
@@ -84,8 +84,6 @@ class PlanRequest:
             raise UsageError(f"a reward is simulated or measured, not {self.reward!r:.40}")
         if self.reward == "simulated" and (self.runtimes or self.measurements is not None):
             raise UsageError("measurements and runtimes are for measured rewards")
-        if isinstance(self.costs, Path | str) and self.coarsen in ("gcof", "oracle"):
-            raise UsageError(f"--costs knows the kernels as they were measured; leave --coarsen {self.coarsen} out")
 
     @property
     def rules(self) -> dict[str, object]:
@@ -93,7 +91,7 @@ class PlanRequest:
         measured = self.reward == "measured" and self.objective != "throughput"
         return {
             "objective": self.objective,
-            "runtime": self.runtime or ("sequential" if measured else None),  # sequential is what HETERO does
+            "runtime": "sequential" if measured and self.runtime is None else self.runtime,  # it is what HETERO does
             "transfers": self.transfers,
             "communication": self.communication,
             "memory": self.memory,

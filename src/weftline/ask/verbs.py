@@ -100,7 +100,7 @@ def load_problem(
 
 def plan(
     model: Graph | Problem | Path | str,
-    cluster: Cluster | str | None = None,
+    cluster: Cluster | Path | str | None = None,
     *,
     objective: Literal["latency", "throughput"] | None = None,
     runtime: Literal["parallel", "sequential"] | None = None,
@@ -143,7 +143,7 @@ def plan(
     `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
     turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
     """
-    from weftline.ask.answer import answer
+    from weftline.ask.answer import answer, resolve
     from weftline.ask.request import PlanRequest
 
     request = PlanRequest(
@@ -170,16 +170,16 @@ def plan(
         seed=seed,
         settings=settings,
     )
-    return answer(request, on_event=on_event, say=_warn)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=4)
+    notes: list[str] = []
+    found = resolve(request, say=notes.append)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return answer(found, on_event=on_event)
 
 
 def plan_stages(
     model: Graph | Problem | Path | str,
-    cluster: Cluster | str | None = None,
+    cluster: Cluster | Path | str | None = None,
     *,
     stages: str | Sequence[int] = "auto",
     communication: Literal["added", "overlapped"] | None = None,
@@ -211,7 +211,12 @@ def plan_stages(
         work_limit=work_limit,
         seed=seed,
     )
-    return answer_stages(request, stages, on_event=on_event, say=_warn)
+    notes: list[str] = []
+    try:
+        return answer_stages(request, stages, on_event=on_event, say=notes.append)
+    finally:
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
 
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:

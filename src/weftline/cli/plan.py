@@ -83,6 +83,8 @@ def plan(
         raise UsageError("--calibrate is for one plan with --costs")
     if several and (settings or reward == "measured"):
         raise UsageError("settings of a solver and measured rewards are for one plan, not for a sweep over stages")
+    if costs is not None and coarsen in ("gcof", "oracle"):
+        raise UsageError(f"--costs knows the kernels as they were measured; leave --coarsen {coarsen} out")
     request = PlanRequest(
         model=model,
         cluster=cluster or None,

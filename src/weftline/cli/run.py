@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -122,11 +123,12 @@ def run(
 
     loaded, runtimes = load_answer(answer, engine), read_runtimes(runtime or [])
     trains = isinstance(loaded, Schedule)
-    if not isinstance(loaded, Schedule):
-        watched = watch and choose_engine(loaded, model, runtimes, engine) == "local"
+    is_local = not isinstance(loaded, Schedule) and choose_engine(loaded, model, runtimes, engine) == "local"
+    if not trains:
+        watched = watch and is_local
         if (watch or output) and not watched:
             raise UsageError("--watch is for engine local, and -o FILE for --watch")
-    with telling("running") as tell:
+    with telling("running") if is_local else nullcontext() as tell:
         result = run_answer(
             loaded,
             model=model,

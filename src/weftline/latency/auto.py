@@ -38,8 +38,8 @@ from weftline.simulate.tables import tables
 
 __all__ = ["SOLVER", "LatencyAutoParameters", "PlacementCrew"]
 
-FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split")
-"""What is tried at once; then every other baseline that is registered."""
+FIRST = ("single-device", "cpeft", "greedy", "heft", "even-split", "round-robin")
+"""What is tried at once, of those that are registered."""
 PORTION_OPS = 4_000_000
 """Ops that an annealer books between two looks at its letters, at most."""
 MOST_STEPS = 20_000
@@ -152,8 +152,7 @@ def _solve(search: Search) -> None:
     from weftline.latency import solvers
 
     exact = ("min-cut",) if search.problem.rules.runtime == "sequential" else ()
-    others = tuple(name for name, solver in solvers().items() if solver.baseline and name not in FIRST)
-    reasons = best_of(search, solvers(), (*exact, *FIRST, *others))
+    reasons = best_of(search, solvers(), (*exact, *FIRST))
     if search.best is None and not search.is_over:
         ask_helpers(search)
     if not search.is_over and len(search.problem.devices) > 1:

@@ -130,7 +130,7 @@ def answer_calibrated(
     warnings = [say]
 
     def planner(profile: Profile, start: Indices | None, keep: bool) -> Plan:
-        asked = replace(request, costs=profile)
+        asked = replace(request, costs=profile, coarsen="none")
         if keep:
             asked = replace(asked, time_limit=0.0, work_limit=None)
         return answer(asked, start=start, on_event=on_event, say=warnings.pop() if warnings else None)

@@ -49,7 +49,7 @@ class AutoParameters(ConvexSetParameters):
     first_ideals_until: float = 0.06
     node_cover_until: float = 0.08
     first_exact_until: float = 0.15
-    small_pieces: int = 40
+    few_pieces: int = 40
     """So few are more for exact search than for bounds by sets."""
     small_exact_until: float = 0.5
     """As `first_exact_until`, for so few pieces."""
@@ -208,7 +208,7 @@ def _at_once(search: Search, pieces: Pieces, parameters: AutoParameters) -> None
             end = parameters.node_cover_until
             crew.attend(lambda stop, tell: _cover(search, pieces, stop, tell, until(end)), until(end))
         if not search.is_over and fits_model(pieces):
-            small = len(pieces.time) <= parameters.small_pieces
+            small = len(pieces.time) <= parameters.few_pieces
             share = parameters.small_exact_until if small else parameters.first_exact_until
             share = share if sets else 1.0
             prove(search, pieces, seconds=until(share), poll=crew.poll)

@@ -8,7 +8,7 @@ of them so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -89,9 +89,8 @@ class RunResult:
 
     def to_json(self) -> dict[str, Any]:
         """What `weftline run --json` prints."""
-        found = asdict(self)  # type: ignore[call-overload]
-        renamed = {self.json_names.get(name, name): value for name, value in found.items()}
-        return dict(_in_seconds(renamed)) if self.in_seconds else renamed
+        found: dict[str, Any] = _plain(self, self.in_seconds)
+        return {self.json_names.get(name, name): value for name, value in found.items()}
 
 
 def misplaced_ops(found: tuple[str, ...]) -> list[str]:
@@ -99,22 +98,22 @@ def misplaced_ops(found: tuple[str, ...]) -> list[str]:
     return [f"what ran is not the plan: {'; '.join(found[:3])}"] if found else []
 
 
-def _in_seconds(found: Any) -> Any:
+def _plain(found: Any, in_seconds: bool) -> Any:
+    """Fields as a dict, of whatever depth; times in seconds if wanted. Keys of tables are ids, and stay."""
     if isinstance(found, list | tuple):
-        return type(found)(_in_seconds(part) for part in found)
-    if not isinstance(found, dict):
+        return type(found)(_plain(part, in_seconds) for part in found)
+    if isinstance(found, dict):
+        return {name: _plain(value, in_seconds) for name, value in found.items()}
+    if not is_dataclass(found):
         return found
-    timed = {name for name in found if name.endswith("_ns")}
-    return {
-        f"{name.removesuffix('_ns')}_seconds" if name in timed else name: _seconds(value)
-        if name in timed
-        else _in_seconds(value)
-        for name, value in found.items()
-    }
-
-
-def _seconds(ns: int | None) -> float | None:
-    return None if ns is None else ns / 1e9
+    made = {}
+    for field in fields(found):
+        value = _plain(getattr(found, field.name), in_seconds)
+        if in_seconds and field.name.endswith("_ns"):
+            made[f"{field.name.removesuffix('_ns')}_seconds"] = None if value is None else value / 1e9
+        else:
+            made[field.name] = value
+    return made
 
 
 def whole_ns(seconds: float) -> int:
@@ -131,9 +130,10 @@ def in_ns(found: Any) -> Any:
     made: dict[str, Any] = {}
     for name, value in found.items():
         ours, kept = name, in_ns(value)
-        if isinstance(name, str) and name.endswith("_seconds"):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(name, str) and name.endswith("_seconds") and (number or value is None):
             ours = f"{name.removesuffix('_seconds')}_ns"
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if number:
                 kept = whole_ns(value) if 0 <= value < MOST_SECONDS else -1
         made.setdefault(OTHER_NAMES.get(ours, ours), kept)
     return made

@@ -15,7 +15,8 @@ from weftline.errors import UsageError
 __all__ = ["check_names", "field_names", "read_parameters"]
 
 Parameters = TypeVar("Parameters")
-_MOST = 10**15
+_TIMES_DEFAULT = 1_000
+"""A number may be so many times its default, where its field says nothing else."""
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -35,8 +36,8 @@ def check_names(solver: str, known: tuple[str, ...], options: Mapping[str, str])
 def read_parameters(kind: type[Parameters], options: Mapping[str, str]) -> Parameters:
     """The defaults of a class of parameters, with what the options say instead; other options are not looked at.
 
-    Fields are int, float, bool or str. Numbers are finite and not negative; a field's metadata may say `least`, `most`
-    or `choices`.
+    Fields are int, float, bool or str. Numbers are finite, not negative and at most 1,000 times the default; a field's
+    metadata may say `least`, `most` or `choices`.
     """
     return kind(**{f.name: _read(f, options[f.name]) for f in fields(kind) if f.name in options})  # type: ignore[arg-type]
 
@@ -58,12 +59,15 @@ def _read(field: Field[Any], word: str) -> int | float | bool | str:
 
 
 def _number(field: Field[Any], word: str, *, whole: bool) -> int | float:
-    least, most = field.metadata.get("least", 0), field.metadata.get("most", _MOST)
+    least = field.metadata.get("least", 0)
+    default: Any = field.default
+    most = field.metadata.get("most", _TIMES_DEFAULT * max(default, 1))
     wanted = f"a {'whole ' if whole else ''}number between {least} and {most}"
     try:
-        value = int(word) if whole and len(word) < 20 else float(word)
+        value = int(word) if whole and word.isdigit() and len(word) < 20 else float(word)
     except ValueError:
         value = math.nan
-    if math.isnan(value) or not least <= value <= most or (whole and not isinstance(value, int)):
+    plain = word.isascii() and not set(word) & set(" _+")
+    if not plain or math.isnan(value) or not least <= value <= most or (whole and not isinstance(value, int)):
         raise UsageError(f"{field.name}={word!r:.40} is not {wanted}; the default is {field.default}")
     return value

@@ -165,8 +165,12 @@ class Child(Closing):
 
     def how_it_ended(self) -> str:
         """`crashed (signal 11)` or `ended with code 1`, and the last line that it printed."""
+        killed = self.wait(ENDING_SECONDS) is None
+        if killed:
+            self.kill()
         code, last = self.end(), self.printed(1)
         how = f"crashed (signal {-code})" if code < 0 else f"ended with code {code}"
+        how = "said no more, did not end and was killed" if killed else how
         return f"{how}: {last[0][:200]}" if last else how
 
     def _read(self) -> bool:
@@ -178,7 +182,10 @@ class Child(Closing):
 def _decode(line: bytes, kind: type[T]) -> T:
     if line.startswith(FAILURE_MARK):
         raise ChildFailed(msgspec.json.decode(line[len(FAILURE_MARK) :], type=LastWords))
-    return msgspec.json.decode(line, type=kind)
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.DecodeError as error:  # what it is now, nobody knows
+        raise ChildGone(f"sent something else than an answer: {error}") from error
 
 
 @contextmanager

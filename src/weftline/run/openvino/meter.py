@@ -159,7 +159,7 @@ class OpenvinoMeter(Closing):
         self.spent += 1
         try:
             timing = self._talk(ask, end)
-        except _Gone as error:
+        except (_Gone, ChildFailed) as error:
             self.close()
             return _failure(str(error))
         except LimitReached:

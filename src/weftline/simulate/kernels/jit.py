@@ -1,7 +1,7 @@
 """`kernel` and `part`: numba.njit with our settings and with types that a checker understands.
 
-Machine code is kept on disk. It is thrown away when the kernel's own file changes, or one whose kernels or constants
-it uses, found by following imports; so a change compiles again what rests on it, and nothing else.
+Machine code is kept on disk. It is thrown away when the kernel's own file changes, or one whose kernels, constants or
+tuples of arrays it uses, found by following imports; so a change compiles again what rests on it, and nothing else.
 """
 
 from __future__ import annotations
@@ -25,15 +25,22 @@ _SRC = Path(__file__).parents[3]
 
 @cache
 def _uses(file: Path) -> frozenset[Path]:
-    """The files of weftline from which a file takes kernels or constants: kernels are made with this module."""
+    """The files of weftline from which a file takes kernels (made with this module), constants or named tuples."""
     found = set()
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weftline."):
-            source = _SRC.joinpath(*(node.module or "").split(".")).with_suffix(".py")
-            constants = any(alias.name.isupper() for alias in node.names)
-            if source.is_file() and (constants or b"weftline.simulate.kernels.jit" in source.read_bytes()):
+            folder = _SRC.joinpath(*(node.module or "").split("."))
+            source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+            if source.is_file() and _gives(source.read_bytes(), [alias.name for alias in node.names]):
                 found.add(source)
     return frozenset(found)
+
+
+def _gives(text: bytes, names: list[str]) -> bool:
+    """Whether machine code may rest on what a file defines; a tuple whose fields change places keeps its types."""
+    if b"weftline.simulate.kernels.jit" in text:
+        return True
+    return any(name.isupper() or f"class {name}(NamedTuple".encode() in text for name in names)
 
 
 @cache
@@ -45,7 +52,8 @@ def _stamp(file: Path) -> str:
         known |= new
     digest = hashlib.blake2b(digest_size=16)
     for one in sorted(known):
-        digest.update(one.relative_to(_SRC).as_posix().encode() + b"\0" + one.read_bytes())
+        name = one.relative_to(_SRC) if one.is_relative_to(_SRC) else one
+        digest.update(name.as_posix().encode() + b"\0" + one.read_bytes())
     return digest.hexdigest()
 
 
@@ -80,7 +88,7 @@ def _compile(function: Any, **options: bool) -> Any:
 def _stamped(dispatcher: Any, source: Path) -> Any:
     """numba asks for the time of the kernel's own file; here the digest of all files it rests on takes its place."""
     file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if hasattr(file, "_source_stamp") and source.is_relative_to(_SRC):
+    if hasattr(file, "_source_stamp") and source.is_file():
         file._source_stamp = _stamp(source)
         file._load_index = _or_nothing(file._load_index)
     return dispatcher
