@@ -166,7 +166,8 @@ def _mutation(rows: dict[str, Row]) -> str:
     return (
         "## Mutation testing\n\nA sample of mutants (comparisons, signs, whole numbers, and/or, not, min/max, returned "
         "values, dropped calls), each against the tests of its room alone; mutants inside kernels run without the "
-        "compiler. A mutant that hangs counts as killed; equivalent ones do not count.\n\n"
+        "compiler. A mutant that hangs counts as killed; equivalent ones do not count. Names and lines are "
+        "those of the commit that was measured.\n\n"
         + _table(("room", "mutants", "in kernels", "killed", "equivalent", "survived", "score"), table)
         + ("\n" + "\n".join(lists) + "\n" if lists else "")
     )

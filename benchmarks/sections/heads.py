@@ -88,9 +88,9 @@ SECTION = Section(
     screen=(scores("instance", "instance", solver="auto"),),
     losses=_losses,
     blocks=(
-        "Drawn instances in Moirai's form (`weftline.testing.heads_file`): an op for every projection, product and "
-        "softmax of every head, one transfer per edge, two cores, seed 0. *Single* is the best single device / the "
-        "plan.",
+        "Drawn instances in Moirai's form (`weftline.papers.moirai.heads.heads_file`): an op for every projection, "
+        "product and softmax of every head, one transfer per edge, two cores, seed 0. *Single* is the best single "
+        "device / the plan.",
         Table(
             (
                 *fields("instance | ops:, | solver"),

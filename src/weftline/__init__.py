@@ -5,8 +5,8 @@
     plan = wl.plan(graph, wl.Cluster.preset("laptop"), objective="latency")
     print(plan.summary())
 
-Everything public is here; rooms load when they are first used. Rooms that have a verb's name are imported by
-`from weftline.simulate import ...`; `weftline.simulate` itself is the verb.
+Verbs, values and errors are here, models in `weftline.zoo`; rooms load when they are first used. Rooms that have a
+verb's name are imported by `from weftline.simulate import ...`; `weftline.simulate` itself is the verb.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="weftline",
     help="Plan how one neural network runs on several unequal devices, and know how far the plan is from the best one.",
-    epilog="Start with: weftline demo. Exit codes: 0 done, 1 a defect, or output that cannot be printed, "
+    epilog="Start with: weftline demo. Exit codes: 0 done, "
+    "1 a defect, output that cannot be printed, or `doctor`: something needed is missing, "
     "2 usage, 3 bad input, 4 infeasible, "
     "5 stopped before the asked gap, 6 verification failed, 7 execution differs from the plan, 130 interrupted.",
     no_args_is_help=True,
