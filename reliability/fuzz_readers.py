@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weftline.certify import check, check_schedule
+from weftline.certify import check
+from weftline.certify.check_schedule import check_schedule, read_schedule
 from weftline.errors import InfeasibleError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _schedule(path: Path) -> None:
 
 
 def _checked_schedule(path: Path) -> None:
-    check_schedule.check(check_schedule._read(path))
+    check_schedule(read_schedule(str(path)))
 
 
 def _blocks(path: Path) -> None:
@@ -226,15 +227,7 @@ READERS = {
         Reader("plan", "plan.json", "plan", "json", _plan, _ASKS, weight=3),
         Reader("plan checker", "plan.json", "plan", "json", _checked_plan, (check.Refusal,), weight=3),
         Reader("schedule", "s.json", "schedule", "json", _schedule, weight=2),
-        Reader(
-            "schedule checker",
-            "s.json",
-            "schedule",
-            "json",
-            _checked_schedule,
-            (check_schedule.ScheduleRefusal,),
-            weight=2,
-        ),
+        Reader("schedule checker", "s.json", "schedule", "json", _checked_schedule, (check.Refusal,), weight=2),
         Reader("blocks", "b.json", "blocks", "json", _blocks),
         Reader("costs", "c.json", "costs", "json", _costs, _LOADS),
         Reader("sweep TOML", "s.toml", "sweep", "text", _sweep),

@@ -134,9 +134,9 @@ def test_every_paper_has_a_readme(name: str) -> None:
     assert 5 <= len(lines) <= 20
 
 
-LONG_FILES = {"weftline.certify.check"}
-"""May have more than 400 lines: the checker, which is one file on purpose."""
-MOST_FACE_LINES, MOST_LONG_FUNCTIONS, MOST_IMPORTED_ONCE = 120, 8, 70
+LONG_FILES = {"weftline.certify.check", "weftline.certify.check_schedule"}
+"""May have more than 400 lines: the checkers, each of which is one file on purpose."""
+MOST_FACE_LINES, MOST_LONG_FUNCTIONS, MOST_IMPORTED_ONCE = 120, 8, 64
 """Of the face; functions of more than 60 lines; modules with one importer. Whoever gets below writes the smaller number
 here.
 """

@@ -118,8 +118,8 @@ def test_verify_file_raises_verification_error(tmp_path: Path, field: str, value
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     """Tests that a path that is no file is told so."""
-    for path in (tmp_path / "nothing.json", tmp_path):
-        with pytest.raises(InputError, match="no such file"):
+    for path, words in ((tmp_path / "nothing.json", "no such file"), (tmp_path, "directory")):
+        with pytest.raises(InputError, match=words):
             verify_file(path)
 
 

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from reliability.fuzz_seeds import seeds
 
-from weftline.certify import check, check_schedule
+from weftline.certify import check, verify_file
+from weftline.certify.check_schedule import read_schedule
 from weftline.cost.table import check_table_size, expand_file_costs
 from weftline.errors import InputError
 from weftline.export.torch_csv import read_torch_csv
@@ -58,7 +59,6 @@ def test_messages_do_not_repeat_the_file(tmp_path: Path) -> None:
         read_file(path)
     assert len(str(caught.value)) < 5_000
     assert len(str(check.Refusal("devices", "a" * 70_000))) < 3_000
-    assert len(str(check_schedule.ScheduleRefusal("devices", "a" * 70_000))) < 3_000
 
 
 @pytest.mark.parametrize("data", [b'{"na\xb5', b"\xff\xfe{}"])
@@ -78,8 +78,12 @@ def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
         read_blocks(pipe)
     with pytest.raises(InputError, match="not a regular file"):
         read_torch_csv(pipe)
-    with pytest.raises(check_schedule.UnreadableSchedule, match="no file"):
-        check_schedule._read(pipe)
+    with pytest.raises(check.Unreadable, match="not a regular file"):
+        read_schedule(str(pipe))
+    for kind in ("plan", "schedule"):
+        with pytest.raises(InputError, match="not a regular file"):
+            verify_file(pipe)
+        pipe = pipe.rename(tmp_path / f"{kind}.json")
 
 
 def test_summary_of_a_plan_without_a_place(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import msgspec
 
 from weftline import __version__
 from weftline.ask.clock import Clock, searching_time
-from weftline.certify import check_schedule
+from weftline.certify.check import Refusal
+from weftline.certify.check_schedule import bound_of, check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.schedule import Action, RepetendFile, Schedule, ScheduleProvenance, exact
@@ -209,7 +210,7 @@ def _assemble(
         makespan=found.makespan,
         bound=bound,
         bound_by=search.bound_by,
-        gap=(value - bound) / value,
+        gap=(value - bound) / value if value else 0.0,
         proof="claimed",
         period=exact(period),
         period_exact=str(period),
@@ -249,13 +250,13 @@ def _noise(search: ScheduleSearch, found: Timetable, robust: Noise) -> dict[str,
 
 def _certify(made: Schedule) -> Schedule:
     """`proved` where the checker finds the same bound; and it must accept the whole."""
-    proved = check_schedule.bound_of(msgspec.to_builtins(made)) >= made.bound
+    proved = bound_of(msgspec.to_builtins(made)) >= made.bound
     made = msgspec.structs.replace(made, proof="proved" if proved else "claimed")
     if made.micro_batches * len(made.blocks.blocks) > SELF_CHECKED:
         return made
     try:
-        check_schedule.check(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
-    except check_schedule.ScheduleRefusal as refusal:
+        check_schedule(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
+    except Refusal as refusal:
         raise VerificationError(f"the answer of {made.solver} does not hold: {refusal}") from refusal
     return made
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -93,31 +95,48 @@ def need(condition: bool, code: str, message: str) -> None:
 
 def read_plan(path: str) -> dict[str, Any]:
     """Parse strictly: one JSON object, no NaN or infinity, no duplicate keys."""
+    return read_strictly(path, "plan")
+
+
+def read_strictly(path: str, kind: str) -> dict[str, Any]:
+    """The same for any kind of file that weftline writes."""
     try:
-        file = Path(path)
-        size = file.stat().st_size if file.is_file() else -1
-        if not 0 < size <= MAX_FILE_BYTES:
-            code = "file" if size < 0 else "empty" if size == 0 else "size"
-            raise Unreadable(code, {"file": "no such file", "empty": "it is empty"}.get(code, "more than 2 GiB"))
-        text = file.read_bytes().decode("utf-8")
-        plan = json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
+        text = _read_bytes(path).decode("utf-8")
+        found = json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise Unreadable("json", f"not valid JSON, or cut off: {error}") from error
     except UnicodeDecodeError as error:
-        raise Unreadable("encoding", f"not a weftline plan, which is UTF-8 text (byte {error.start} is not)") from error
+        raise Unreadable(
+            "encoding", f"not a weftline {kind}, which is UTF-8 text (byte {error.start} is not)"
+        ) from error
     except (RecursionError, MemoryError) as error:
         raise Unreadable("nesting", "nested too deeply, or too large") from error
     except ValueError as error:
         raise Unreadable("digits", f"a number has absurdly many digits: {error}") from error
     except OSError as error:
         raise Unreadable("file", f"cannot be read: {error.strerror}") from error
-    if not isinstance(plan, dict):
+    if not isinstance(found, dict):
         raise Unreadable("object", "not a JSON object")
-    if plan.get("format") != "weftline-plan":
-        raise Unreadable("format", f"not a weftline plan: format is {plan.get('format')!r:.60}")
-    if type(plan.get("version")) is not int or plan["version"] != 1:
-        raise Unreadable("version", f"version {plan.get('version')!r:.60} of the format is not known, only 1 is")
-    return plan
+    if found.get("format") != f"weftline-{kind}":
+        raise Unreadable("format", f"not a weftline {kind}: format is {found.get('format')!r:.60}")
+    if type(found.get("version")) is not int or found["version"] != 1:
+        raise Unreadable("version", f"version {found.get('version')!r:.60} of the format is not known, only 1 is")
+    return found
+
+
+def _read_bytes(path: str) -> bytes:
+    """Of a regular file; whoever opens a pipe without asking may wait for ever."""
+    if "\0" in path or not Path(path).exists():
+        raise Unreadable("file", "no such file")
+    with os.fdopen(
+        os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb"
+    ) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise Unreadable("file", "not a regular file")
+        if not 0 < about.st_size <= MAX_FILE_BYTES:
+            raise Unreadable(*(("size", "more than 2 GiB") if about.st_size else ("empty", "it is empty")))
+        return file.read()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

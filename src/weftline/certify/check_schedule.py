@@ -1,42 +1,46 @@
 """Checks a schedule file with the standard library alone: `python check_schedule.py sched.json` (exit 0, 3 or 6).
 
-It re-computes starts, makespan, bubbles and memory from the actions, the repetend from its starts, and the part of the
-bounds that needs no solver: loads, and what must lie before and after them. It knows nothing about how it was found.
+It re-computes starts, makespan, spans, bubbles and memory from the orders of the actions, the period from the repetend
+(or from the makespan where nothing repeats), and the part of the bounds that needs no solver: loads, and what must lie
+before and after them. It knows nothing about how a schedule was found. Beside it lies `check.py`, whose reader it uses.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from fractions import Fraction
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["ScheduleRefusal", "ScheduleVerdict", "UnreadableSchedule", "bound_of", "check", "main", "period_bound_of"]
+if TYPE_CHECKING or __package__:
+    from weftline.certify.check import Refusal, flag, need, read_strictly, rows, whole
+else:  # run as a script, where no package is known: the neighbour lies in the same folder
+    sys.path.insert(0, __file__.removesuffix("check_schedule.py") or ".")
+    from check import Refusal, flag, need, read_strictly, rows, whole
 
-MAX_BYTES = 1 << 30
-MAX_BLOCKS, MAX_DEVICES = 20_000, 4_096
-CHECKS = ("blocks hash", "order and exclusivity", "memory", "makespan", "repetend", "bound")
+__all__ = ["ScheduleVerdict", "bound_of", "check_schedule", "main", "period_bound_of", "read_schedule"]
+
+MAX_BLOCKS, MAX_DEVICES, MAX_EDGES, MAX_OPERATIONS = 20_000, 4_096, 200_000, 20_000_000
+MAX_SPAN = 2**46
+MAX_TIME = 2**60
+NO_LIMIT = 2**62
+"""A memory limit that says that there is none."""
+CHECKS = ("blocks hash", "order and exclusivity", "earliest starts", "memory", "makespan", "repetend", "bound")
 VALUES = {"makespan": "makespan", "device-span": "device_span", "latency": "latency"}
 """Objective -> field that holds the value."""
 KINDS = ("F", "B", "W", "C")
-
-
-class ScheduleRefusal(Exception):
-    """The schedule does not hold. `code` is one word for programs."""
-
-    exit_code = 6
-
-    def __init__(self, code: str, message: str) -> None:
-        self.code = code
-        super().__init__(f"{code}: {message:.2000}")
-
-
-class UnreadableSchedule(ScheduleRefusal):
-    """It cannot even be read as a schedule."""
-
-    exit_code = 3
+FIELDS = {
+    *("format", "version", "name", "objective", "micro_batches", "makespan", "bound", "bound_by", "gap", "proof"),
+    *("period", "period_exact", "repetend", "period_bound", "period_bound_exact", "period_bound_by", "period_proved"),
+    *("period_proof", "bubble", "device_span", "device_span_bubble", "peak_memory", "memory_limit", "latency"),
+    *("robust", "solver", "seconds", "period_seconds", "stopped_by", "reached", "actions", "provenance", "blocks"),
+}
+REPETEND = {"micro_batches", "length", "lags", "orders", "scale", "scaled_length", "scaled_starts"}
+PROVENANCE = {"version", "blocks_sha256", "inputs", "argv", "seed", "time_limit", "work_limit", "gap"}
+ACTION = {"block", "micro_batch", "start", "end"}
+FRACTION = re.compile(r"(0|[1-9][0-9]{0,40})(/[1-9][0-9]{0,40})?")
 
 
 class ScheduleVerdict(NamedTuple):
@@ -49,46 +53,72 @@ class ScheduleVerdict(NamedTuple):
     checks: tuple[str, ...]
 
 
-def need(condition: bool, code: str, message: str) -> None:
-    """Refuse unless."""
-    if not condition:
-        raise ScheduleRefusal(code, message)
+class ScheduleBlocks:
+    """The embedded blocks as plain lists, checked; block = place in the order of ids."""
 
-
-class _Question:
-    """The embedded blocks; block = place in the order of ids."""
-
-    def __init__(self, file: dict[str, Any]) -> None:
-        rows = sorted(file["blocks"], key=lambda block: block["id"])
-        self.place = {row["id"]: i for i, row in enumerate(rows)}
-        need(len(self.place) == len(rows) > 0, "blocks", "ids of blocks must differ")
-        self.n = len(rows)
-        lanes = file["devices"]
-        count = lanes if isinstance(lanes, int) else len(lanes)
-        need(1 <= count <= MAX_DEVICES and self.n <= MAX_BLOCKS, "blocks", "too many blocks or devices, or none")
-        self.lanes: list[dict[str, Any]] = [{"id": str(d)} for d in range(lanes)] if isinstance(lanes, int) else lanes
-        self.span = [row["span"] for row in rows]
-        self.devices = [list(row["devices"]) for row in rows]
-        self.memory: list[dict[int, int]] = []
-        for row in rows:
-            change = row.get("memory", 0)
-            each = [change] * len(row["devices"]) if isinstance(change, int) else change
-            self.memory.append(dict(zip(row["devices"], each, strict=True)))
-            need(row["kind"] in KINDS and row["span"] >= 1, "blocks", "a block has a kind and a positive span")
-            need(
-                all(0 <= d < len(self.lanes) for d in row["devices"]),
-                "blocks",
-                "a block is on a device that is not there",
-            )
-        need(all(len(edge) in (2, 3) for edge in file.get("edges", [])), "blocks", "an edge has two or three numbers")
-        self.edges = [
-            (self.place[edge[0]], self.place[edge[1]], edge[2] if len(edge) > 2 else 0)
-            for edge in file.get("edges", [])
-        ]
-        need(all(lag >= 0 for _, _, lag in self.edges), "blocks", "an edge has a negative latency")
-        self.link = [bool(lane.get("link", False)) for lane in self.lanes]
-        self.limit = [None if lane.get("link") else lane.get("memory") for lane in self.lanes]
+    def __init__(self, form: dict[str, Any]) -> None:
+        _fields("blocks", form, {"name", "devices", "blocks"}, {"edges"})
+        need(isinstance(form["name"], str), "blocks", "the name of the blocks must be text")
+        self._read_lanes(form["devices"])
+        self._read_blocks(form["blocks"])
+        edges = rows(form.get("edges", []), "edges")
+        need(len(edges) <= MAX_EDGES, "blocks", "too many edges")
+        self.edges = [self._edge(edge) for edge in edges]
         self.head, self.tail = self._paths()
+
+    def _read_lanes(self, given: Any) -> None:
+        if type(given) is int:
+            given = [{"id": str(d)} for d in range(whole(given, "devices", 1, MAX_DEVICES))]
+        need(1 <= len(rows(given, "devices")) <= MAX_DEVICES, "blocks", "too many devices, or none")
+        for lane in given:
+            _fields("device", lane, {"id"}, {"memory", "link"})
+            need(isinstance(lane["id"], str), "blocks", "the id of a device must be text")
+        need(len({lane["id"] for lane in given}) == len(given), "blocks", "ids of devices must differ")
+        self.link = [flag(lane, "link") for lane in given]
+        need(not all(self.link), "blocks", "all devices are links")
+        memory = [lane.get("memory") for lane in given]
+        limits = [NO_LIMIT if limit is None else whole(limit, "memory", 0, NO_LIMIT) for limit in memory]
+        self.limit = [
+            None if link or limit == NO_LIMIT else limit for limit, link in zip(limits, self.link, strict=True)
+        ]
+
+    def _read_blocks(self, given: Any) -> None:
+        for row in rows(given, "blocks"):
+            _fields("block", row, {"id", "kind", "span", "devices"}, {"memory", "name", "stage"})
+            whole(row["id"], "id of a block", -(2**63), 2**63)
+        found = sorted(given, key=lambda row: row["id"])
+        self.place = {row["id"]: i for i, row in enumerate(found)}
+        need(1 <= len(found) <= MAX_BLOCKS, "blocks", "too many blocks, or none")
+        need(len(self.place) == len(found), "blocks", "ids of blocks must differ")
+        self.n = len(found)
+        self.span = [whole(row["span"], "span", 1, MAX_SPAN) for row in found]
+        self.memory: list[dict[int, int]] = []
+        """Block -> change of memory on each of its devices."""
+        self.on: list[list[int]] = [[] for _ in self.link]
+        """Device -> its blocks."""
+        for i, row in enumerate(found):
+            need(row["kind"] in KINDS, "blocks", f"{row['kind']!r:.60} is no kind of block")
+            need(isinstance(row.get("name", ""), str), "blocks", "the name of a block must be text")
+            whole(row.get("stage", -1), "stage", -1, MAX_BLOCKS - 1)
+            lanes = [whole(d, "device", 0, len(self.link) - 1) for d in rows(row["devices"], "devices")]
+            need(0 < len(lanes) == len(set(lanes)), "blocks", "a block has devices, each once")
+            change = row.get("memory", 0)
+            each = [change] * len(lanes) if type(change) is int else rows(change, "memory")
+            need(len(each) == len(lanes), "blocks", "memory is one change, or one for each device")
+            self.memory.append({d: whole(m, "memory", -MAX_SPAN, MAX_SPAN) for d, m in zip(lanes, each, strict=True)})
+            for d in lanes:
+                need(not (self.link[d] and self.memory[i][d]), "blocks", "a link holds no memory")
+                self.on[d].append(i)
+        self.load = [sum(self.span[i] for i in mine) for mine in self.on]
+        """Device -> work per micro-batch."""
+
+    def _edge(self, edge: Any) -> tuple[int, int, int]:
+        need(len(rows(edge, "edge")) in (2, 3), "blocks", "an edge has two or three numbers")
+        for end in edge[:2]:
+            need(type(end) is int and end in self.place, "blocks", f"no block has the id {end!r:.60} of an edge")
+        need(edge[0] != edge[1], "blocks", "an edge joins a block with itself")
+        lag = whole(edge[2], "latency of an edge", 0, MAX_SPAN) if len(edge) == 3 else 0
+        return self.place[edge[0]], self.place[edge[1]], lag
 
     def _paths(self) -> tuple[list[int], list[int]]:
         """Longest path to the start of a block, and from its end to the end of all."""
@@ -112,163 +142,271 @@ class _Question:
             tail[a] = max((lag + self.span[b] + tail[b] for b, lag in after[a]), default=0)
         return head, tail
 
-    def load(self, device: int) -> int:
-        return sum(self.span[i] for i in range(self.n) if device in self.devices[i])
+    def bound(self, objective: str, count: int) -> int:
+        """What can be said about every schedule: the longest path, and work with what must lie before and after it."""
+        if objective == "latency":
+            return self.tail[-1]  # of the last block, which is the arrival
+        if objective == "device-span":
+            return max(count * load for load, link in zip(self.load, self.link, strict=True) if not link)
+        bound = max(h + s + t for h, s, t in zip(self.head, self.span, self.tail, strict=True))
+        for device, mine in enumerate(self.on):
+            if mine:
+                ends = min(self.head[i] for i in mine) + min(self.tail[i] for i in mine)
+                bound = max(bound, count * self.load[device] + ends)
+        return bound
 
 
 def bound_of(schedule: dict[str, Any]) -> int:
-    """What can be said about every schedule: the longest path, and work with what must lie before and after it."""
-    question, count = _Question(schedule["blocks"]), schedule["micro_batches"]
-    if schedule["objective"] == "latency":
-        arrival = question.n - 1
-        longest = max(h + s for h, s in zip(question.head, question.span, strict=True))
-        return int(longest - question.span[arrival])
-    whole = schedule["objective"] == "makespan"
-    bound = max(h + s + t for h, s, t in zip(question.head, question.span, question.tail, strict=True)) if whole else 0
-    for device in range(len(question.lanes)):
-        mine = [i for i in range(question.n) if device in question.devices[i]]
-        if not mine or (question.link[device] and not whole):
-            continue
-        ends = min(question.head[i] for i in mine) + min(question.tail[i] for i in mine) if whole else 0
-        bound = max(bound, count * question.load(device) + ends)
-    return bound
+    """The bound on the value that can be re-computed."""
+    return ScheduleBlocks(schedule["blocks"]).bound(schedule["objective"], schedule["micro_batches"])
 
 
 def period_bound_of(schedule: dict[str, Any]) -> Fraction:
     """The largest load."""
-    question = _Question(schedule["blocks"])
-    return Fraction(max(question.load(device) for device in range(len(question.lanes))))
+    return Fraction(max(ScheduleBlocks(schedule["blocks"]).load))
 
 
-def check(schedule: dict[str, Any]) -> ScheduleVerdict:
-    """The verdict, or a ScheduleRefusal."""
+def read_schedule(path: str) -> dict[str, Any]:
+    """Parse as strictly as a plan."""
+    return read_strictly(path, "schedule")
+
+
+def check_schedule(schedule: dict[str, Any]) -> ScheduleVerdict:
+    """Raise `Refusal` at the first thing that does not hold."""
     try:
-        need(
-            schedule["format"] == "weftline-schedule" and schedule["version"] == 1, "format", "not a weftline schedule"
-        )
-        question = _Question(schedule["blocks"])
-        _check_hash(schedule)
-        _check_actions(schedule, question)
-        _check_repetend(schedule, question)
-        bound, period = bound_of(schedule), period_bound_of(schedule)
-        value = schedule[VALUES[schedule["objective"]]]
-        for field in ("period", "period_bound"):
-            need(_same(schedule[field], Fraction(schedule[f"{field}_exact"])), field, "is not its exact value")
-        need(list(schedule["memory_limit"]) == question.limit, "memory_limit", "is not that of the blocks")
-        need(bool(schedule["period_proof"]) or not schedule["period_proved"], "period_proved", "nobody says why")
-        need(schedule["bound"] <= value, "bound", "the bound is above the value")
-        need(abs(schedule["gap"] - (value - schedule["bound"]) / value) < 1e-9, "gap", "is not that of value and bound")
-        need(schedule["proof"] != "proved" or bound >= schedule["bound"], "proof", f"only {bound} can be re-computed")
-        need(
-            Fraction(schedule["period_bound_exact"]) <= Fraction(schedule["period_exact"])
-            or schedule["repetend"] is None,
-            "period",
-            "the period is below its bound",
-        )
-    except ScheduleRefusal:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
-        raise UnreadableSchedule("format", f"a field is missing or has another form: {error!r}") from error
-    return ScheduleVerdict(schedule["objective"], value, min(bound, value), str(period), CHECKS)
+        return _check(schedule)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        raise Refusal(
+            "structure", f"the schedule's structure is broken: {type(error).__name__} {error!s:.200}"
+        ) from error
 
 
-def _same(number: float | int, exact: Fraction) -> bool:
-    return number == (int(exact) if exact.denominator == 1 else float(exact))
+def _check(schedule: dict[str, Any]) -> ScheduleVerdict:
+    _check_form(schedule)
+    _check_hash(schedule)
+    blocks = ScheduleBlocks(schedule["blocks"])
+    count = whole(schedule["micro_batches"], "micro_batches", 1, MAX_OPERATIONS // blocks.n)
+    start = _read_actions(schedule, blocks, count)
+    _check_starts(schedule, blocks, count, start)
+    _check_memory(schedule, blocks)
+    value = _check_value(schedule, blocks, count, start)
+    period = _check_repetend(schedule, blocks, count)
+    proved = _check_bounds(schedule, blocks, count, value, period)
+    return ScheduleVerdict(schedule["objective"], value, proved, str(max(blocks.load)), CHECKS)
+
+
+def _fields(name: str, form: Any, wanted: set[str], more: frozenset[str] | set[str] = frozenset()) -> None:
+    need(isinstance(form, dict), "type", f"{name} must be an object, not {form!r:.60}")
+    wrong = (form.keys() ^ wanted) - more
+    need(not wrong, "fields", f"{name}: wrong fields {sorted(wrong)!s:.200}")
+
+
+def _check_form(schedule: dict[str, Any]) -> None:
+    """What is not re-computed still has its form: every field, no other, of the right type."""
+    known = schedule["format"] == "weftline-schedule" and type(schedule["version"]) is int and schedule["version"] == 1
+    need(known, "format", "not a weftline schedule of version 1")
+    _fields("schedule", schedule, FIELDS)
+    made_by = schedule["provenance"]
+    _fields("provenance", made_by, PROVENANCE)
+    texts = ("name", "bound_by", "period_bound_by", "period_proof", "solver", "stopped_by")
+    for name, text in [(name, schedule[name]) for name in texts] + [("version", made_by["version"])]:
+        need(isinstance(text, str), "type", f"{name} must be text")
+    need(schedule["objective"] in VALUES, "objective", f"{schedule['objective']!r:.60} is no objective")
+    need(schedule["proof"] in ("proved", "claimed"), "proof", f"{schedule['proof']!r:.60} is no kind of proof")
+    flag(schedule, "period_proved")
+    for name in ("seconds", "period_seconds"):
+        need(schedule[name] is None or _is_number(schedule[name]), "type", f"{name} must be a time or null")
+    for method, makespan in _table(schedule["reached"], "reached"):
+        need(makespan is None or whole(makespan, f"what {method} reached") >= 0, "reached", "no time")
+    for name, number in _table({} if schedule["robust"] is None else schedule["robust"], "robust"):
+        need(_is_number(number), "robust", f"robust: {name} is no number")
+    whole(made_by["seed"], "seed")
+    need(made_by["work_limit"] is None or whole(made_by["work_limit"], "work_limit") >= 0, "type", "work_limit")
+    need(
+        made_by["time_limit"] is None or _is_number(made_by["time_limit"]), "type", "time_limit must be a time or null"
+    )
+    need(_is_number(made_by["gap"]), "type", "gap must be a number")
+    texts_given = [*rows(made_by["argv"], "argv"), *(text for _, text in _table(made_by["inputs"], "inputs"))]
+    need(all(isinstance(text, str) for text in texts_given), "type", "argv and inputs hold texts")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _table(value: Any, what: str) -> list[tuple[str, Any]]:
+    need(isinstance(value, dict), "type", f"{what} must be an object, not {value!r:.60}")
+    return list(value.items())
 
 
 def _check_hash(schedule: dict[str, Any]) -> None:
-    text = json.dumps(schedule["blocks"], separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(schedule["blocks"], separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     same = hashlib.sha256(text).hexdigest() == schedule["provenance"]["blocks_sha256"]
     need(same, "hash", "the blocks are not those that the schedule was made for")
 
 
-def _check_actions(schedule: dict[str, Any], question: _Question) -> None:
-    count, n = schedule["micro_batches"], question.n
-    need(count >= 1 and len(schedule["actions"]) == len(question.lanes), "actions", "needs a row for every device")
-    start: dict[tuple[int, int], int] = {}
+def _read_actions(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int) -> list[int]:
+    """Start of every operation, micro-batch * blocks + block; each stands once on each of its devices."""
+    table = rows(schedule["actions"], "actions")
+    need(len(table) == len(blocks.link), "actions", "needs a row for every device")
+    start = [-1] * (count * blocks.n)
+    for device, row in enumerate(table):
+        seen = set()
+        for action in rows(row, "actions"):
+            _fields("action", action, ACTION)
+            number = action["block"]
+            need(type(number) is int and number in blocks.place, "actions", f"no block has the id {number!r:.60}")
+            block, micro = blocks.place[number], whole(action["micro_batch"], "micro_batch", 0, count - 1)
+            need(device in blocks.memory[block], "actions", f"{action!s:.200} is not of this device")
+            begin, end = whole(action["start"], "start", 0, MAX_TIME), whole(action["end"], "end", 0, MAX_TIME)
+            need(end == begin + blocks.span[block], "actions", f"{action!s:.200} has not the span of its block")
+            op = micro * blocks.n + block
+            need(op not in seen, "actions", f"{action!s:.200} is done twice")
+            need(start[op] in (-1, begin), "actions", f"{action!s:.200} starts at several times")
+            seen.add(op)
+            start[op] = begin
+        need(len(row) == len(blocks.on[device]) * count, "actions", f"device {device} leaves something out")
+    return start
+
+
+def _check_starts(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int, start: list[int]) -> None:
+    """Everything starts when its inputs are there and its devices are free, and not later."""
+    earliest = [0] * len(start)
     for device, row in enumerate(schedule["actions"]):
-        before, level, peak, seen = 0, 0, 0, set()
+        before = 0
         for action in row:
-            block, micro, begin = question.place[action["block"]], action["micro_batch"], action["start"]
-            need(0 <= micro < count and device in question.devices[block], "actions", f"{action} is not of this device")
-            need((block, micro) not in seen, "actions", f"{action} is done twice")
-            seen.add((block, micro))
-            need(action["end"] == begin + question.span[block], "actions", f"{action} has not the span of its block")
-            need(begin >= before, "exclusivity", f"{action} begins before the device is free")
-            need(start.setdefault((block, micro), begin) == begin, "actions", f"{action} starts at several times")
+            op = action["micro_batch"] * blocks.n + blocks.place[action["block"]]
+            need(action["start"] >= before, "exclusivity", f"device {device}: {action!s:.200} begins before it is free")
+            earliest[op] = max(earliest[op], before)
             before = action["end"]
-            level += question.memory[block][device]
+    for first in range(0, len(start), blocks.n):
+        for a, b, lag in blocks.edges:
+            there = start[first + a] + blocks.span[a] + lag
+            need(start[first + b] >= there, "order", f"operation {first + b} starts before its input is there")
+            earliest[first + b] = max(earliest[first + b], there)
+    for op, begin in enumerate(start):
+        need(begin == earliest[op], "earliest", f"operation {op} starts at {begin}, but could at {earliest[op]}")
+
+
+def _check_memory(schedule: dict[str, Any], blocks: ScheduleBlocks) -> None:
+    limits = list(rows(schedule["memory_limit"], "memory_limit"))
+    need(all(limit is None or type(limit) is int for limit in limits), "type", "a memory limit is a number or null")
+    need(limits == blocks.limit, "memory_limit", "is not that of the blocks")
+    peaks = [whole(peak, "peak_memory") for peak in rows(schedule["peak_memory"], "peak_memory")]
+    need(len(peaks) == len(limits), "memory", "needs a peak for every device")
+    for device, row in enumerate(schedule["actions"]):
+        level, peak, limit = 0, 0, limits[device]
+        for action in row:
+            level += blocks.memory[blocks.place[action["block"]]][device]
             peak = max(peak, level)
-        mine = sum(device in devices for devices in question.devices)
-        need(len(row) == mine * count, "actions", f"device {device} leaves something out")
-        need(peak == schedule["peak_memory"][device], "memory", f"device {device} has a peak of {peak}")
-        limit = question.limit[device]
+        need(peak == peaks[device], "memory", f"device {device} has a peak of {peak}")
         need(limit is None or peak <= limit, "memory", f"device {device} needs {peak} of {limit}")
-    need(len(start) == n * count, "actions", "something is left out")
-    for micro in range(count):
-        for a, b, lag in question.edges:
-            early = start[b, micro] < start[a, micro] + question.span[a] + lag
-            need(not early, "order", f"block {b} of micro-batch {micro} starts before its input is there")
-    begin = [start[n - 1, m] + question.span[-1] for m in range(count)]
-    if schedule["objective"] != "latency":
-        begin = [min(start[i, m] for i in range(n)) for m in range(count)]
-    latency = max(max(start[i, m] + question.span[i] for i in range(n)) - begin[m] for m in range(count))
-    need(latency == schedule["latency"], "latency", f"is {latency}")
-    _check_spans(schedule, question)
 
 
-def _check_spans(schedule: dict[str, Any], question: _Question) -> None:
-    makespan = max(row[-1]["end"] for row in schedule["actions"] if row)
-    need(makespan == schedule["makespan"], "makespan", f"is {makespan}")
-    count = schedule["micro_batches"]
-    spans = (
-        [
-            (row[-1]["end"] - row[0]["start"], count * question.load(device))
-            for device, row in enumerate(schedule["actions"])
-            if not question.link[device]
-        ]
-        if all(row for d, row in enumerate(schedule["actions"]) if not question.link[d])
-        else []
-    )
-    if spans:
-        need(max(span for span, _ in spans) == schedule["device_span"], "device_span", "is another")
-        need(max(s - b for s, b in spans) == schedule["device_span_bubble"], "device_span_bubble", "is another")
-        need(max(makespan - b for _, b in spans) == schedule["bubble"], "bubble", "is another")
+def _check_value(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int, start: list[int]) -> int:
+    """Makespan, spans, bubbles and latency from the starts -> what was minimised."""
+    n, table = blocks.n, schedule["actions"]
+    makespan = max(begin + blocks.span[op % n] for op, begin in enumerate(start))
+    spans = [row[-1]["end"] - row[0]["start"] if row else 0 for row in table]
+    devices = [d for d, link in enumerate(blocks.link) if not link]
+    idle = [0] * any(blocks.link)  # links count as never idle
+    latencies = []
+    for first in range(0, len(start), n):
+        own = start[first : first + n]
+        begin = own[-1] + blocks.span[-1] if schedule["objective"] == "latency" else min(own)
+        latencies.append(max(b + s for b, s in zip(own, blocks.span, strict=True)) - begin)
+    again = {
+        "makespan": makespan,
+        "device_span": max(spans[d] for d in devices),
+        "device_span_bubble": max(idle + [spans[d] - count * blocks.load[d] for d in devices]),
+        "bubble": max(idle + [makespan - count * blocks.load[d] for d in devices]),
+        "latency": max(latencies),
+    }
+    for name, expected in again.items():
+        given = whole(schedule[name], name, 0, MAX_TIME)
+        need(given == expected, name, f"is {given}, re-computed {expected}")
+    value: int = again[VALUES[schedule["objective"]]]
+    return value
 
 
-def _check_repetend(schedule: dict[str, Any], question: _Question) -> None:
-    """Starts keep every edge, every device's order (also from one repetition to the next) and the memory."""
-    file = schedule["repetend"]
-    if file is None:
-        return
-    copies, scale, length = file["micro_batches"], file["scale"], file["scaled_length"]
-    need(copies >= 1 and scale >= 1 and length >= 1, "repetend", "has no length")
-    need(_same(file["length"], Fraction(length, scale)), "repetend", "its length is not its exact length")
-    need(len(file["orders"]) == len(question.lanes), "repetend", "needs an order for every device")
-    need(Fraction(length, scale * copies) == Fraction(schedule["period_exact"]), "period", "is not the repetend's")
-    n, starts, lags = question.n, file["scaled_starts"], file["lags"]
+def _check_repetend(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int) -> Fraction:
+    """The period: makespan / N, or of a repetend that keeps every edge, every device's order, and the memory."""
+    form = schedule["repetend"]
+    if form is None:
+        return Fraction(schedule["makespan"], count)
+    _fields("repetend", form, REPETEND)
+    n = blocks.n
+    copies = whole(form["micro_batches"], "micro_batches of the repetend", 1, MAX_OPERATIONS // n)
+    scale = whole(form["scale"], "scale", 1)
+    length = whole(form["scaled_length"], "scaled_length", 1)
+    _check_exact("length", form["length"], Fraction(length, scale))
+    lags = [whole(lag, "lag", -MAX_OPERATIONS, MAX_OPERATIONS) for lag in rows(form["lags"], "lags")]
+    starts = [whole(begin, "scaled_start", -NO_LIMIT) for begin in rows(form["scaled_starts"], "scaled_starts")]
+    orders = rows(form["orders"], "orders")
+    need(len(orders) == len(blocks.link), "repetend", "needs an order for every device")
     need(len(starts) == len(lags) == n * copies, "repetend", "needs a start and a lag for every copy")
-    for copy in range(copies):
-        for a, b, lag in question.edges:
-            early = starts[copy * n + b] < starts[copy * n + a] + scale * (question.span[a] + lag)
-            need(not early, "repetend", f"block {b} starts before its input is there")
-    for device, order in enumerate(file["orders"]):
-        wanted = sorted(c * n + i for c in range(copies) for i in range(n) if device in question.devices[i])
-        need(sorted(order) == wanted, "repetend", f"device {device} leaves something out")
-        if not order:
-            continue
-        level = -sum(question.memory[c % n][device] * lags[c] for c in order)
-        peak = level
-        # what window k does: copy c starts at start - lag * length + k * length
+    for first in range(0, n * copies, n):
+        for a, b, lag in blocks.edges:
+            there = starts[first + a] + scale * (blocks.span[a] + lag)
+            need(starts[first + b] >= there, "repetend", f"copy {first + b} starts before its input is there")
+    # in window k, copy c starts at start - lag * length + k * length
+    begins = [begin - lag * length for begin, lag in zip(starts, lags, strict=True)]
+    for device, mine in enumerate(blocks.on):
+        order = [whole(c, "copy", 0, n * copies - 1) for c in rows(orders[device], "orders")]
+        need(sorted(order) == [first + i for first in range(0, n * copies, n) for i in mine], "repetend", "copies")
         for place, c in enumerate(order):
-            follower, window = (order[place + 1], 0) if place + 1 < len(order) else (order[0], length)
-            end = starts[c] - lags[c] * length + scale * question.span[c % n]
-            begin = starts[follower] - lags[follower] * length + window
-            need(begin >= end, "repetend", f"device {device} would do two blocks at once")
-            level += question.memory[c % n][device]
-            peak = max(peak, level)
-        limit = question.limit[device]
-        need(limit is None or peak <= limit, "repetend", f"device {device} would need {peak} of {limit} memory")
+            last = place + 1 == len(order)
+            follows = begins[order[0]] + length if last else begins[order[place + 1]]
+            free = begins[c] + scale * blocks.span[c % n]
+            need(follows >= free, "repetend", f"device {device} would do two blocks at once")
+        _check_balance(blocks, device, order, lags)
+    return Fraction(length, scale * copies)
+
+
+def _check_balance(blocks: ScheduleBlocks, device: int, order: list[int], lags: list[int]) -> None:
+    """A window gives back what it takes, and stays within memory."""
+    changes = [blocks.memory[c % blocks.n][device] for c in order]
+    need(sum(changes) == 0, "repetend", f"device {device} would need more and more memory, or less and less")
+    level = peak = -sum(change * lags[c] for change, c in zip(changes, order, strict=True))
+    for change in changes:
+        level += change
+        peak = max(peak, level)
+    limit = blocks.limit[device]
+    need(limit is None or peak <= limit, "repetend", f"device {device} would need {peak} of {limit} memory")
+
+
+def _check_bounds(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int, value: int, period: Fraction) -> int:
+    """No value lies below a bound, re-computed or given -> the bound that was re-computed."""
+    for name, expected in (("period", period), ("period_bound", _fraction(schedule, "period_bound_exact"))):
+        need(_fraction(schedule, f"{name}_exact") == expected, name, f"is {expected}")
+        _check_exact(name, schedule[name], expected)
+    load, given = max(blocks.load), _fraction(schedule, "period_bound_exact")
+    need(period >= load, "period", f"no period can be below {load}")
+    need(given <= period or schedule["repetend"] is None, "period", "the period is below its bound")
+    if schedule["period_proved"]:
+        need(schedule["repetend"] is not None, "period_proved", "nothing repeats, so there is no period to prove")
+        need(bool(schedule["period_proof"]), "period_proved", "nobody says why")
+    bound, proved = whole(schedule["bound"], "bound"), blocks.bound(schedule["objective"], count)
+    need(value >= proved, "value", f"no schedule can be below {proved}")
+    need(bound <= value, "bound", "the bound is above the value")
+    gap = (value - bound) / value if value else 0.0
+    need(_is_number(schedule["gap"]) and abs(schedule["gap"] - gap) < 1e-9, "gap", "is not that of value and bound")
+    need(schedule["proof"] != "proved" or proved >= bound, "proof", f"only {proved} can be re-computed")
+    return proved
+
+
+def _fraction(schedule: dict[str, Any], name: str) -> Fraction:
+    text = schedule[name]
+    need(isinstance(text, str) and bool(FRACTION.fullmatch(text)), name, f"{text!r:.60} is not a whole number or a/b")
+    number = Fraction(text)
+    need(str(number) == text, name, f"{text:.60} is not in lowest terms")
+    return number
+
+
+def _check_exact(name: str, given: Any, exact: Fraction) -> None:
+    """A whole number as such, anything else as the nearest float."""
+    expected: int | float = int(exact) if exact.denominator == 1 else float(exact)
+    need(type(given) is type(expected) and given == expected, name, f"is not its exact value {exact}")
 
 
 def main(arguments: list[str]) -> int:
@@ -277,24 +415,12 @@ def main(arguments: list[str]) -> int:
         print("usage: check_schedule.py sched.json", file=sys.stderr)  # noqa: T201
         return 2
     try:
-        verdict = check(_read(Path(arguments[0])))
-    except ScheduleRefusal as refusal:
+        verdict = check_schedule(read_schedule(arguments[0]))
+    except Refusal as refusal:
         print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
         return refusal.exit_code
     print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
     return 0
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            raise UnreadableSchedule("size", "no file, or more than 1 GiB, is not a schedule")
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableSchedule("file", f"cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise UnreadableSchedule("format", "is not a JSON object")
-    return found
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def verify_file(path: Path | str) -> Verdict | ScheduleVerdict:
 def is_schedule(path: Path) -> bool:
     """Whether a file says that it is a schedule; a plan otherwise."""
     try:
+        if not path.is_file():  # whoever opens a pipe may wait for ever
+            return False
         with path.open("rb") as file:
             return SCHEDULE in file.read(HEAD_BYTES)
-    except OSError:
+    except (OSError, ValueError):
         return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weftline.certify import check_schedule
+from weftline.certify.check_schedule import period_bound_of
 from weftline.plans import Move, OpStory, Plan, placed_ops
 from weftline.plans.schedule import Schedule
 from weftline.plans.summary import guarantee, measured_words
@@ -314,7 +314,7 @@ def _word(schedule: Schedule) -> str:
     """Proved is what the checker re-computes: loads. A bound by memory or a search is a claim."""
     if not schedule.period_proved:
         return ""
-    seen = check_schedule.period_bound_of(msgspec.to_builtins(schedule))
+    seen = period_bound_of(msgspec.to_builtins(schedule))
     return "proved: " if Fraction(schedule.period_exact) <= seen else "claimed: "
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weftline import __version__
-from weftline.certify import check, check_schedule
+from weftline.certify import check
+from weftline.certify.check_schedule import check_schedule
 from weftline.certify.run import is_schedule
 from weftline.errors import InputError, VerificationError
 from weftline.plans import Plan, load_plan, plan_result
@@ -68,8 +69,8 @@ def _schedule_holds(schedule: Schedule) -> bool:
     if len(found.start) > WHOLE_OPERATIONS:
         return False
     try:
-        check_schedule.check(msgspec.to_builtins(schedule))
-    except check_schedule.ScheduleRefusal as refusal:
+        check_schedule(msgspec.to_builtins(schedule))
+    except check.Refusal as refusal:
         raise VerificationError(f"the schedule does not hold: {refusal}") from refusal
     return True
 
