@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from weftline.errors import InputError
-from weftline.files import other_kind, read_limited, write_atomically
+from weftline.files import other_kind, protected, read_limited, write_atomically
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
@@ -113,6 +114,58 @@ def test_nowhere_to_write(tmp_path: Path) -> None:
     """Tests that a missing folder is an input error that names the file."""
     with pytest.raises(InputError, match=r"no-folder.*cannot be written"):
         write_atomically(tmp_path / "no-folder" / "file", b"")
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    """Tests that folders and sockets stay what they are, and that nothing is left beside them."""
+    folder, socket_file = tmp_path / "folder", tmp_path / "socket"
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(socket_file))
+        for path, words in ((folder, "is a folder"), (socket_file, "not a regular file")):
+            with pytest.raises(InputError, match=words):
+                write_atomically(path, b"new")
+        assert socket_file.is_socket()
+    assert sorted(tmp_path.iterdir()) == [folder, socket_file]
+
+
+def test_pipes_are_written_to(tmp_path: Path) -> None:
+    """Tests that whoever reads a pipe gets the bytes, and that the pipe stays."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    write_atomically(pipe, [b"ne", b"w"])
+    reader.join()
+    assert got == [b"new"]
+    assert pipe.is_fifo()
+
+
+def test_links_stay(tmp_path: Path) -> None:
+    """Tests that behind a symbolic link the file it leads to is made, and then replaced."""
+    link, file = tmp_path / "link", tmp_path / "folder" / "file"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    for data in (b"one", b"two"):
+        write_atomically(link, data)
+        assert file.read_bytes() == data
+        assert link.is_symlink()
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    """Tests a file under its name, a symbolic link and a hard link; afterwards it may be written again."""
+    file, link, twin = tmp_path / "file", tmp_path / "link", tmp_path / "twin"
+    file.write_bytes(b"old")
+    link.symlink_to(file)
+    twin.hardlink_to(file)
+    with protected([file, tmp_path / "nothing"]):
+        for path in (file, link, twin):
+            with pytest.raises(InputError, match="is also what is read"):
+                write_atomically(path, b"new")
+    assert file.read_bytes() == b"old"
+    write_atomically(file, b"new")
+    assert file.read_bytes() == b"new"
 
 
 def test_reading_up_to_a_limit(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Files that are read up to a limit, or written whole or not at all: temporary file beside it, fsync, rename.
 
+Only regular files are ever replaced, and none that is `protected` because it is being read.
+
 And `other_kind`: what a file is that was given for something else.
 """
 
@@ -10,14 +12,14 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
 from weftline.errors import InputError
 
-__all__ = ["other_kind", "read_limited", "write_atomically"]
+__all__ = ["check_target", "is_stdout", "other_kind", "protect", "protected", "read_limited", "write_atomically"]
 
 _LOCKS = sys.platform != "win32"
 if sys.platform != "win32":
@@ -60,14 +62,27 @@ def _kind(head: bytes) -> str:
 def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
     """Write a file that is never seen half-written; if anything fails, what was there before stays.
 
-    A process that is killed leaves its temporary file, which the next writer of the same file takes over.
+    A process that is killed leaves its temporary file, which the next writer of the same file takes over. Behind a
+    symbolic link the file that it leads to is replaced. `-`, pipes and `/dev/null` are written to directly.
     """
     path = Path(path)
+    parts = [data] if isinstance(data, bytes) else data
     try:
+        if is_stdout(path):
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(parts)
+            sys.stdout.buffer.flush()
+            return
+        check_target(path)
+        if _is_stream(path):
+            with path.open("wb") as stream:
+                stream.writelines(parts)
+            return
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
         temporary, descriptor = _temporary(path)
         with os.fdopen(descriptor, "wb") as file:
             try:
-                file.writelines([data] if isinstance(data, bytes) else data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
                 if not _LOCKS:
@@ -81,6 +96,61 @@ def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
                 raise
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise InputError(f"cannot be written: {getattr(error, 'strerror', '') or error}", where=str(path)) from error
+
+
+_STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_read: set[tuple[int, int]] = set()
+"""Device and number of files that must not be replaced."""
+
+
+def is_stdout(path: Path | str) -> bool:
+    """Whether a path to write to means what this process prints."""
+    return str(path) in _STDOUT
+
+
+def _is_stream(path: Path) -> bool:
+    """A pipe, or the device that swallows everything."""
+    return path.is_fifo() or (path.exists() and not path.is_file() and path.samefile(os.devnull))
+
+
+def check_target(path: Path) -> None:
+    """An `InputError` where a file could not be written, or would be lost: ask before the work begins."""
+    if is_stdout(path):
+        return
+    try:
+        if path.exists():
+            if path.is_dir():
+                raise InputError("is a folder, not a file to write", where=str(path))
+            if not path.is_file() and not _is_stream(path):
+                raise InputError("is not a regular file, so it is not replaced", where=str(path))
+            about = path.stat()
+            if (about.st_dev, about.st_ino) in _read:
+                raise InputError("is also what is read; write to another file", where=str(path))
+        elif not path.parent.is_dir():
+            raise InputError("cannot be written: No such file or directory", where=str(path))
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise InputError(f"cannot be written: {getattr(error, 'strerror', '') or error}", where=str(path)) from error
+
+
+def protect(path: Path | str) -> None:
+    """From now on nobody here writes over this file."""
+    with suppress(OSError, ValueError):
+        about = Path(path).stat()
+        if stat.S_ISREG(about.st_mode):
+            _read.add((about.st_dev, about.st_ino))
+
+
+@contextmanager
+def protected(paths: Iterable[Path | str]) -> Iterator[None]:
+    """Inside, files that are read are not written over, under whatever name."""
+    before = set(_read)
+    for path in paths:
+        protect(path)
+    try:
+        yield
+    finally:
+        _read.clear()
+        _read.update(before)
 
 
 def _temporary(path: Path) -> tuple[Path, int]:

@@ -9,7 +9,7 @@ import typer
 
 from weftline.cli import options as given
 from weftline.cli.options import read_runtimes
-from weftline.cli.output import JsonFlag, print_json, progress, show
+from weftline.cli.output import FileCommand, JsonFlag, print_json, progress, show
 from weftline.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def check(
         show(f"warning: {text}")
 
 
-@cluster_app.command("detect")
+@cluster_app.command("detect", cls=FileCommand)
 def detect(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the TOML file here.")

@@ -12,6 +12,7 @@ import typer
 from weftline import __version__
 from weftline.cli.inspect import diff, explain, simulate, verify
 from weftline.cli.machine import cluster_app, doctor, profile
+from weftline.cli.output import FileCommand
 from weftline.cli.plan import plan, sweep
 from weftline.cli.run import run, train_app
 from weftline.cli.schedule import schedule
@@ -34,23 +35,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo)
+app.command("demo", cls=FileCommand)(demo)
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(cluster_app, name="cluster")
-app.command("profile")(profile)
-app.command("plan")(plan)
-app.command("sweep")(sweep)
-app.command("schedule")(schedule)
-app.command("verify")(verify)
-app.command("simulate")(simulate)
-app.command("run")(run)
-app.command("export")(export)
-app.command("explain")(explain)
-app.command("diff")(diff)
-app.command("report")(report)
+app.command("profile", cls=FileCommand)(profile)
+app.command("plan", cls=FileCommand)(plan)
+app.command("sweep", cls=FileCommand)(sweep)
+app.command("schedule", cls=FileCommand)(schedule)
+app.command("verify", cls=FileCommand)(verify)
+app.command("simulate", cls=FileCommand)(simulate)
+app.command("run", cls=FileCommand)(run)
+app.command("export", cls=FileCommand)(export)
+app.command("explain", cls=FileCommand)(explain)
+app.command("diff", cls=FileCommand)(diff)
+app.command("report", cls=FileCommand)(report)
 app.add_typer(train_app, name="train")
-app.command("ui")(ui)
-app.command("doctor")(doctor)
+app.command("ui", cls=FileCommand)(ui)
+app.command("doctor", cls=FileCommand)(doctor)
 
 
 def _print_version(asked: bool) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from weftline.errors import UsageError
+from weftline.files import check_target, is_stdout, protected
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -18,9 +24,47 @@ if TYPE_CHECKING:
 
     from weftline.search import Event
 
-__all__ = ["JsonFlag", "console", "print_json", "progress", "progress_text", "show", "telling"]
+__all__ = ["FileCommand", "JsonFlag", "console", "print_json", "progress", "progress_text", "show", "telling"]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
+
+
+class _Stdout:
+    """What prints where."""
+
+    is_taken = False
+    """By a file that is written to it: text goes to stderr."""
+
+
+class FileCommand(TyperCommand):
+    """A verb that looks at its output before it begins: it must be a regular file, and none of its inputs."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        files = {param.name for param in self.params if getattr(param, "metavar", None) == "FILE"}
+        targets = {
+            name: value for name, value in ctx.params.items() if name in ("output", "trace") and isinstance(value, Path)
+        }
+        given = [word for name, value in ctx.params.items() if name not in targets for word in _words(value)]
+        _Stdout.is_taken = any(name in files and is_stdout(path) for name, path in targets.items())
+        if _Stdout.is_taken and ctx.params.get("json"):
+            raise UsageError("--json prints on stdout, so the file cannot go there, too")
+        weights = [Path(word).with_suffix(".bin") for word in given if word.endswith(".xml")]
+        with protected([*given, *weights]):
+            for name, path in targets.items():
+                if name in files:
+                    check_target(path)
+            return super().invoke(ctx)
+
+
+def _words(value: object) -> list[str]:
+    """What may name a file in an argument: itself, and what stands before or after a sign in it."""
+    if isinstance(value, list | tuple):
+        return [word for part in value for word in _words(part)]
+    if not isinstance(value, str | Path):
+        return []
+    word = str(value)
+    return [word, *re.split(r"[=:]", word), *word.split("=", 1)[1:], word.rsplit(":", 1)[0]]
 
 
 def print_json(value: Any) -> None:
@@ -40,6 +84,7 @@ def console(*, stderr: bool = False) -> Console:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(0)
 
+    stderr = stderr or _Stdout.is_taken
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _columns()
     return Quiet(stderr=stderr, width=width, highlight=False, emoji=False, markup=False)

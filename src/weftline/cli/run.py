@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from weftline.cli.options import read_runtimes, read_seconds
-from weftline.cli.output import JsonFlag, print_json, progress, show, telling
+from weftline.cli.output import FileCommand, JsonFlag, print_json, progress, show, telling
 from weftline.errors import InputError, UsageError
 
 __all__ = ["run", "train_app"]
@@ -167,7 +167,7 @@ def _about() -> None:
     pass
 
 
-@train_app.command()
+@train_app.command(cls=FileCommand)
 def policy(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The file of weights; its checkpoint stands beside.")

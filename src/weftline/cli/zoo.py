@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from weftline.cli.options import read_seconds
-from weftline.cli.output import JsonFlag, print_json, progress, show, telling
+from weftline.cli.output import FileCommand, JsonFlag, print_json, progress, show, telling
 from weftline.errors import UsageError
 
 __all__ = ["demo", "ui", "zoo_app"]
@@ -36,7 +36,7 @@ def _list(context: typer.Context, json: JsonFlag = False) -> None:
         show(f"  {name:<16} {text}")
 
 
-@zoo_app.command("build")
+@zoo_app.command("build", cls=FileCommand)
 def build(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Architecture or synthetic family; `weftline zoo` lists them.")

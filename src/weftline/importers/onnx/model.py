@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftline.errors import InputError
+from weftline.files import protect
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import FLOAT, Dimensions, TensorType, declared_type, tensor_type
@@ -167,7 +168,12 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
     from weftline.importers.onnx.scope import load_model
 
     try:
-        return graph_of_model(load_model(path), options), None
+        model = load_model(path)
+        for weight in model.graph.initializer:
+            for entry in weight.external_data:
+                if entry.key == "location":
+                    protect(path.parent / entry.value)
+        return graph_of_model(model, options), None
     except RecursionError as error:
         raise InputError("the model is nested too deeply") from error
 
