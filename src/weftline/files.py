@@ -99,8 +99,8 @@ def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
 
 
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-_read: set[tuple[int, int]] = set()
-"""Device and number of files that must not be replaced."""
+_guards: list[set[tuple[int, int] | str]] = []
+"""Inside each `protected`: files that must not be replaced, by device and number, or by name where nobody may look."""
 
 
 def is_stdout(path: Path | str) -> bool:
@@ -124,7 +124,8 @@ def check_target(path: Path) -> None:
             if not path.is_file() and not _is_stream(path):
                 raise InputError("is not a regular file, so it is not replaced", where=str(path))
             about = path.stat()
-            if (about.st_dev, about.st_ino) in _read:
+            known = {(about.st_dev, about.st_ino), os.path.abspath(path), os.path.realpath(path)}  # noqa: PTH100
+            if any(not guard.isdisjoint(known) for guard in _guards):
                 raise InputError("is also what is read; write to another file", where=str(path))
         elif not path.parent.is_dir():
             raise InputError("cannot be written: No such file or directory", where=str(path))
@@ -132,25 +133,29 @@ def check_target(path: Path) -> None:
         raise InputError(f"cannot be written: {getattr(error, 'strerror', '') or error}", where=str(path)) from error
 
 
-def protect(path: Path | str) -> None:
-    """From now on nobody here writes over this file."""
+def protect(path: Path | str, *, look: bool = True) -> None:
+    """Nobody writes over this file before `protected` ends; without a look at it only its name counts."""
+    if not _guards:
+        return
+    if not look:
+        _guards[-1].add(os.path.abspath(path))  # noqa: PTH100
+        return
     with suppress(OSError, ValueError):
         about = Path(path).stat()
         if stat.S_ISREG(about.st_mode):
-            _read.add((about.st_dev, about.st_ino))
+            _guards[-1].add((about.st_dev, about.st_ino))
 
 
 @contextmanager
 def protected(paths: Iterable[Path | str]) -> Iterator[None]:
     """Inside, files that are read are not written over, under whatever name."""
-    before = set(_read)
-    for path in paths:
-        protect(path)
+    _guards.append(set())
     try:
+        for path in paths:
+            protect(path)
         yield
     finally:
-        _read.clear()
-        _read.update(before)
+        _guards.pop()
 
 
 def _temporary(path: Path) -> tuple[Path, int]:

@@ -172,7 +172,7 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
         for weight in model.graph.initializer:
             for entry in weight.external_data:
                 if entry.key == "location":
-                    protect(path.parent / entry.value)
+                    protect(path.parent / entry.value, look=False)
         return graph_of_model(model, options), None
     except RecursionError as error:
         raise InputError("the model is nested too deeply") from error
