@@ -23,6 +23,7 @@ import weftline
 
 ROOT = Path(weftline.__file__).parent
 FLOW = [
+    "_start",
     "lazy",
     "errors",
     "interrupts",

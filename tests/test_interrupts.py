@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -140,3 +142,47 @@ def test_uninterrupted() -> None:
         time.sleep(0.01)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("argv", "given", "is_program"),
+    [
+        (["/usr/bin/weftline", "plan"], ["python", "/usr/bin/weftline", "plan"], True),
+        (["-m", "plan"], ["python", "-m", "weftline", "plan"], True),
+        (["-m", "x"], ["python", "-m", "weftline.worker.child", "x"], False),
+        (["notebook.py"], ["python", "notebook.py"], False),
+    ],
+)
+def test_before_the_command_line_is_loaded(
+    argv: list[str], given: list[str], is_program: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that a Ctrl-C during imports ends the program with a word, and that a library leaves it alone."""
+    from weftline import _start
+
+    set_handlers: list[Any] = []
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", given)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: set_handlers.append(handler))
+    exec(compile(Path(_start.__file__).read_bytes(), "start", "exec"), {"__name__": "start"})
+    assert [handler.__name__ for handler in set_handlers] == ["leave"] * is_program
+    written: list[Any] = []
+    monkeypatch.setattr(os, "write", lambda *given: written.append(given))
+    monkeypatch.setattr(os, "_exit", written.append)
+    _start.leave(signal.SIGINT, None)
+    assert written == [(2, b"interrupted\n"), 130]
+
+
+def test_main_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that `keep_interrupts` brings back Python's own handler, and only in place of ours."""
+    from weftline._start import leave
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        keep_interrupts()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        keep_interrupts()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -11,9 +11,9 @@ verb's name are imported by `from weftline.simulate import ...`; `weftline.simul
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from weftline import _start  # noqa: F401
 from weftline.ask.answer import answer, resolve
 from weftline.ask.request import GridRequest, PlanRequest, ScheduleRequest
 from weftline.ask.verbs import (
@@ -116,5 +116,3 @@ __getattr__ = _lazy_names(
         "Schedule": "weftline.plans.schedule",
     },
 )
-# Recent versions of ONNX Runtime send events to their maker, unless this is set before they are imported.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["Interruption", "keep_interrupts", "uninterrupted"]
+from weftline._start import leave
+
+__all__ = ["Interruption", "ignore_interrupts", "keep_interrupts", "uninterrupted"]
 
 AGAIN_SECONDS = 0.05
 """Seconds until a Ctrl-C that Python has forgotten comes again."""
@@ -29,6 +31,8 @@ def keep_interrupts() -> None:
 
     Python prints it and goes on. Here it is not printed, and comes again a moment later.
     """
+    if signal.getsignal(signal.SIGINT) is leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = sys.unraisablehook
 
     def again(lost: Any) -> None:
@@ -40,6 +44,12 @@ def keep_interrupts() -> None:
         timer.start()
 
     sys.unraisablehook = again
+
+
+def ignore_interrupts() -> None:
+    """At the end, when everything is said: what Python does while it ends is nobody's business."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Interruption:

@@ -19,7 +19,7 @@ from weftline.cli.schedule import schedule
 from weftline.cli.write import export, report
 from weftline.cli.zoo import demo, ui, zoo_app
 from weftline.errors import InfeasibleError, WeftlineError
-from weftline.interrupts import Interruption, keep_interrupts
+from weftline.interrupts import Interruption, ignore_interrupts, keep_interrupts
 
 __all__ = ["app", "main"]
 
@@ -74,17 +74,19 @@ def main() -> None:
     for name in ("stdout", "stderr"):  # a closed stream takes everything and says nothing
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
-    keep_interrupts()
     try:
+        keep_interrupts()
         with Interruption() as stop:
             code = app(standalone_mode=False) or 0
             sys.stdout.flush()
         if stop.ended:
             raise KeyboardInterrupt
+        ignore_interrupts()
         sys.exit(code)
     except WeftlineError as error:
         _report(error)
     except (KeyboardInterrupt, typer.Abort):
+        ignore_interrupts()
         typer.echo("interrupted", err=True)
         sys.exit(130)
     except OSError as error:
