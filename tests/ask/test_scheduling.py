@@ -26,6 +26,13 @@ def test_memory_that_is_given_first_can_be_taken() -> None:
     assert refused.value.proved
 
 
+def test_blocks_on_links_alone() -> None:
+    """Tests that devices that do nothing have a span of 0, of which nothing is divided."""
+    blocks = Blocks.of("x", [Lane("a"), Lane("wire", link=True)], [Block("C", 3, (1,), (0,), "C")], [])
+    found = make_schedule(blocks, 2, device_span=True, work_limit=20)
+    assert (found.value, found.bound, found.gap, found.makespan) == (0, 0, 0.0, 6)
+
+
 def test_sums_that_do_not_fit_are_refused() -> None:
     """Tests that spans or counts that would overflow are a usage error."""
     huge = Blocks.of("x", [Lane("a")], [Block("F", 2**46, (0,), (0,))], [])

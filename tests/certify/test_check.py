@@ -8,16 +8,29 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.certify.base_plans import Json, latency_plan, parsed, sequential_plan, throughput_plan
+from tests.certify.base_plans import (
+    Json,
+    latency_plan,
+    make_plan_with,
+    parsed,
+    rehash,
+    sequential_plan,
+    throughput_plan,
+)
 
 from weftline.ask import make_plan
 from weftline.certify import Refusal, bound_of, check, check_plan
+from weftline.cluster import Device
+from weftline.cost.table import CostTable
 from weftline.errors import InfeasibleError
-from weftline.problem import Problem
+from weftline.graph import Op, Tensor, assemble
+from weftline.problem import Problem, Rules
 from weftline.problem.model import problem_to_file
+from weftline.search import Search
 from weftline.testing import brute_force_latency, brute_force_throughput, random_problem
 
 OBJECTIVES = ("latency", "throughput")
@@ -161,3 +174,39 @@ def test_no_witness_proves_more_than_the_optimum(tiny: tuple[check.PlanProblem, 
 def test_enough_tiny_problems_are_feasible() -> None:
     """Tests that the property above is not about an empty set."""
     assert len(TINY) > 30
+
+
+def test_what_takes_no_time_stands_between_two_others() -> None:
+    """Tests a 0 ns op of a sequential plan: where it belongs, inside another one, and after everything."""
+    ops = [Op(name) for name in ("a", "b", "c")]
+    tensors = [Tensor("ta", 0, (1,), 8), Tensor("tb", 0, (2,), 8)]
+    time = np.array([[5], [0], [5]], np.int64)
+    problem = Problem(
+        assemble("idle", ops, tensors, []),
+        (Device(id="d0", kind="cpu", memory=200),),
+        CostTable(time, np.zeros((1, 1, 1), np.int64), np.zeros(2, np.int32), "by hand"),
+        Rules(runtime="sequential"),
+    )
+
+    def offer(search: Search) -> None:
+        search.offer(np.zeros(3, np.int32))
+
+    plan = parsed(make_plan_with(problem, offer))
+    rows = {row[0]: row for row in plan["timeline"]["ops"]}
+    for begin in (5, 10):
+        rows[1][1:] = [begin, begin]
+        assert check_plan(plan).value_ns == 10
+    for begin in (6, 7, 9, 11, 100):
+        rows[1][1:] = [begin, begin]
+        with pytest.raises(Refusal, match=r"waits|value"):
+            check_plan(plan)
+
+
+@pytest.mark.parametrize("name", [7, None, ["pcie"], {"a": 1}])
+def test_a_bus_has_a_name(name: object) -> None:
+    """Tests names of other types."""
+    plan = latency_plan()
+    plan["problem"]["buses"][0][2] = name
+    rehash(plan)
+    with pytest.raises(Refusal, match="bus"):
+        check_plan(plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +77,38 @@ def test_the_example_runs_it(model: Path, tmp_path: Path) -> None:
     for name, array in expected.items():
         shown = next(line for line in done.stdout.splitlines() if line.startswith(f"{name}: "))
         assert float(shown.rsplit(" ", 1)[1]) == pytest.approx(float(array.mean()), rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("segments", 0, "file"), "../secret.onnx", "no file of this folder"),
+        (("segments", 0, "file"), "/tmp/secret.onnx", "no file of this folder"),
+        (("segments", 0, "file"), "link.onnx", "leads out of the folder"),
+        (("tensors", 0, "shape"), [2**40, 2**40], "impossible shape"),
+        (("tensors", 0, "shape"), [2**20, 2**20], "too large"),
+        (("tensors", 0, "shape"), [-1], "impossible shape"),
+    ],
+)
+def test_the_example_trusts_no_manifest(
+    place: tuple[Any, ...], value: object, words: str, model: Path, tmp_path: Path
+) -> None:
+    """Tests files outside of the folder, and shapes that fit into no memory."""
+    folder = tmp_path / "stages"
+    folder.mkdir()
+    plan = plan_for(model, "throughput")
+    plan_exporters()["onnx-stages"].write(plan, folder, ExportOptions(model=model))
+    (folder / "link.onnx").symlink_to(model)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["tensors"].sort(key=lambda wire: wire["source"])
+    holder = manifest
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    example = runpy.run_path(str(EXAMPLE))
+    with pytest.raises(SystemExit, match=words):
+        example["run"](folder, example["example_inputs"](folder))
 
 
 def test_a_second_export_leaves_nothing_of_the_first(model: Path, tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ class PlanProblem:
         self.stage_limit = whole(self.rules["stages"], "stages", 0, k) or k
         self.bus = {(whole(a, "bus", 0, k - 1), whole(b, "bus", 0, k - 1)): name for a, b, name in form["buses"]}
         need(len(self.bus) == len(form["buses"]), "problem", "a link stands on two buses")
+        need(all(isinstance(name, str) for name in self.bus.values()), "problem", "the name of a bus must be text")
 
     def rule(self, name: str, value: str) -> bool:
         """Does this rule have that value?"""
@@ -435,9 +436,11 @@ class PlanTimeline:
             for before, after in pairwise(spans):
                 need(before[1] <= after[0], code, f"{what} is used twice at {after[0]} ns")
                 free[(code, what), after[0]] = before[1]
+        over = {0, *(finish for _, _, begin, finish, _ in self.held if begin < finish)}
         for what, lanes, begin, finish, ready in self.held:
-            if begin == finish and self.sequential:
-                continue  # takes no time, between two things that do
+            if begin == finish and self.sequential:  # takes no time: at the beginning, or when something else has ended
+                need(begin in over, "waits", f"{what} takes no time at {begin} ns, but inside or after everything else")
+                continue
             earliest = 0 if self.sequential else ready
             if begin < finish:
                 earliest = max([earliest, *(free.get((lane, begin), 0) for lane in lanes)])

@@ -33,12 +33,18 @@ _TYPED = {"float_data": ("<f4", 1), "int64_data": ("<i8", 7), "double_data": ("<
 """Field of a TensorProto -> its element, where the field holds nothing else than such elements of type `n`."""
 
 
+def _plain_parts(location: str) -> tuple[str, ...]:
+    parts = PurePosixPath(location).parts
+    if not parts or PurePosixPath(location).is_absolute() or ".." in parts or set(location) & {"\0", "\\", ":"}:
+        where = f"external data {location[:200]!r}"
+        raise InputError("must be a plain relative path inside the model's folder", where=where)
+    return parts
+
+
 @contextmanager
 def open_weights(folder: Path, location: str) -> Iterator[int]:
     """A descriptor of a file of weights, opened without following any link on its way down from the model's folder."""
-    where, parts = f"external data {location[:200]!r}", PurePosixPath(location).parts
-    if not parts or PurePosixPath(location).is_absolute() or ".." in parts or set(location) & {"\0", "\\", ":"}:
-        raise InputError("must be a plain relative path inside the model's folder", where=where)
+    where, parts = f"external data {location[:200]!r}", _plain_parts(location)
     opened: list[int] = []
     try:
         opened.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
@@ -134,6 +140,7 @@ class WeightStore:
                 raise InputError(f"its shape needs {length} bytes, its external data has fewer", where=where)
         except ValueError:
             raise InputError("its external data has an offset or length that is no number", where=where) from None
+        _plain_parts(location)
         if not self.in_place and (self.source / location).resolve() == (self.target / WEIGHTS).resolve():
             hint = "name another folder"
             raise InputError(f"its weights, {location[:200]!r}, would be overwritten", where=where, hint=hint)
