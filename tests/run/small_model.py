@@ -110,3 +110,56 @@ def never_ends(layout: Layout, seed: int) -> Small:
         pass
     time.sleep(600)
     return Small(layout, seed)
+
+
+class Widening(Small):
+    """Each stage gives one more column than the one before, in double precision after the first."""
+
+    def stage(self, number: int, shard: Shard) -> nn.Module:
+        if number in self.layout.sources:
+            return Table(shard)
+        position, at = 0, number
+        while at not in self.layout.sources:
+            position, at = position + 1, self.layout.inputs[at][0]
+        return Wider(WIDTH + position)
+
+    def target(self, stage: int, step: int) -> torch.Tensor:
+        width = WIDTH + self.layout.stages - 1
+        return torch.randn(ROWS * self.layout.micro_batches, width, generator=self._random(stage, step)).double()
+
+
+class Wider(nn.Module):  # type: ignore[misc]
+    """One column more."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width - 1, width, dtype=torch.float64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x.double()))
+
+
+def widening(layout: Layout, seed: int) -> Widening:
+    return Widening(layout, seed)
+
+
+def gives_two(layout: Layout, seed: int) -> Small:
+    """Wrong on purpose: stages give two tensors."""
+    made = Small(layout, seed)
+    own = made.stage
+
+    def stage(number: int, shard: Shard) -> nn.Module:
+        module = own(number, shard)
+        module.register_forward_hook(lambda _, __, found: (found, found))
+        return module
+
+    made.stage = stage  # type: ignore[method-assign]
+    return made
+
+
+def asks_for_pickles(layout: Layout, seed: int) -> Small:
+    """Wrong on purpose: every stage says that it does not know its shapes."""
+    from torch.distributed.pipelining._utils import InferenceMode
+
+    InferenceMode.needs_dynamic = lambda *_: True
+    return Small(layout, seed)

@@ -33,6 +33,9 @@ from weftline.worker.parent import Child
 __all__ = ["Task", "launch", "main", "run_processes", "start", "under_torchrun"]
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+"""Where processes of one machine listen, unless the user names another interface."""
 
 
 def launch(jobs: Sequence[TrainJob], *, time_limit: float) -> list[list[Report]]:
@@ -80,8 +83,8 @@ def _join(jobs: Sequence[TrainJob]) -> list[list[Report]]:
 
 def _start(module: str, folder: Path, ranks: range, world: int) -> Child:
     environment = dict.fromkeys(_THREADS, "1")
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    if sys.platform in _LOOPBACK:
+        environment |= {name: os.environ.get(name) or _LOOPBACK[sys.platform] for name in _INTERFACES}
     words = (str(folder), str(world), ",".join(map(str, ranks)), str(os.getpid()))
     return Child(module, *words, environment=environment, answers=False)
 

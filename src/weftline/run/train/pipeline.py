@@ -1,7 +1,9 @@
 """Runs a schedule's rows with torch.distributed.pipelining itself (`_PipelineScheduleRuntime`, torch 2.13).
 
 In: a job with rows, the user's model, the process group. Out: gradients in the modules of this rank, the loss on the
-rank of the last stage. All of that API is private, so another version of torch is refused. Simplified: no overlap.
+rank of the last stage. All of that API is private, so another version of torch is refused. torch would send the shapes
+of tensors from rank to rank as pickles; here every rank finds them by itself, and `_ShapedStage` reads no pickle
+whatever the others say. Simplified: no overlap; every rank computes one micro-batch of the whole chain for the shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import torch
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-from weftline.errors import UsageError
+from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.run.train.model import Shard, StageModel, TrainJob
 from weftline.run.train.train import build_stage, micro_batches
 
@@ -39,6 +41,7 @@ class TorchPipeline:
         self.outputs: dict[int, list[torch.Tensor]] = {}
         self.modules: dict[int, Any] = {}
         parts = []
+        passed = _passed(job, model, seed)
         # torch numbers the stages along the chain, the layout as the blocks do.
         for position, stage in enumerate(job.chain):
             work = {w.kind: (k, w) for k, w in enumerate(job.blocks) if w.stage == stage}
@@ -46,7 +49,15 @@ class TorchPipeline:
                 continue
             self.modules[stage] = build_stage(job, model, seed, stage, Shard())
             blocks = {kind: k for kind, (k, _) in work.items()}
-            part = PipelineStage(self.modules[stage], position, len(job.chain), torch.device("cpu"), group=group)
+            part = _ShapedStage(
+                self.modules[stage],
+                position,
+                len(job.chain),
+                torch.device("cpu"),
+                input_args=passed[position],
+                output_args=passed[position + 1],
+                group=group,
+            )
             _timed(part, "forward_one_chunk", self.block_seconds[blocks["F"]])
             _timed(part, "backward_one_chunk", self.block_seconds[blocks["B"]])
             if "W" in blocks:
@@ -72,6 +83,35 @@ class TorchPipeline:
         losses: list[torch.Tensor] = []
         self.schedule.step(*arguments, target=self.model.target(last, number), losses=losses, return_outputs=False)
         return float(torch.stack([loss.detach() for loss in losses]).mean())
+
+
+class _ShapedStage(PipelineStage):  # type: ignore[misc]
+    """A stage that knows its shapes; torch's own asks the others if one of them says that it does not."""
+
+    def _recv_meta(self, src_stage: int) -> Any:
+        raise WeftlineError(f"stage {self.stage_index} was to read a pickle from stage {src_stage}")
+
+    def _send_meta(self, meta: Any, dst_stage: int) -> None:
+        raise WeftlineError(f"stage {self.stage_index} was to send a pickle to stage {dst_stage}")
+
+
+def _passed(job: TrainJob, model: StageModel, seed: int) -> list[torch.Tensor]:
+    """What a micro-batch is before the first stage and after each, without values; one stage is held at a time."""
+    tensor = micro_batches(model.data(job.chain[0], 0), job.layout.micro_batches, "the data")[0]
+    found = [_without_values(tensor)]
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        for stage in job.chain:
+            needed = tensor.requires_grad
+            made = build_stage(job, model, seed, stage, Shard())(tensor.detach().requires_grad_(needed))
+            if not isinstance(made, torch.Tensor):
+                raise InputError(f"stage {stage} gives {type(made).__name__}, not one tensor")
+            tensor = made
+            found.append(_without_values(tensor))
+    return found
+
+
+def _without_values(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(tensor, device="meta", requires_grad=tensor.requires_grad)
 
 
 def _timed(part: Any, name: str, seconds: list[float]) -> None:
