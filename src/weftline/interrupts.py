@@ -7,6 +7,7 @@ that for a program and for a block of it; `uninterrupted` is for what must not b
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -47,9 +48,8 @@ def keep_interrupts() -> None:
 
 
 def ignore_interrupts() -> None:
-    """At the end, when everything is said: what Python does while it ends is nobody's business."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """While Python ends nothing is lost any more, so a Ctrl-C changes nothing: the exit code stays what it was."""
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 class Interruption:

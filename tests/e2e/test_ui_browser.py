@@ -114,7 +114,7 @@ def test_from_upload_to_export(page: Page, server: Served, tmp_path: Path) -> No
     figures = page.locator("#detail .figures dd").all_inner_texts()
     assert figures[0].endswith(" us")
     assert figures[2].endswith(" %")
-    assert "slower than the best possible pipeline" in page.inner_text("#detail .verdict")
+    assert "No pipeline can be more than" in page.inner_text("#detail .verdict")
 
     page.fill("#stages", "2")
     second = start(page)

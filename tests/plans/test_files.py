@@ -86,7 +86,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inside").touch()
     for path in (tmp_path / "nowhere" / "plan.json", tmp_path / "folder", tmp_path / ("x" * 300)):
-        with pytest.raises(InputError, match="cannot be written") as error:
+        with pytest.raises(InputError, match=r"cannot be written|is a folder") as error:
             PLANS[0].save(path)
         assert str(path) in str(error.value)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder"]

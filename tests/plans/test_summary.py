@@ -31,16 +31,15 @@ def _with(**fields: object) -> Plan:
     [
         (
             LATENCY,
-            "This plan is at most 1.6% slower than the best possible "
-            "(claimed by oracle 1.0; 62.5% proved independently).",
+            "No plan can be more than 1.54% faster (claimed by oracle 1.0; 38.46% is proved).",
         ),
         (
             _with(bound_ns=40, proof="proved", bound_by="path"),
-            "This plan is at most 62.5% slower than the best possible (proved by path).",
+            "No plan can be more than 38.46% faster (proved by path).",
         ),
         (
             _with(bounds=LATENCY.bounds[:1]),
-            "This plan is at most 1.6% slower than the best possible (claimed by oracle 1.0).",
+            "No plan can be more than 1.54% faster (claimed by oracle 1.0).",
         ),
         (_with(bound_ns=65), "This plan is the best possible (claimed by oracle 1.0)."),
         (_with(bound_ns=65, proof="proved", bound_by="path"), "This plan is the best possible (proved by path)."),
@@ -60,7 +59,7 @@ def test_summary_of_latency() -> None:
     """Tests that value, bound, guarantee, solver and every baseline are lines."""
     lines = LATENCY.summary().splitlines()
     assert lines[0] == "hand-made: 6 ops on 3 devices, latency 65 ns"
-    assert lines[1].startswith("bound 64 ns, gap 1.54%. This plan is at most 1.6% slower")
+    assert lines[1].startswith("bound 64 ns, gap 1.54%. No plan can be more than 1.54% faster")
     assert lines[2] == "solver for-a-test, stopped by done"
     assert [line.split()[0] for line in lines[3 : 3 + len(LATENCY.baselines)]] == list(LATENCY.baselines)
 

@@ -6,7 +6,7 @@ from weftline.errors import InputError
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["better_baseline", "guarantee", "measured_words", "scattered_hosts", "summary"]
+__all__ = ["better_baseline", "gap_words", "guarantee", "measured_words", "scattered_hosts", "summary"]
 
 _UNITS = {"latency": "latency", "throughput": "period"}
 
@@ -19,12 +19,16 @@ def guarantee(plan: Plan) -> str:
         return "Nothing is known about how far this plan is from the best possible one."
     if plan.value_ns == plan.bound_ns:
         return f"This plan is the best possible{_of_its_kind(plan)} ({plan.proof} by {plan.bound_by})."
-    slower = plan.value_ns / plan.bound_ns - 1
-    best = f"the best possible{_of_its_kind(plan)}"
-    sentence = f"This plan is at most {slower:.1%} slower than {best} ({plan.proof} by {plan.bound_by}"
+    kind, most = _of_its_kind(plan).strip() or "plan", gap_words(1 - plan.bound_ns / plan.value_ns)
+    sentence = f"No {kind} can be more than {most} faster ({plan.proof} by {plan.bound_by}"
     if plan.proof == "claimed" and plan.proved_bound_ns:
-        sentence += f"; {plan.value_ns / plan.proved_bound_ns - 1:.1%} proved independently"
+        sentence += f"; {gap_words(1 - plan.proved_bound_ns / plan.value_ns)} is proved"
     return sentence + ")."
+
+
+def gap_words(gap: float) -> str:
+    """A gap that is not 0 as per cent; one that is tiny is not shown as none."""
+    return f"{max(gap, 0.0001):.2%}"
 
 
 def _of_its_kind(plan: Plan) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from weftline.certify.check_schedule import period_bound_of
 from weftline.plans import Move, OpStory, Plan, placed_ops
 from weftline.plans.schedule import Schedule
-from weftline.plans.summary import guarantee, measured_words
+from weftline.plans.summary import gap_words, guarantee, measured_words
 from weftline.units import format_bytes, format_name, format_time
 
 if TYPE_CHECKING:
@@ -306,8 +306,7 @@ def _exact(schedule: Schedule, number: str) -> str:
 def _how_good(schedule: Schedule) -> str:
     if schedule.value == schedule.bound:
         return "nothing shorter is possible"
-    more = max(schedule.value / schedule.bound - 1, 0.0001) if schedule.bound else float("inf")
-    return f"at most {more:.2%} longer than the best possible"
+    return f"no schedule can be more than {gap_words(schedule.gap)} shorter"
 
 
 def _word(schedule: Schedule) -> str:
