@@ -22,6 +22,7 @@ from weftline.export.stack import stacks_of
 from weftline.export.weights import accelerate_map, llamacpp_arguments, read_arguments
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.ir import MODEL_INPUT
+from weftline.importers.onnx.scope import block_of
 from weftline.plans import Plan
 from weftline.problem import build_problem
 
@@ -30,15 +31,16 @@ BLOCK = ("norm1:LayerNormalization", "linear1:Gemm", "dropout1:Cast", "linear2:G
 """Modules of one layer, as live modules name them: the innermost one."""
 
 
-def model(*modules: str, separator: str = ".") -> Graph:
-    """A chain of ops `module:kind`; `module*` is a whole layer of BLOCK."""
+def model(*modules: str, onnx: bool = False) -> Graph:
+    """A chain of ops `module:kind`; `module*` is a whole layer of BLOCK. Names are as of live modules, or of ONNX."""
     ops: list[Op] = []
     for word in modules:
         whole = word.endswith("*")
         for part in BLOCK if whole else (f":{word.partition(':')[2]}",):
             inner, _, kind = part.partition(":")
-            block = separator.join(filter(None, (word.partition(":")[0].rstrip("*"), inner)))
-            ops.append(Op(f"{block}{separator}{kind}_{len(ops)}", kind, 1000, 4096, 0, 1000, block))
+            block = ("/" if onnx else ".").join(filter(None, (word.partition(":")[0].rstrip("*"), inner)))
+            name = f"/{block}/{kind}_{len(ops)}" if onnx else f"{block}.{kind}_{len(ops)}"
+            ops.append(Op(name, kind, 1000, 4096, 0, 1000, block_of(name) if onnx else block))
     tensors = [Tensor("x", MODEL_INPUT, (0,), 64)]
     tensors += [Tensor(f"t{i}", i, (i + 1,) if i + 1 < len(ops) else (), 64) for i in range(len(ops))]
     return assemble("hand-made", ops, tensors)
@@ -55,17 +57,20 @@ def second_half(*late: str) -> Callable[[Op], str]:
 
 
 DECODER = model("embed:Gather", *(f"layers.{n}*" for n in range(4)), "norm:LayerNormalization", "lm_head:Gemm")
-SEQUENTIAL = model("embed:Gather", *(f"h.{n}*" for n in range(4)), "h.4:LayerNormalization", "lm_head:Gemm")
+SEQUENTIAL = ("embed:Gather", *(f"h.{n}*" for n in range(4)), "h.4:LayerNormalization", "lm_head:Gemm")
 
 
-def test_a_final_norm_is_no_layer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("onnx", [False, True])
+def test_a_final_norm_is_no_layer(onnx: bool, tmp_path: Path) -> None:
     """Tests that the norm, embedding and head inside a numbered sequence are not counted: 3,1 and not 3,2."""
-    plan = plan_of(SEQUENTIAL, second_half("h.3", "h.4", "lm_head"))
+    start = "/" * onnx
+    plan = plan_of(model(*SEQUENTIAL, onnx=onnx), second_half(f"{start}h.3", f"{start}h.4", f"{start}lm_head"))
     assert layers_of(plan, "vllm").number == 4
     files = wl.export(plan, "vllm", tmp_path)
     assert files[0].read_text() == "VLLM_PP_LAYER_PARTITION=3,1\n"
     assert megatron_layout(plan)[0] == "Et*3|tL"
     assert "--tensor-split 3,2" in llamacpp_arguments(plan)  # its output layer is one more
+    assert [accelerate_map(plan)[name] for name in ("h.2", "h.3", "h.4")] == [0, 1, 1]
     everything = model("0:Gather", *(f"{n}*" for n in range(1, 5)), "5:LayerNormalization", "6:Gemm")
     plan = plan_of(everything, second_half("3.", "4.", "5.", "6."))
     assert [count for _, count in vllm_partition(plan)[1]] == [2, 2]
@@ -94,6 +99,8 @@ def test_stacks() -> None:
     assert names("enc.0*", "enc.1*", "dec.0*", "dec.1*") == [("enc", 2), ("dec", 2)]
     assert names("layer_0*", "layer_1*") == [("layer", 2)]
     assert names("h.0*") == [("h", 1)]
+    inner = model("gpt2/wte:Gather", "gpt2/h.0*", "gpt2/h.1*", onnx=True)  # the importer has all of it in block gpt2
+    assert [(stack.name, len(stack.layers)) for stack in stacks_of(inner)] == [("gpt2/h", 2)]
     experts = [Op(f"experts.{n}.{kind}", kind, block=f"experts.{n}") for n in range(2) for kind in ("MatMul", "Gemm")]
     beside = [Tensor("x", MODEL_INPUT, (0, 2), 64), Tensor("a", 0, (1,), 64), Tensor("b", 2, (3,), 64)]
     assert stacks_of(assemble("experts", experts, beside)) == []

@@ -161,7 +161,10 @@ def run_lengths(devices: Iterable[str], target: str) -> list[tuple[str, int]]:
     names = [device for device, _ in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"{target} needs layers in a row on each device; those of {format_names(twice)} are not")
+        raise UsageError(
+            f"{target} needs layers in a row on each device; those of {format_names(twice)} are not: pin them "
+            "([limits] pin in the cluster file) and plan again"
+        )
     return runs
 
 

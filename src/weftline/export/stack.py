@@ -77,10 +77,13 @@ def one_stack(graph: Graph, target: str) -> Stack:
     stacks = stacks_of(graph)
     if not stacks:
         missing = "its ops have no names of layers" if not any(op.block for op in graph.ops) else "no block is numbered"
-        raise UsageError(f"{target} needs a model of numbered layers, such as encoder/layer.0; here {missing}")
+        raise UsageError(
+            f"{target} needs a model of numbered layers, such as encoder/layer.0; here {missing} (onnx-stages "
+            "takes any ONNX model)"
+        )
     if len(stacks) > 1:
         names = format_names(sorted(stack.name for stack in stacks))
-        raise UsageError(f"{target} takes one stack of layers; this model has {names}")
+        raise UsageError(f"{target} takes one stack of layers; this model has {names} (accelerate takes several)")
     stack = stacks[0]
     first = stack.numbers[0]
     if stack.numbers != tuple(range(first, first + len(stack.numbers))):
