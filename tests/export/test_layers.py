@@ -18,9 +18,9 @@ from weftline.plans import Plan
 FOUR = ["gpu0", "gpu0", "gpu0", "gpu1"]
 
 
-def gpt(devices: list[str], **where: str) -> Plan:
+def gpt(devices: list[str], *, cluster: str = "two-gpus", **where: str) -> Plan:
     """A plan of a GPT of so many layers."""
-    return placed("gpt2", by_layer(devices, **where), layers=len(devices))
+    return placed("gpt2", by_layer(devices, **where), cluster=cluster, layers=len(devices))
 
 
 def test_vllm(tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ def test_vllm(tmp_path: Path) -> None:
         ("gpu0", 0, 3),
         ("gpu1", 3, 1),
     ]
-    assert vllm_partition(placed("bert", by_layer(["cpu0", "gpu1"])))[1] == [("cpu0", 1), ("gpu1", 1)]
-    with pytest.raises(UsageError, match="vllm runs the embedding on gpu0, the plan on cpu0"):
-        vllm_partition(gpt(FOUR, embedding="cpu0"))
+    assert vllm_partition(placed("bert", by_layer(["gpu0", "gpu1"])))[1] == [("gpu0", 1), ("gpu1", 1)]
+    with pytest.raises(UsageError, match="vllm runs the embedding on gpu0, the plan on gpu1"):
+        vllm_partition(gpt(FOUR, embedding="gpu1"))
     with pytest.raises(UsageError, match="runs final norm and head on gpu1, the plan on gpu0"):
         vllm_partition(gpt(FOUR, head="gpu0"))
     for wrong in ("3,x", "3,1,0", "2,1", "4", "3,-1"):
@@ -48,8 +48,9 @@ def test_vllm(tmp_path: Path) -> None:
 def test_megatron(tmp_path: Path) -> None:
     """Tests layouts: E and L where the plan has them, also on devices of their own."""
     assert megatron_layout(gpt(FOUR))[0] == "Et*3|tL"
-    assert megatron_layout(gpt(FOUR, embedding="cpu0"))[0] == "E|t*3|tL"
-    assert megatron_layout(gpt(FOUR, head="cpu0"))[0] == "Et*3|t|L"
+    other = ["fast0", "fast0", "fast0", "fast1"]
+    assert megatron_layout(gpt(other, cluster="four-unequal", embedding="slow"))[0] == "E|t*3|tL"
+    assert megatron_layout(gpt(other, cluster="four-unequal", head="slow"))[0] == "Et*3|t|L"
     assert megatron_layout(gpt(["gpu1"] * 4))[0] == "Et*4L"
     with pytest.raises(UsageError, match="in a row on each device; those of 'gpu0' are not"):
         megatron_layout(gpt(FOUR, head="gpu0"))

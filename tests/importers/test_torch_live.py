@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -91,6 +92,9 @@ def test_a_transformer_is_planned_and_exported_by_layer(tmp_path: Any) -> None:
     verdict = wl.verify(tmp_path / "plan.json")
     assert isinstance(verdict, Verdict)
     assert verdict.value_ns == plan.value_ns
+    whole = {op.name: "gpu1" if op.block.startswith("layers.2") else "gpu0" for op in graph.ops}
+    files = wl.export(msgspec.structs.replace(plan, placement=whole), "vllm", tmp_path / "vllm")
+    assert files[0].read_text() == "VLLM_PP_LAYER_PARTITION=2,1\n"
 
 
 def test_a_convolutional_network() -> None:

@@ -36,8 +36,8 @@ def export(
 
     weftline export sched.json --to torch-csv -o out
     """
+    from weftline.export import check_target, export_targets
     from weftline.export import export as write
-    from weftline.export import export_targets
 
     if to == "help":
         entries = export_targets()
@@ -46,6 +46,7 @@ def export(
         else:
             show(*(f"{name:<16} {description}" for name, description in entries.items()))
         return
+    check_target(to)
     if answer is None:
         raise UsageError("export what? Try: weftline export plan.json --to openvino -o out")
     if output is None:

@@ -4,6 +4,22 @@ In: a plan, or the `Timetable` of a schedule. Out: text or files, held to strict
 written. Simplified: what a target cannot express is refused with a sentence, never approximated.
 """
 
-from weftline.export.exporter import Exporter, ExportOptions, export, export_targets, plan_exporters, schedule_exporters
+from weftline.export.exporter import (
+    Exporter,
+    ExportOptions,
+    check_target,
+    export,
+    export_targets,
+    plan_exporters,
+    schedule_exporters,
+)
 
-__all__ = ["ExportOptions", "Exporter", "export", "export_targets", "plan_exporters", "schedule_exporters"]
+__all__ = [
+    "ExportOptions",
+    "Exporter",
+    "check_target",
+    "export",
+    "export_targets",
+    "plan_exporters",
+    "schedule_exporters",
+]

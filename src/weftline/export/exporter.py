@@ -6,7 +6,8 @@ or schedules, not both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
 
-__all__ = ["ExportOptions", "Exporter", "export", "export_targets", "plan_exporters", "schedule_exporters"]
+__all__ = [
+    "ExportOptions",
+    "Exporter",
+    "check_target",
+    "export",
+    "export_targets",
+    "plan_exporters",
+    "schedule_exporters",
+]
 
 
 @dataclass(frozen=True)
@@ -95,22 +104,42 @@ def export(
     from weftline.plans.plan import load_plan
     from weftline.plans.schedule import Schedule, load_schedule
 
-    folder, trains = Path(output), isinstance(answer, Schedule)
+    check_target(to)
+    trains = isinstance(answer, Schedule)
     if isinstance(answer, Path | str):
         trains = is_schedule(Path(answer))
     target = _target(to, "schedule" if trains else "plan")
     if isinstance(answer, Path | str):
         answer = load_schedule(answer) if trains else load_plan(answer)
+    folder = Path(output)
     given = (
         (answer.timetable(), folder)
         if isinstance(answer, Schedule)
         else (answer, folder, ExportOptions(None if model is None else Path(model), dict(runtimes)))
     )
+    with _made(folder):
+        return target.write(*given)
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder that exists. If what follows fails, what was made of it goes again, unless there are files in it."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        _make(folder)
+        yield
+    except BaseException:
+        for path in new:
+            with suppress(OSError):  # it is not there, or not empty
+                path.rmdir()
+        raise
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror or error}", where=str(folder)) from error
-    return target.write(*given)
 
 
 def export_targets() -> dict[str, str]:
@@ -118,11 +147,15 @@ def export_targets() -> dict[str, str]:
     return {name: target.description for name, target in {**plan_exporters(), **schedule_exporters()}.items()}
 
 
-def _target(to: str, kind: Literal["plan", "schedule"]) -> Exporter:
-    known, other = plan_exporters(), schedule_exporters()
-    if kind == "schedule":
-        known, other = other, known
+def check_target(to: str) -> None:
+    """Refuse a name that is no target of anything."""
+    known = export_targets()
     if to not in known:
-        why = f"{to!r} is not for a {kind}" if to in other else f"unknown target {to!r:.100}{near(to, known)}"
-        raise UsageError(f"{why} (for a {kind} there are: {', '.join(known)})")
+        raise UsageError(f"unknown target {to!r:.100}{near(to, known)} (there are: {', '.join(known)})")
+
+
+def _target(to: str, kind: Literal["plan", "schedule"]) -> Exporter:
+    known = schedule_exporters() if kind == "schedule" else plan_exporters()
+    if to not in known:
+        raise UsageError(f"{to!r} is not for a {kind} (for a {kind} there are: {', '.join(known)})")
     return known[to]

@@ -2,32 +2,32 @@
 
 In: a plan whose ops carry blocks (`encoder/layer.3`). Out: `Layers`: the device of every numbered layer, of what comes
 before them (embedding) and after them (final norm, head). A plan that cuts inside a layer is refused, and so is a model
-with no such layers, or with two stacks of them. Simplified: a block is a layer if its name ends with a number.
+with no such layers, or with two stacks of them (`stack.py`). What is to be written is read back and held to the model.
 
 vllm: VLLM_PP_LAYER_PARTITION, the number of layers of each pipeline rank (`vllm.env`), and the number of ranks
 (`vllm.args`). vLLM runs the embedding on the first rank, final norm and head on the last; other plans are refused.
-Simplified: rank r is the r-th device in the order of the layers; which GPU that is, the user says to vLLM.
 
 megatron: the string for --pipeline-model-parallel-layout of Megatron-LM (`megatron.args`, quoted as for a shell). E
 (embedding) and L (output layer and loss) are written where the plan has them, also on a device of their own before the
 first or after the last layer. Simplified: one stage for each device (no virtual stages), every layer is a decoder
 layer.
 
-Beside both stands stages.json, an account of what was exported, for the reader and for scripts.
+Beside both stand stages.json, an account of what was exported, and launch.sh, one line that starts it with rank r on
+the GPU of the r-th stage. Stages on CPUs are refused. Simplified: the line is for one machine.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
+from weftline.export.stack import one_device, one_stack
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.plans.plan import Plan
@@ -37,18 +37,22 @@ __all__ = [
     "EXPORTERS",
     "Layers",
     "check_fits",
+    "check_layers",
+    "check_no_cpu",
     "check_partition",
+    "gpu_numbers",
     "layers_of",
     "megatron_layout",
     "placed_devices",
     "read_layout",
     "run_lengths",
     "vllm_partition",
+    "write_launch",
     "write_stages",
 ]
 
-_LAYER = re.compile(r"(?P<stack>.*?)[._/-]?(?P<number>\d{1,6})")
-HINT = 'keep layers whole by sets in the cluster file: [limits] together = [["/encoder/layer.0/*"], ...]'
+_STAGE = re.compile(r"E?(?:t(?:\*[1-9]\d{0,5})?)?L?")
+_CUDA = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
 
 
 @dataclass(frozen=True)
@@ -86,17 +90,64 @@ def layers_of(plan: Plan, target: str) -> Layers:
     graph, devices = placed_devices(plan)
     if any(op.backward for op in graph.ops):
         raise UsageError(f"{target} takes plans of forward ops; this graph is for training")
-    stack, layer = _stack(graph, target)
-    number = max(layer) + 1
+    stack = one_stack(graph, target)
     ids = [device.id for device in devices]
     whole = [
-        _one_device(f"layer {n} ({stack})", ids, [i for i, at in enumerate(layer) if at == n], target)
-        for n in range(number)
+        one_device(f"layer {n} ({stack.name})", graph, ids, ops, target)
+        for n, ops in zip(stack.numbers, stack.layers, strict=True)
     ]
-    before, after = _around(graph, layer)
-    embedding = _one_device("what comes before the layers", ids, before, target) if before else whole[0]
-    head = _one_device("what comes after the layers", ids, after, target) if after else whole[-1]
-    return Layers(stack, tuple(whole), embedding, head)
+    before, after = _around(graph, {op for ops in stack.layers for op in ops})
+    embedding = one_device("what comes before the layers", graph, ids, before, target) if before else whole[0]
+    head = one_device("what comes after the layers", graph, ids, after, target) if after else whole[-1]
+    return Layers(stack.name, tuple(whole), embedding, head)
+
+
+def check_layers(plan: Plan, found: Sequence[str], target: str, names: Mapping[str, str] | None = None) -> None:
+    """Hold what a file says, the device of each layer, to the model: every layer once, its ops as placed.
+
+    `names` says what devices are called in the file, where that is not their id.
+    """
+    graph, devices = placed_devices(plan)
+    stack = one_stack(graph, target)
+    if len(found) != len(stack.layers):
+        raise InputError(f"{target}: the file has {len(found)} layers, the model {len(stack.layers)} ({stack.name})")
+    for n, (name, ops) in enumerate(zip(found, stack.layers, strict=True)):
+        used = {devices[op].id for op in ops}
+        if {names[device] if names else device for device in used} != {name}:
+            raise InputError(f"{target}: the file has layer {n} on {name}, the plan on {format_names(sorted(used))}")
+
+
+def check_no_cpu(plan: Plan, stages: Sequence[tuple[str, int]], target: str) -> None:
+    """Refuse stages on CPUs: the targets do not mix them with GPUs in one pipeline."""
+    devices, used = plan.load_problem().devices, {device for device, _ in stages}
+    cpus = [device.id for device in devices if device.id in used and _is_cpu(device)]
+    if cpus:
+        what = "plan for GPUs" if all(map(_is_cpu, devices)) else "plan again with --without cpus"
+        raise UsageError(f"{target} has no stages on CPUs, the plan has one on {format_names(cpus)}; {what}")
+
+
+def _is_cpu(device: Device) -> bool:
+    return device.kind.lower() == "cpu"
+
+
+def gpu_numbers(plan: Plan, stages: Sequence[tuple[str, int]], runtimes: Mapping[str, str]) -> list[int]:
+    """CUDA's number of the device of each stage: that of its runtime, else its place among the GPUs."""
+    devices = plan.load_problem().devices
+    places = [device.id for device in devices if not _is_cpu(device)]
+    said = {device.id: runtimes.get(device.id, device.runtime) for device in devices}
+    found = [_gpu_number(said[device], places.index(device), device in runtimes) for device, _ in stages]
+    if len(set(found)) != len(found):
+        raise UsageError(
+            f"two devices are the same GPU; say which is which: --runtime {stages[0][0]}=torch:cuda:{found[0]}"
+        )
+    return found
+
+
+def _gpu_number(runtime: str, place: int, asked: bool) -> int:
+    match = _CUDA.fullmatch(runtime)
+    if match is None and asked:
+        raise UsageError(f"the runtime {runtime[:60]!r} is not like torch:cuda:0")
+    return place if match is None else int(match[1] or 0)
 
 
 def run_lengths(devices: Iterable[str], target: str) -> list[tuple[str, int]]:
@@ -110,7 +161,10 @@ def run_lengths(devices: Iterable[str], target: str) -> list[tuple[str, int]]:
     names = [device for device, _ in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"{target} needs layers in a row on each device; those of {format_names(twice)} are not")
+        raise UsageError(
+            f"{target} needs layers in a row on each device; those of {format_names(twice)} are not: pin them "
+            "([limits] pin in the cluster file) and plan again"
+        )
     return runs
 
 
@@ -120,52 +174,44 @@ def check_fits(expected: str, found: str, what: str, target: str) -> None:
         raise UsageError(f"{target} runs {what} on {expected}, the plan on {found}; pin it there and plan again")
 
 
-def _stack(graph: Graph, target: str) -> tuple[str, list[int]]:
-    """The name of the stack of layers, and the layer of every op, -1 outside."""
-    found = [_LAYER.fullmatch(op.block) for op in graph.ops]
-    stacks: dict[str, set[int]] = defaultdict(set)
-    for match in found:
-        if match is not None:
-            stacks[match["stack"]].add(int(match["number"]))
-    if not stacks:
-        missing = "its ops have no names of layers" if not any(op.block for op in graph.ops) else "no block is numbered"
-        raise UsageError(f"{target} needs a model of numbered layers, such as encoder/layer.0; here {missing}")
-    if len(stacks) > 1:
-        raise UsageError(f"{target} takes one stack of layers; this model has {format_names(sorted(stacks))}")
-    stack, numbers = next(iter(stacks.items()))
-    if numbers != set(range(len(numbers))):
-        raise UsageError(f"{target}: the layers {stack!r} are not numbered 0 to {len(numbers) - 1}")
-    return stack, [-1 if match is None else int(match["number"]) for match in found]
-
-
-def _one_device(what: str, ids: Sequence[str], ops: Sequence[int], target: str) -> str:
-    used = sorted({ids[op] for op in ops})
-    if len(used) > 1:
-        raise UsageError(f"{target} cannot cut inside {what}, which the plan has on {format_names(used)} ({HINT})")
-    return used[0]
-
-
-def _around(graph: Graph, layer: Sequence[int]) -> tuple[list[int], list[int]]:
+def _around(graph: Graph, inside: Collection[int]) -> tuple[list[int], list[int]]:
     """Ops outside the layers: those that no layer leads to, and those after one. Ops are in topological order."""
-    led = [at >= 0 for at in layer]
+    led = [op in inside for op in range(len(graph.ops))]
     for tensor in sorted(graph.tensors, key=lambda tensor: tensor.producer):
         if tensor.producer >= 0 and led[tensor.producer]:
             for op in tensor.consumers:
                 led[op] = True
-    outside = [op for op, at in enumerate(layer) if at < 0]
+    outside = [op for op in range(len(graph.ops)) if op not in inside]
     return [op for op in outside if not led[op]], [op for op in outside if led[op]]
 
 
-def write_stages(path: Path, layers: Layers, stages: Sequence[tuple[str, int]]) -> Path:
-    """Write the account; stages are (device, layers) in order."""
+def write_stages(path: Path, layers: Layers, stages: Sequence[tuple[str, int]], gpus: Sequence[int]) -> Path:
+    """Write the account; stages are (device, layers) in order, GPUs the numbers of their devices."""
     first = 0
     rows = []
-    for rank, (device, count) in enumerate(stages):
-        rows.append({"rank": rank, "device": device, "first_layer": first, "layers": count})
+    for rank, ((device, count), gpu) in enumerate(zip(stages, gpus, strict=True)):
+        rows.append({"rank": rank, "device": device, "gpu": gpu, "first_layer": first, "layers": count})
         first += count
     about = {"stack": layers.stack, "layers": layers.number, "embedding": layers.embedding, "head": layers.head}
     write_atomically(path, (json.dumps({**about, "stages": rows}, indent=1) + "\n").encode())
     return path
+
+
+def write_launch(path: Path, stages: Sequence[tuple[str, int]], gpus: Sequence[int], usage: str, line: str) -> Path:
+    """Write a script of one line, with the GPUs of the stages in the order of the ranks."""
+    ranks = [
+        f"# rank {rank} is {device}, GPU {gpu}"
+        for rank, ((device, _), gpu) in enumerate(zip(stages, gpus, strict=True))
+    ]
+    visible = f"CUDA_VISIBLE_DEVICES={','.join(map(str, gpus))}"
+    lines = ["#!/bin/sh", f"# {usage}", *ranks, f': "${{1:?{usage}}}"', f"{visible} {line}"]
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    return path
+
+
+def _each_layer(stages: Sequence[tuple[str, int]], counts: Sequence[int]) -> list[str]:
+    """The device of each layer, by the numbers of layers that a file has."""
+    return [device for (device, _), count in zip(stages, counts, strict=True) for _ in range(count)]
 
 
 VLLM = "vllm"
@@ -175,6 +221,7 @@ def vllm_partition(plan: Plan) -> tuple[Layers, list[tuple[str, int]]]:
     """The layers, and (device, how many of them) of each rank."""
     layers = layers_of(plan, VLLM)
     stages = run_lengths(layers.devices, VLLM)
+    check_no_cpu(plan, [*stages, (layers.embedding, 0), (layers.head, 0)], VLLM)
     check_fits(stages[0][0], layers.embedding, "the embedding", VLLM)
     check_fits(stages[-1][0], layers.head, "final norm and head", VLLM)
     return layers, stages
@@ -193,16 +240,20 @@ def check_partition(text: str, *, layers: int, ranks: int) -> list[int]:
 
 def _export_vllm(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     layers, stages = vllm_partition(plan)
+    gpus = gpu_numbers(plan, stages, options.runtimes)
     text = ",".join(str(count) for _, count in stages)
-    check_partition(text, layers=layers.number, ranks=len(stages))
+    counts = check_partition(text, layers=layers.number, ranks=len(stages))
+    check_layers(plan, _each_layer(stages, counts), VLLM)
+    variable, argument = f"VLLM_PP_LAYER_PARTITION={text}", f"--pipeline-parallel-size {len(stages)}"
     files = [folder / "vllm.env", folder / "vllm.args"]
-    write_atomically(files[0], f"VLLM_PP_LAYER_PARTITION={text}\n".encode())
-    write_atomically(files[1], f"--pipeline-parallel-size {len(stages)}\n".encode())
-    return [*files, write_stages(folder / "stages.json", layers, stages)]
+    write_atomically(files[0], f"{variable}\n".encode())
+    write_atomically(files[1], f"{argument}\n".encode())
+    line = f'{variable} vllm serve "$@" {argument}'
+    files.append(write_stages(folder / "stages.json", layers, stages, gpus))
+    return [*files, write_launch(folder / "launch.sh", stages, gpus, "sh launch.sh MODEL [OPTION ...]", line)]
 
 
 MEGATRON = "megatron"
-_STAGE = re.compile(r"E?(?:t(?:\*[1-9]\d{0,5})?)?L?")
 
 
 def megatron_layout(plan: Plan) -> tuple[str, Layers, list[tuple[str, int]]]:
@@ -211,6 +262,7 @@ def megatron_layout(plan: Plan) -> tuple[str, Layers, list[tuple[str, int]]]:
     # Embedding and head take part as layers of no length: the order of devices must hold with them.
     order = run_lengths([layers.embedding, *layers.devices, layers.head], MEGATRON)
     stages = [(device, layers.devices.count(device)) for device, _ in order]
+    check_no_cpu(plan, stages, MEGATRON)
     words = ["" if count == 0 else "t" if count == 1 else f"t*{count}" for _, count in stages]
     words[0] = f"E{words[0]}"
     words[-1] += "L"
@@ -234,6 +286,8 @@ def read_layout(text: str) -> list[int]:
 
 def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     text, layers, stages = megatron_layout(plan)
+    gpus = gpu_numbers(plan, stages, options.runtimes)
+    check_layers(plan, _each_layer(stages, read_layout(text)), MEGATRON)
     path = folder / "megatron.args"
     words = (
         f"--num-layers {layers.number}",
@@ -241,7 +295,10 @@ def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[P
         f"--pipeline-model-parallel-layout '{text}'",
     )
     write_atomically(path, ("\n".join(words) + "\n").encode())
-    return [path, write_stages(folder / "stages.json", layers, stages)]
+    line = f'torchrun --nproc-per-node {len(stages)} "$@" {" ".join(words)}'
+    files = [path, write_stages(folder / "stages.json", layers, stages, gpus)]
+    usage = "sh launch.sh pretrain_gpt.py [OPTION ...]"
+    return [*files, write_launch(folder / "launch.sh", stages, gpus, usage, line)]
 
 
 EXPORTERS = (

@@ -26,12 +26,14 @@ import numpy as np
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
-from weftline.export.layers import HINT, Layers, layers_of, placed_devices
+from weftline.export.layers import Layers, check_layers, layers_of, placed_devices
+from weftline.export.stack import one_device, path_of, stacks_of, whole_hint
 from weftline.files import write_atomically
+from weftline.graph import Graph
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 
-__all__ = ["EXPORTERS", "accelerate_map", "check_device_map", "layer_devices", "llamacpp_arguments"]
+__all__ = ["EXPORTERS", "accelerate_map", "check_device_map", "layer_devices", "llamacpp_arguments", "read_arguments"]
 
 ACCELERATE = "accelerate"
 MOST_CONSTANT = 64
@@ -46,23 +48,35 @@ def accelerate_map(plan: Plan, runtimes: Mapping[str, str] | None = None) -> dic
     weighted |= {i for i, op in enumerate(graph.ops) if op.weight_bytes > MOST_CONSTANT}
     if not weighted:
         raise UsageError(f"{ACCELERATE} places weights, and this model has none")
-    modules: dict[str, str] = {}
-    for i, op in enumerate(graph.ops):
-        name = _module(op.block)
+    ids = [device.id for device in devices]
+    inside = _whole_layers(graph, ids)
+    names = [inside.get(i, _module(path_of(op))) for i, op in enumerate(graph.ops)]
+    ops: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
         if i in weighted and not name:
-            raise UsageError(f"{ACCELERATE} needs names of modules; op {op.name[:80]!r} has weights and no block")
-        if i in weighted:
-            modules.setdefault(name, devices[i].id)
-    for op, device in zip(graph.ops, devices, strict=True):
-        name = _module(op.block)
-        if modules.get(name, device.id) != device.id:
-            used = format_names(sorted({device.id, modules[name]}))
             raise UsageError(
-                f"{ACCELERATE} cannot cut inside block {name[:80]!r}, which the plan has on {used} ({HINT})"
+                f"{ACCELERATE} needs names of modules; op {graph.ops[i].name[:80]!r} has weights and no block"
             )
+        ops.setdefault(name, []).append(i)
+    held = {names[i] for i in weighted}
+    modules = {
+        name: one_device(f"block {name[:80]!r}", graph, ids, members, ACCELERATE)
+        for name, members in ops.items()
+        if name in held
+    }
     numbers = _numbers(plan.load_problem().devices, runtimes or {})
-    found = {name: numbers[device] for name, device in _without_children(modules).items()}
+    found = {name: numbers[device] for name, device in _without_children(graph, modules, ops).items()}
     check_device_map(found, modules)
+    return found
+
+
+def _whole_layers(graph: Graph, ids: Sequence[str]) -> dict[int, str]:
+    """Op -> the module of its layer; transformers has layers on one device each (`_no_split_modules`)."""
+    found: dict[int, str] = {}
+    for stack in stacks_of(graph):
+        for number, ops in zip(stack.numbers, stack.layers, strict=True):
+            one_device(f"layer {number} ({stack.name})", graph, ids, ops, ACCELERATE)
+            found |= dict.fromkeys(ops, _module(f"{stack.key}{number}"))
     return found
 
 
@@ -91,7 +105,7 @@ def _covers(name: str, module: str) -> bool:
     return not name or name == module or module.startswith(f"{name}.")
 
 
-def _without_children(modules: Mapping[str, str]) -> dict[str, str]:
+def _without_children(graph: Graph, modules: Mapping[str, str], ops: Mapping[str, list[int]]) -> dict[str, str]:
     """A module inside another one goes with it."""
     kept: dict[str, str] = {}
     for name, device in sorted(modules.items()):
@@ -99,9 +113,11 @@ def _without_children(modules: Mapping[str, str]) -> dict[str, str]:
         if outer is None:
             kept[name] = device
         elif kept[outer] != device:
+            both = sorted(op for inner, members in ops.items() if _covers(outer, inner) for op in members)
             used = format_names(sorted({device, kept[outer]}))
             raise UsageError(
-                f"{ACCELERATE} cannot cut inside module {outer[:80]!r}, which the plan has on {used} ({HINT})"
+                f"{ACCELERATE} cannot cut inside module {outer[:80]!r}, which the plan has on {used} "
+                f"({whole_hint(graph, both)})"
             )
     return {name: kept[name] for name in modules if name in kept}
 
@@ -137,6 +153,7 @@ LLAMACPP = "llamacpp"
 CPU = "CPU"
 _LLAMACPP_RUNTIME = re.compile(r"llamacpp:([A-Za-z]{1,16}\d{0,3})")
 _CUDA = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
+_MOVED = re.compile(r"-ot '\^blk\\\.\(([\d|]+)\)\\\.=(\w+)'")
 EMBEDDING, HEAD = r"^(token_embd|position_embd|token_types)", r"^(output|cls)"
 
 
@@ -148,9 +165,24 @@ def llamacpp_arguments(plan: Plan, runtimes: Mapping[str, str] | None = None) ->
     embedding, head = names[layers.embedding], names[layers.head]
     split = _tensor_split([*at, head])
     if split is None:
-        return _overrides(layers, at, embedding, head)
-    moved = [] if embedding == CPU else [f"-ot '{EMBEDDING}={embedding}'"]
-    return [*split, *moved]
+        words = _overrides(layers, at, embedding, head)
+    else:
+        words = [*split, *([] if embedding == CPU else [f"-ot '{EMBEDDING}={embedding}'"])]
+    check_layers(plan, read_arguments(words, layers.number), LLAMACPP, names)
+    return words
+
+
+def read_arguments(words: Sequence[str], layers: int) -> list[str]:
+    """The device of each layer, as llama.cpp reads the arguments."""
+    given = dict(word.split(" ", 1) for word in words if not word.startswith("-ot "))
+    if "--tensor-split" in given:
+        shares = [int(share) for share in given["--tensor-split"].split(",")]
+        return layer_devices(layers, int(given["--n-gpu-layers"]), given["--device"].split(","), shares)[:-1]
+    found = dict.fromkeys(range(layers), CPU)
+    for word in words:
+        if moved := _MOVED.fullmatch(word):
+            found |= dict.fromkeys(map(int, moved[1].split("|")), moved[2])
+    return list(found.values())
 
 
 def layer_devices(layers: int, n_gpu_layers: int, devices: Sequence[str], tensor_split: Sequence[int]) -> list[str]:
