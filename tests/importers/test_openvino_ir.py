@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,31 @@ def test_two_ops_of_one_name() -> None:
         graph_of_openvino(model)
     with pytest.raises(UsageError, match="not str"):
         graph_of_openvino("model.xml")
+
+
+def test_weights_in_16_bits(tmp_path: Path) -> None:
+    """Tests what openvino.save_model writes by default: constants of one name, each with a Convert that has it too."""
+    if "CI" not in os.environ:  # there, it must be installed
+        pytest.importorskip("openvino")
+    import openvino.opset13 as ops
+
+    x = ops.parameter([1, 3, 32, 32], np.float32, name="x")
+
+    def convolution(given: Any, channels: int, name: str) -> Any:
+        weight = ops.constant(np.ones((8, channels, 3, 3), np.float32), name="weight")
+        sum_ = ops.constant(np.ones((1, 8, 1, 1), np.float32), name=name)  # as converters do: the reader's name
+        product = ops.convolution(given, weight, [1, 1], [1, 1], [1, 1], [1, 1], name=f"{name}/conv")
+        return ops.swish(ops.add(product, sum_, name=name), name=f"{name}/act")
+
+    first = convolution(x, 3, "a")
+    halves = ops.split(convolution(first, 8, "b"), ops.constant(1), 2, name="halves")
+    joined = ops.concat([halves.output(0), halves.output(1), first.output(0)], 1, name="joined")
+    model = openvino().Model([joined], [x], "yolo")
+    plain = _saved(model, tmp_path)
+    path = tmp_path / "half.xml"
+    openvino().save_model(model, str(path))
+    assert "decompression" in path.read_text()
+    graph = read_file(path).graph
+    assert [(op.name, op.kind, op.flops) for op in graph.ops] == [(op.name, op.kind, op.flops) for op in plain.ops]
+    assert graph.tensors == plain.tensors
+    assert graph == graph_of_openvino(openvino().Core().read_model(str(path)))

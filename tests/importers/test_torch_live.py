@@ -126,3 +126,21 @@ def test_what_cannot_be_traced() -> None:
         wl.from_torch(Undecided(), torch.zeros(2))
     with pytest.raises(UsageError, match=r"torch.nn.Module is wanted, not int"):
         wl.from_torch(3, torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [
+        (Small(), torch.zeros(4, 8)),
+        (Split(), {"x": torch.zeros(3, 6), "scale": torch.ones(1)}),
+        (nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), torch.zeros(1, 8, 64)),
+    ],
+    ids=["tied", "several outputs", "transformer"],
+)
+def test_a_graph_is_saved_and_read_back(module: Any, given: Any, tmp_path: Any) -> None:
+    """Tests that the file of a traced module is the same graph, for Python and for the command line."""
+    graph = wl.from_torch(module, given, name="mine")
+    graph.save(tmp_path / "mine.json")
+    assert wl.load(tmp_path / "mine.json") == graph
+    plan = wl.plan(tmp_path / "mine.json", "laptop", work_limit=10)
+    assert plan.problem.graph == graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -85,6 +86,13 @@ class Graph(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True, 
     def index(self) -> dict[str, int]:
         """Op name -> op index."""
         return {op.name: i for i, op in enumerate(self.ops)}
+
+    def save(self, path: Path | str) -> None:
+        """Write it as JSON, which `wl.load` reads back: a module of PyTorch needs to be traced only once."""
+        from weftline.files import write_atomically
+        from weftline.graph.build import graph_to_json
+
+        write_atomically(path, graph_to_json(self))
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self.ops)} ops, {len(self.tensors)} tensors)"

@@ -223,8 +223,9 @@ def graph_of_net(net: Net, name: str = "") -> Graph:
     """The graph for planning; a shape that is not static is an `InputError`."""
     if len(net.layers) > MAX_OPS:
         raise InputError(f"the model has {len(net.layers)} layers; the limit is {MAX_OPS}")
-    one_name_each(net.layers)
     named = _named(net)
+    fixed = {node.position for node in named.scope.nodes if named.fixed.issuperset(node.outputs)}
+    one_name_each([layer for index, layer in enumerate(net.layers) if index not in fixed])
     if not named.scope.outputs:
         raise InputError("the model has no result, so nothing of it is needed")
     drop_dead_nodes(named.scope)

@@ -122,7 +122,11 @@ def in_order(layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 
 def one_name_each(layers: Sequence[Layer]) -> None:
-    """Devices are set by name, so two operations of one name are an `InputError`; constants may share one."""
+    """Devices are set by name, so two operations of one name are an `InputError`; constants may share one.
+
+    So may what follows from constants alone, which the caller leaves out: in a file of 16-bit weights, each constant is
+    followed by a Convert that has its name.
+    """
     seen: set[str] = set()
     for layer in layers:
         if layer.kind in (CONSTANT, RESULT):
