@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import weftline as wl
@@ -17,6 +18,7 @@ from weftline.cli.main import app
 from weftline.cluster import preset_text
 from weftline.measure import answer_calibrated
 from weftline.plans.plan import plan_to_json
+from weftline.problem.model import problem_to_json
 from weftline.zoo import build, save, zoo_graph
 
 
@@ -52,6 +54,30 @@ def test_everyone_asks_the_same(model: Path, tmp_path: Path) -> None:
     digest = sha256(preset_text("laptop").encode()).hexdigest()
     assert first.provenance.inputs == {"model": sha256(model.read_bytes()).hexdigest(), "cluster": digest}
     assert face.provenance.inputs == {}
+
+
+def test_dimensions_by_name_reach_the_model(tmp_path: Path) -> None:
+    """Tests that Python, requests and the command line, with and without costs, set a symbol of the file."""
+    value = helper.make_tensor_value_info
+    ends = [value(name, TensorProto.FLOAT, ["batch", 3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "open", ends[:1], ends[1:])
+    path, problem = tmp_path / "open.onnx", tmp_path / "problem.json"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    loaded = wl.load(path, dims={"batch": 4})
+    assert isinstance(loaded, wl.Graph)
+    assert loaded.tensors[0].shape == (4, 3)
+    assert wl.load_problem(path, cluster=wl.Cluster.preset("laptop"), dims={"batch": 4}).graph == loaded
+    assert wl.plan(path, "laptop", dims={"batch": 4}, work_limit=10).problem.graph == loaded
+    call = ["plan", str(path), "-c", "laptop", "--work", "10", "-o", str(tmp_path / "plan.json")]
+    assert CliRunner().invoke(app, [*call, "--dim", "batch=4"]).exit_code == 0
+    assert wl.Plan.load(tmp_path / "plan.json").problem.graph == loaded
+    for words in (call, ["profile", str(path), "-c", "laptop", "-o", str(tmp_path / "costs.json")]):
+        wrong = CliRunner().invoke(app, [*words, "--dim", "length=4"])
+        assert isinstance(wrong.exception, wl.InputError)
+        assert "symbols: batch" in str(wrong.exception)
+    problem.write_bytes(problem_to_json(wl.Plan.load(tmp_path / "plan.json").problem))
+    with pytest.raises(wl.UsageError, match="no named dimensions"):
+        wl.load(problem, dims={"batch": 4})
 
 
 def test_a_problem_is_resolved(model: Path) -> None:
@@ -93,7 +119,8 @@ def test_stages_by_requests(model: Path) -> None:
         ({"model": "m.onnx", "reward": "guessed"}, "simulated or measured"),
         ({"model": "m.onnx", "measurements": 3}, "measured rewards"),
         ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "runtime": ""}, "runtime"),
-        ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "shapes": {"x": (1,)}}, "shapes are for"),
+        ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "shapes": {"x": (1,)}}, "shapes and dims are"),
+        ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "dims": {"x": 1}}, "shapes and dims are for"),
         ({"model": zoo_graph("bert", size="small"), "cluster": "laptop", "reward": "measured"}, "need model_file"),
     ],
 )

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from weftline.ask.answer import find_cluster
-from weftline.ask.request import read_shapes
+from weftline.ask.request import read_dims, read_shapes
 from weftline.cli.options import process_begun, read_gap, read_seconds, read_settings
 from weftline.errors import InputError, UsageError
 
@@ -20,6 +20,16 @@ def test_shapes() -> None:
     for word in ("input", "input=ax3", "input=1x", "=1x2", "x=0x3", "x=-1"):
         with pytest.raises(UsageError):
             read_shapes([word])
+
+
+def test_dimensions() -> None:
+    """Tests names with signs in them, one that is repeated, and what is no size."""
+    assert read_dims(["batch=8", "past + 1=2", "a=b=2", "batch=8"]) == {"batch": 8, "past + 1": 2, "a=b": 2}
+    for word in ("batch", "=8", "batch=", "batch=x", "batch=-1", "batch=0", "batch=1x2"):
+        with pytest.raises(UsageError, match="--dim"):
+            read_dims([word], "--dim ")
+    with pytest.raises(UsageError, match=r"'batch=9' and 'batch=8' contradict"):
+        read_dims(["batch=8", "batch=9"])
 
 
 def test_when_the_process_began(monkeypatch: pytest.MonkeyPatch) -> None:

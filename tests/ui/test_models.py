@@ -10,6 +10,7 @@ import pytest
 
 from weftline.errors import InputError, UsageError
 from weftline.ui.models import Models, PageLimits, clean_label
+from weftline.ui.requests import PlanForm, plan_task
 
 
 async def chunks(*sizes: int) -> AsyncIterator[bytes]:
@@ -78,3 +79,14 @@ def test_a_broken_upload_leaves_nothing(tmp_path: Path) -> None:
 def test_labels(name: str, label: str) -> None:
     """Tests that labels are short, printable, and without folders."""
     assert clean_label(name) == label
+
+
+def test_shapes_and_dimensions_of_a_form(tmp_path: Path) -> None:
+    """Tests that both reach the task, and the call that asks the same."""
+    choices = {"solvers": {"latency": [("auto", "")]}, "presets": [("laptop", "", "text")], "zoo": []}
+    models = Models(tmp_path, PageLimits())
+    number, _ = add(models, "a.onnx", 10)
+    asked = PlanForm(seconds=1, model=number, preset="laptop", shapes=["x=1x3"], dims=["batch=8", "length=4"])
+    task = plan_task(asked, choices, models, PageLimits())(tmp_path)
+    assert (task.shapes, task.dims) == (("x=1x3",), ("batch=8", "length=4"))
+    assert task.argv[-6:] == ("--shape", "x=1x3", "--dim", "batch=8", "--dim", "length=4")

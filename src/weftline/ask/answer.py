@@ -237,8 +237,8 @@ def _from_objects(request: PlanRequest, cluster: Cluster | None, costs: Profile 
     from weftline.problem import Problem, asked_rules, build_problem
 
     model = request.model
-    if request.shapes:
-        raise UsageError("shapes are for the file of a model; a Graph or Problem has its own")
+    if request.shapes or request.dims:
+        raise UsageError("shapes and dims are for the file of a model; a Graph or Problem has its own")
     if isinstance(model, Problem):
         if request.without:
             raise UsageError("a Problem has its own devices; `without` is for a cluster")
@@ -257,7 +257,7 @@ def _from_file(request: PlanRequest, file: Path, cluster: Cluster | None, costs:
     from weftline.importers import ImportOptions
     from weftline.problem import load_problem
 
-    options = ImportOptions(shapes=request.shapes)
+    options = ImportOptions(shapes=request.shapes, dims=request.dims)
     problem, digest = load_problem(
         file, cluster=cluster, rules=request.rules, without=request.without, options=options, costs=costs
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weftline.problem import Blocks, Problem
     from weftline.schedule.noise import Noise
 
-__all__ = ["ClusterText", "GridRequest", "Objective", "PlanRequest", "ScheduleRequest", "read_shapes"]
+__all__ = ["ClusterText", "GridRequest", "Objective", "PlanRequest", "ScheduleRequest", "read_dims", "read_shapes"]
 
 Objective = Literal["latency", "throughput"]
 
@@ -56,6 +56,8 @@ class PlanRequest:
     without: tuple[str, ...] = ()
     """Limits to be dropped: cpus, memory, together."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of symbolic dimensions, by name."""
     costs: Profile | Path | str | None = None
     """Measured times of the model on the cluster."""
     coarsen: str = "none"
@@ -184,3 +186,17 @@ def read_shapes(words: Sequence[str], option: str = "") -> dict[str, tuple[int, 
         if 0 in shapes[name]:
             raise UsageError(f"{option}{word!r:.80}: a dimension of 0 leaves nothing to plan")
     return shapes
+
+
+def read_dims(words: Sequence[str], option: str = "") -> dict[str, int]:
+    """`batch=8` -> {"batch": 8}; `option` is what errors call it."""
+    dims: dict[str, int] = {}
+    for word in words:
+        name, _, size = word.rpartition("=")
+        if not name or not (size.isascii() and size.isdigit() and len(size) <= 12):
+            raise UsageError(f"{option}{word!r:.80} is not the size of a dimension; write it like batch=8")
+        if int(size) == 0:
+            raise UsageError(f"{option}{word!r:.80}: a dimension of 0 leaves nothing to plan")
+        if dims.setdefault(name, int(size)) != int(size):
+            raise UsageError(f"{option}{word!r:.80} and {f'{name}={dims[name]}'!r:.80} contradict each other")
+    return dims

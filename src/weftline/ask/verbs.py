@@ -50,15 +50,21 @@ __all__ = [
 ]
 
 
-def load(path: Path | str, *, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Graph | Problem:
+def load(
+    path: Path | str,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    dims: Mapping[str, int] = MappingProxyType({}),
+) -> Graph | Problem:
     """Read a model file of any known format: a Graph, or a Problem where the file holds costs too.
 
-    `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}.
+    `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}; `dims` the dimensions themselves, on all
+    inputs: {"batch": 1}.
     """
     from weftline.importers import ImportOptions
     from weftline.problem import read_model
 
-    return read_model(path, ImportOptions(shapes=shapes))
+    return read_model(path, ImportOptions(shapes=shapes, dims=dims))
 
 
 def from_openvino(model: Any, *, name: str = "") -> Graph:
@@ -83,6 +89,7 @@ def load_problem(
     *,
     cluster: Cluster | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    dims: Mapping[str, int] = MappingProxyType({}),
     without: Collection[str] = (),
     **rules: object,
 ) -> Problem:
@@ -94,7 +101,7 @@ def load_problem(
     from weftline.importers import ImportOptions
     from weftline.problem import load_problem
 
-    options = ImportOptions(shapes=shapes)
+    options = ImportOptions(shapes=shapes, dims=dims)
     return load_problem(path, cluster=cluster, rules=rules, without=without, options=options)[0]
 
 
@@ -109,6 +116,7 @@ def plan(
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    dims: Mapping[str, int] = MappingProxyType({}),
     without: Collection[str] = (),
     costs: Profile | Path | str | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
@@ -128,7 +136,7 @@ def plan(
 
     The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. A Graph needs a cluster;
     a Problem has its own devices. What is not given keeps the problem's rules or the defaults (latency, parallel,
-    per-tensor, added, dynamic). `shapes` and `without` are as in `load_problem`, for a file. `time_limit` is in
+    per-tensor, added, dynamic). `shapes`, `dims` and `without` are as in `load_problem`, for a file. `time_limit` is in
     seconds. A throughput search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
     time or work is limited.
 
@@ -156,6 +164,7 @@ def plan(
         memory=memory,
         stages=stages,
         shapes=shapes,
+        dims=dims,
         without=tuple(without),
         costs=costs,
         coarsen=coarsen,

@@ -158,6 +158,7 @@ def profile(
     repeats: _Repeats = 30,
     runtime: _Runtime = None,
     shape: given.Shape = None,
+    dim: given.Dim = None,
     seed: _Seed = 0,
     links: _Links = "memory",
     cache: _Cache = True,
@@ -173,7 +174,7 @@ def profile(
     weftline plan model.onnx --cluster two.toml --costs costs.json --objective throughput
     """
     from weftline.ask.answer import find_cluster
-    from weftline.ask.request import read_shapes
+    from weftline.ask.request import read_dims, read_shapes
     from weftline.cost import save_profile
     from weftline.measure.profiling import profile_model
     from weftline.search import Event
@@ -185,6 +186,7 @@ def profile(
             model,
             find_cluster(cluster)[0],
             shapes=read_shapes(shape or [], "--shape "),
+            dims=read_dims(dim or [], "--dim "),
             runtimes=read_runtimes(runtime or []),
             repeats=repeats,
             cache=cache,

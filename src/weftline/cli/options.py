@@ -18,6 +18,7 @@ __all__ = [
     "Coarsen",
     "Communication",
     "Costs",
+    "Dim",
     "Gap",
     "Measurements",
     "Memory",
@@ -182,6 +183,12 @@ Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed
 Shape = Annotated[
     list[str] | None,
     typer.Option(metavar="INPUT=SHAPE", help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated."),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N", help="Set a symbolic dimension of an ONNX model on all inputs: batch=8. May be repeated."
+    ),
 ]
 Runtime = Annotated[
     list[str] | None,

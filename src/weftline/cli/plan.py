@@ -40,6 +40,7 @@ def plan(
     work: given.Work = None,
     seed: given.Seed = 0,
     shape: given.Shape = None,
+    dim: given.Dim = None,
     runtime: given.Runtime = None,
     transfers: given.Transfers = None,
     communication: given.Communication = None,
@@ -64,7 +65,7 @@ def plan(
     b=openvino:CPU2
     """
     from weftline.ask import Sweep
-    from weftline.ask.request import PlanRequest, read_shapes
+    from weftline.ask.request import PlanRequest, read_dims, read_shapes
     from weftline.plans.plan import plan_to_json, save_plan
 
     if solver == "help":
@@ -96,6 +97,7 @@ def plan(
         stages=number,
         without=tuple(word for word in without.split(",") if word),
         shapes=read_shapes(shape or [], "--shape "),
+        dims=read_dims(dim or [], "--dim "),
         costs=costs,
         coarsen=coarsen,
         reward=reward,

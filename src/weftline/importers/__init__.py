@@ -5,6 +5,7 @@ In: a path and `ImportOptions`. Out: `Imported`: the graph and, where the file h
 the problem room makes a whole Problem. Simplified: weights are counted, never read; the constant cone is folded away.
 """
 
+from weftline.importers.foreign import foreign_file
 from weftline.importers.registry import (
     DeviceClass,
     FileCosts,
@@ -16,4 +17,14 @@ from weftline.importers.registry import (
     read_file,
 )
 
-__all__ = ["DeviceClass", "FileCosts", "ImportOptions", "Imported", "Importer", "detect", "importers", "read_file"]
+__all__ = [
+    "DeviceClass",
+    "FileCosts",
+    "ImportOptions",
+    "Imported",
+    "Importer",
+    "detect",
+    "foreign_file",
+    "importers",
+    "read_file",
+]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError
 from weftline.files import other_kind
 from weftline.graph import Graph, graph_from_json
+from weftline.importers.foreign import foreign_file, foreign_folder
 from weftline.plugins import load_plugins
 
 __all__ = [
@@ -85,6 +86,8 @@ class ImportOptions:
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Input name -> full shape, for inputs with symbolic dimensions."""
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """Name of a symbolic dimension -> its size, wherever it stands."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,8 @@ class Importer:
     accepts: Callable[[Path, bytes], bool]
     """Does this file, of which the first bytes are given, look like the format? Must be quick and never raise."""
     read: Callable[[Path, ImportOptions], tuple[Graph, FileCosts | None]]
+    dims: bool = False
+    """Do dimensions have names in this format, so that `ImportOptions.dims` says something?"""
 
 
 def _accepts_json(path: Path, head: bytes) -> bool:
@@ -137,10 +142,15 @@ def detect(path: Path) -> Importer:
 def read_file(path: Path | str, options: ImportOptions | None = None) -> Imported:
     """Read a model file of any known format. Every failure is an `InputError` that names the file."""
     path = Path(path)
-    head = _head(path)
+    head, options = _head(path), options or ImportOptions()
     try:
         importer = _detect(path, head)
-        graph, costs = importer.read(path, options or ImportOptions())
+        if options.dims and not importer.dims:
+            what = (
+                f"a size is given for {next(iter(options.dims))!r}, but {importer.name} files have no named dimensions"
+            )
+            raise InputError(what, hint="leave --dim out; an open input takes --shape")
+        graph, costs = importer.read(path, options)
         digest = file_sha256(path)
     except InputError as error:
         raise error.at(str(path)) from error
@@ -157,28 +167,47 @@ def _detect(path: Path, head: bytes) -> Importer:
         raise InputError(other, hint=next((hint for kind, hint in _HINTS.items() if kind in other), ""))
     if path.suffix == ".toml":
         raise InputError("this looks like a cluster file, not a model", hint=_HINTS["a cluster file"])
-    known = "; ".join(f"{importer.name}: {importer.description}" for importer in importers().values())
-    raise InputError("the format is not known", hint=f"weftline reads {known}")
+    if foreign := foreign_file(path, head):
+        raise InputError(foreign.what, hint=foreign.hint)
+    raise InputError("the format is not known", hint=f"weftline reads {_known_formats()}")
+
+
+def _known_formats() -> str:
+    """What people have first, what research has last."""
+    found = importers()
+    names = dict.fromkeys(("onnx", "openvino", "weftline", *found))
+    return "; ".join(f"{name}: {found[name].description}" for name in names)
 
 
 def _head(path: Path) -> bytes:
     try:
+        if path.is_dir():
+            folder = foreign_folder(path)
+            raise InputError(folder.what, where=str(path), hint=folder.hint)
         if not path.is_file():
             hint = "" if path.suffix or path.exists() else "for a model of the zoo: weftline zoo build NAME -o FILE"
             raise InputError("not a file" if path.exists() else "no such file", where=str(path), hint=hint)
-        size = path.stat().st_size
-        if size == 0:
-            raise InputError("the file is empty", where=str(path))
-        if size > MAX_FILE_BYTES:
-            raise InputError(
-                f"{size} bytes is more than the limit of 4 GiB",
-                where=str(path),
-                hint="keep weights as external data: planning does not need them",
-            )
         with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
+        _check_size(path, head)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    return head
+
+
+def _check_size(path: Path, head: bytes) -> None:
+    if not head:
+        raise InputError("the file is empty", where=str(path), hint="copy, download or export it again")
+    size = path.stat().st_size
+    if size <= MAX_FILE_BYTES:
+        return
+    if foreign := foreign_file(path, head):  # files of weights are large, and it is not their size that is wrong
+        raise InputError(foreign.what, where=str(path), hint=foreign.hint)
+    raise InputError(
+        f"{size} bytes is more than the limit of 4 GiB",
+        where=str(path),
+        hint="keep weights as external data: planning does not need them",
+    )
 
 
 def file_sha256(path: Path) -> str:

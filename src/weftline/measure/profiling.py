@@ -62,6 +62,7 @@ def profile_model(
     cluster: Cluster,
     *,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    dims: Mapping[str, int] = MappingProxyType({}),
     runtimes: Mapping[str, str] = MappingProxyType({}),
     repeats: int = PROFILE_REPEATS,
     cache: bool = True,
@@ -75,7 +76,7 @@ def profile_model(
     """
     if repeats < 3:
         raise UsageError("a profile needs at least 3 repeats")
-    imported = read_file(model, ImportOptions(shapes=shapes))
+    imported = read_file(model, ImportOptions(shapes=shapes, dims=dims))
     say, path = tell or (lambda _: None), Path(model)
     measured: Callable[[], Profile]
     devices: Mapping[str, OrtDevice | OpenvinoDevice]

@@ -48,6 +48,7 @@ def load_problem(
     """
     problem, digest = _problem_file(Path(path))
     if problem is not None:
+        _refuse_dims(path, options)
         if costs is not None:
             raise UsageError(f"{path} holds its own devices and costs; leave the profiled costs out")
         if cluster is not None:
@@ -85,6 +86,7 @@ def read_model(path: Path | str, options: ImportOptions | None = None) -> Graph 
     """A Graph, or a Problem under its own rules where the file holds costs too."""
     problem, _ = _problem_file(Path(path))
     if problem is not None:
+        _refuse_dims(path, options)
         return problem
     imported = read_file(path, options)
     if imported.costs is None:
@@ -204,6 +206,11 @@ def _keep_devices(problem: Problem, keep: list[int]) -> Problem:
             (position[a], position[b], name) for a, b, name in problem.buses if a in position and b in position
         ),
     )
+
+
+def _refuse_dims(path: Path | str, options: ImportOptions | None) -> None:
+    if options is not None and options.dims:
+        raise UsageError(f"{path} has no named dimensions; leave {next(iter(options.dims))!r} out")
 
 
 def _problem_file(path: Path) -> tuple[Problem | None, str]:

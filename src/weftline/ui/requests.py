@@ -43,6 +43,7 @@ class PlanForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gap: Annotated[float, Meta(ge=0, lt=1)] | None = None
     seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
     shapes: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=32)] = []
+    dims: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=32)] = []
 
 
 class FileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,6 +118,7 @@ def plan_task(
             gap=asked.gap,
             seed=asked.seed,
             shapes=tuple(asked.shapes),
+            dims=tuple(asked.dims),
             argv=_argv(asked, label, name if cluster is not None else "", stages),
             output=str(folder / "plan.json"),
         )
@@ -158,4 +160,6 @@ def _argv(asked: PlanForm, label: str, cluster: str, stages: int | None) -> tupl
         words += ["--seed", str(asked.seed)]
     for shape in asked.shapes:
         words += ["--shape", shape]
+    for dim in asked.dims:
+        words += ["--dim", dim]
     return tuple(words)

@@ -41,6 +41,7 @@ class PlanTask(msgspec.Struct, frozen=True, tag="plan", kw_only=True):
     gap: float | None
     seed: int
     shapes: tuple[str, ...]
+    dims: tuple[str, ...] = ()
     argv: tuple[str, ...]
     output: str
 

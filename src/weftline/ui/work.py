@@ -103,7 +103,7 @@ def _labelled(text: str, task: Task) -> str:
 
 def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     from weftline.ask.answer import answer
-    from weftline.ask.request import ClusterText, PlanRequest, read_shapes
+    from weftline.ask.request import ClusterText, PlanRequest, read_dims, read_shapes
     from weftline.plans.plan import save_plan
 
     request = PlanRequest(
@@ -113,6 +113,7 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
         objective=task.objective,
         stages=task.stages,
         shapes=read_shapes(task.shapes),
+        dims=read_dims(task.dims),
         solver=task.solver,
         gap=task.gap,
         time_limit=task.seconds,

@@ -1,15 +1,18 @@
 """ONNX model file -> Graph: one op per live node, weights counted by op, static shapes.
 
-In: a path, and shapes for symbolic inputs. Out: the graph; names map back to the file (`unique_names`). Inputs have
-what the file fixes and what the user adds; what stays open is an error. Simplified: a symbol that the user fixed on one
-input is filled in on the others; constant nodes are folded into weights, unused nodes dropped, control flow is one op;
-outputs that are constants are not tensors of the graph. External weights are never opened.
+In: a path, and shapes for symbolic inputs or sizes for symbols. Out: the graph; names map back to the file
+(`unique_names`). Inputs have what the file fixes and what the user adds; what stays open is an error, and so are two
+sizes for one symbol. Simplified: a symbol that the user fixed on one input is filled in on the others; constant nodes
+are folded into weights, unused nodes dropped, control flow is one op; outputs that are constants are not tensors of the
+graph. External weights are never opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from weftline.errors import InputError
@@ -28,33 +31,70 @@ if TYPE_CHECKING:
 __all__ = ["IMPORTERS", "graph_of_model", "input_types", "opsets_of"]
 
 
-def input_types(scope: Scope, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, TensorType], dict[str, int]]:
+_Declared = Mapping[str, tuple[int, Dimensions | None]]
+"""Input -> element type and dimensions, as the file says them."""
+
+
+def input_types(
+    scope: Scope, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int] = MappingProxyType({})
+) -> tuple[dict[str, TensorType], dict[str, int]]:
     """Static types of the inputs and the symbols they fix; every open dimension is an `InputError`."""
     for name in shapes:
         if name not in scope.inputs:
             known = ", ".join(list(scope.inputs)[:8]) or "none"
             raise InputError(f"a shape is given for {name!r}, which is not an input", hint=f"inputs: {known}")
     declared = {name: declared_type(proto) for name, proto in scope.inputs.items()}
-    symbols: dict[str, int] = {}
-    for name, shape in shapes.items():
-        for size, symbol in zip(shape, _checked(name, declared[name][1], shape), strict=True):
-            if isinstance(symbol, str):
-                symbols.setdefault(symbol, size)
+    symbols = _symbols(declared, shapes, dims)
     types = {}
     for name, (element, dimensions) in declared.items():
         if name in shapes:
             types[name] = tensor_type(name, element or FLOAT, shapes[name])
         elif scope.inputs[name].WhichOneof("value") in ("tensor_type", "sparse_tensor_type", None):
-            types[name] = tensor_type(name, element or FLOAT, _closed(name, dimensions, symbols))
+            types[name] = tensor_type(name, element or FLOAT, _closed(name, declared, symbols))
         else:  # a sequence, optional or map: its size is not fixed by the file, so one element stands for it
             sizes = [symbols.get(size, 1) if isinstance(size, str) else size for size in dimensions or []]
             types[name] = tensor_type(name, element or FLOAT, [1 if size is None else size for size in sizes])
     return types, symbols
 
 
+def _symbols(declared: _Declared, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of symbols; two that differ are an `InputError` that names who says them."""
+    known = _names(declared)
+    symbols: dict[str, int] = {}
+    said: dict[str, str] = {}
+    for symbol, size in dims.items():
+        if symbol not in known:
+            hint = (
+                f"its symbols: {', '.join(known[:16])}" if known else "all its dimensions are numbers or have no name"
+            )
+            raise InputError(
+                f"a size is given for dimension {symbol!r:.80}, which no input of the model has", hint=hint
+            )
+        if not isinstance(size, int) or size < 0:
+            raise InputError(f"the given size {size!r:.40} is not a whole number", where=f"dimension {symbol!r:.80}")
+        symbols[symbol], said[symbol] = size, f"--dim {symbol}={size}"
+    for name, shape in shapes.items():
+        here = f"--shape {name}={_times(shape)}"
+        for size, word in zip(shape, _checked(name, declared[name][1], shape), strict=True):
+            if not isinstance(word, str):
+                continue
+            if symbols.setdefault(word, size) != size:
+                who = here if said[word] == here else f"{said[word]} and {here}"
+                what = f"{who} give it two sizes: {symbols[word]} and {size}"
+                raise InputError(what, where=f"dimension {word!r:.80}", hint="a symbol has one size")
+            said.setdefault(word, here)
+    return symbols
+
+
+def _names(declared: _Declared) -> list[str]:
+    """All symbols, in order."""
+    sizes = (size for _, dimensions in declared.values() for size in dimensions or ())
+    return list(dict.fromkeys(size for size in sizes if isinstance(size, str)))
+
+
 def _checked(name: str, dimensions: Dimensions | None, shape: tuple[int, ...]) -> Dimensions:
     """The declared dimensions, once the given shape is seen not to contradict them."""
-    where, given = f"input {name!r}", "x".join(map(str, shape))
+    where, given = f"input {name!r}", _times(shape)
     if any(size < 0 for size in shape):
         raise InputError(f"the given shape {given} has a negative dimension", where=where)
     if dimensions is None:
@@ -71,25 +111,30 @@ def _checked(name: str, dimensions: Dimensions | None, shape: tuple[int, ...]) -
     return dimensions
 
 
-def _closed(name: str, dimensions: Dimensions | None, symbols: Mapping[str, int]) -> list[int]:
+def _closed(name: str, declared: _Declared, symbols: Mapping[str, int]) -> list[int]:
+    dimensions, where = declared[name][1], f"input {name!r}"
     if dimensions is None:
-        raise InputError(
-            "the file does not say its shape", where=f"input {name!r}", hint=f"try --shape {name}=1x3x224x224"
-        )
+        hint = f"try --shape {name}=?x?, with a number for each of its dimensions"
+        raise InputError("the file does not say its shape", where=where, hint=hint)
     sizes = [symbols.get(size, size) if isinstance(size, str) else size for size in dimensions]
     still = [f"{axis} ({size or 'no name'})" for axis, size in enumerate(sizes) if not isinstance(size, int)]
-    if still:
-        example = "x".join(str(size) if isinstance(size, int) else "1" for size in sizes)
-        raise InputError(
-            f"shape {_written(dimensions)} is not fixed: dimension {', '.join(still)}",
-            where=f"input {name!r}",
-            hint=f"try --shape {name}={example}",
-        )
-    return [size for size in sizes if isinstance(size, int)]
+    if not still:
+        return [size for size in sizes if isinstance(size, int)]
+    if None in sizes:
+        shape = _times(size if isinstance(size, int) else "?" for size in sizes)
+        hint = f"try --shape {name}={shape}, with a number for each ?"
+    else:
+        missing = [symbol for symbol in _names(declared) if symbol not in symbols]
+        hint = "try " + " ".join(f"--dim {quote(f'{symbol}=...')}" for symbol in missing[:8])
+    raise InputError(f"shape {_written(dimensions)} is not fixed: dimension {', '.join(still)}", where=where, hint=hint)
+
+
+def _times(sizes: Iterable[object]) -> str:
+    return "x".join(map(str, sizes))
 
 
 def _written(dimensions: Dimensions) -> str:
-    return "x".join("?" if size is None else str(size) for size in dimensions) or "scalar"
+    return _times("?" if size is None else size for size in dimensions) or "scalar"
 
 
 def graph_of_model(model: Any, options: ImportOptions, name: str = "") -> Graph:
@@ -105,7 +150,7 @@ def graph_of_model(model: Any, options: ImportOptions, name: str = "") -> Graph:
     in_file_order = sorted(scope.nodes, key=lambda node: node.position)
     names = unique_names((node.name, node.outputs, node.kind) for node in in_file_order)
     drop_dead_nodes(scope)
-    given, symbols = input_types(scope, options.shapes)
+    given, symbols = input_types(scope, options.shapes, options.dims)
     types = Inference(opsets_of(model), symbols).run(scope, given)
     cone = find_cone(scope)
     if not cone.live:
@@ -178,4 +223,4 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
         raise InputError("the model is nested too deeply") from error
 
 
-IMPORTERS = (Importer("onnx", "ONNX model (.onnx), weights inside or beside it", _accepts, _read),)
+IMPORTERS = (Importer("onnx", "ONNX model (.onnx), weights inside or beside it", _accepts, _read, dims=True),)

@@ -326,12 +326,8 @@ def _must_reshape(net: Net, options: ImportOptions) -> bool:
         if given is not None:
             _check(layer, port, given)
         elif not port.is_static:
-            sizes = [max(size, 1) for size in port.shape or (-1,)]
-            raise InputError(
-                f"shape {port.written} is not fixed",
-                where=f"input {layer.name[:80]!r}",
-                hint=f"try --shape {layer.name}={'x'.join(map(str, sizes))}",
-            )
+            hint = f"try --shape {layer.name}={port.written}, with a number for each ?"
+            raise InputError(f"shape {port.written} is not fixed", where=f"input {layer.name[:80]!r}", hint=hint)
     if left:
         known = ", ".join(layer.name for layer in inputs[:8]) or "none"
         raise InputError(f"a shape is given for {next(iter(left))!r}, which is not an input", hint=f"inputs: {known}")

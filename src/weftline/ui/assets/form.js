@@ -30,8 +30,10 @@
       asked.seed = Number(by("seed").value || 0);
       if (by("gap").value) asked.gap = Number(by("gap").value) / 100;
       if (asked.objective === "throughput" && by("stages").value) asked.stages = Number(by("stages").value);
-      const shapes = by("shapes").value.split(/[\s,;]+/).filter(Boolean);
-      if (shapes.length) asked.shapes = shapes;
+      for (const field of ["shapes", "dims"]) {
+        const words = by(field).value.split(/[\s,;]+/).filter(Boolean);
+        if (words.length) asked[field] = words;
+      }
       if (!(asked.seconds >= 1 && asked.seconds <= choices.limits.longest)) {
         throw new Error(`Time: 1 to ${choices.limits.longest} seconds.`);
       }
