@@ -66,7 +66,8 @@ def test_dimensions_by_name_reach_the_model(tmp_path: Path) -> None:
     loaded = wl.load(path, dims={"batch": 4})
     assert isinstance(loaded, wl.Graph)
     assert loaded.tensors[0].shape == (4, 3)
-    assert wl.load_problem(path, cluster=wl.Cluster.preset("laptop"), dims={"batch": 4}).graph == loaded
+    whole = wl.load_problem(path, cluster=wl.Cluster.preset("laptop"), dims={"batch": 4})
+    assert whole.graph == loaded
     assert wl.plan(path, "laptop", dims={"batch": 4}, work_limit=10).problem.graph == loaded
     call = ["plan", str(path), "-c", "laptop", "--work", "10", "-o", str(tmp_path / "plan.json")]
     assert CliRunner().invoke(app, [*call, "--dim", "batch=4"]).exit_code == 0
@@ -75,7 +76,7 @@ def test_dimensions_by_name_reach_the_model(tmp_path: Path) -> None:
         wrong = CliRunner().invoke(app, [*words, "--dim", "length=4"])
         assert isinstance(wrong.exception, wl.InputError)
         assert "symbols: batch" in str(wrong.exception)
-    problem.write_bytes(problem_to_json(wl.Plan.load(tmp_path / "plan.json").problem))
+    problem.write_bytes(problem_to_json(whole))
     with pytest.raises(wl.UsageError, match="no named dimensions"):
         wl.load(problem, dims={"batch": 4})
 
