@@ -81,7 +81,7 @@ def _symbols(declared: _Declared, shapes: Mapping[str, tuple[int, ...]], dims: M
             if symbols.setdefault(word, size) != size:
                 who = here if said[word] == here else f"{said[word]} and {here}"
                 what = f"{who} give it two sizes: {symbols[word]} and {size}"
-                raise InputError(what, where=f"dimension {word!r:.80}", hint="a symbol has one size")
+                raise InputError(what, where=f"dimension {word!r:.80}", hint="give it one size")
             said.setdefault(word, here)
     return symbols
 
