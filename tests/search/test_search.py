@@ -1,7 +1,6 @@
 """Tests of the search that every solver works on: what it keeps, when it stops, what it tells."""
 
 from collections.abc import Callable
-from threading import Event as Flag
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from weftline import latency as place
 from weftline import pipeline as partition
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
-from weftline.search import Event, Search, Solver, compiling, find_solver
+from weftline.search import Event, Search, Solver, find_solver
 from weftline.simulate import Loads, Timeline
 from weftline.testing.generate import Feed, problem_of
 
@@ -124,20 +123,3 @@ def test_registries() -> None:
         assert find_solver(solvers, "auto") is solvers["auto"]
         with pytest.raises(UsageError, match=r"unknown solver 'gurobi' \(there are: auto, single-device"):
             find_solver(solvers, "gurobi")
-
-
-def test_long_compilation_is_announced() -> None:
-    """Tests that the user is told what a wait is for, and only if it is one."""
-    said: list[Event] = []
-    told = Flag()
-
-    def tell(event: Event) -> None:
-        said.append(event)
-        told.set()
-
-    with compiling(tell, after=60.0):
-        pass
-    assert said == []
-    with compiling(tell, after=0.0):
-        assert told.wait(20)
-    assert "compiling kernels" in said[0].message

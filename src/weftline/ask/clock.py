@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
-from weftline.search import Event, compiling
+from weftline.search import Event
 
 __all__ = ["Clock", "searching_time"]
 
-LOADING_SECONDS = 5.0
-"""Seconds; loading kernels takes one or two, compiling them a minute."""
+BETWEEN_SECONDS = 1.0
+"""Between two words about compiling."""
 PER_OP = 1e-4
 """Seconds for the certificate of a large answer, for each op or operation in it."""
 
@@ -37,8 +37,16 @@ class Clock:
     @contextmanager
     def preparing(self) -> Iterator[None]:
         """Kernels are loaded inside, which counts, or compiled, which happens once and does not."""
-        before = monotonic()
-        with compiling(self.on_event, LOADING_SECONDS):
+        from weftline.simulate.kernels.jit import Compilation
+
+        told = -BETWEEN_SECONDS
+
+        def tell(text: str) -> None:
+            nonlocal told
+            if self.on_event is not None and monotonic() - told >= BETWEEN_SECONDS:
+                told = monotonic()
+                self.on_event(Event(0.0, "", None, None, text))
+
+        with Compilation(tell) as compiled:
             yield
-        if monotonic() - before > LOADING_SECONDS:
-            self.begun += monotonic() - before
+        self.begun += compiled.seconds

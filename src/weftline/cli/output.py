@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileCommand", "JsonFlag", "console", "print_json", "progress", "progress_text", "show", "telling"]
 
+SELDOM_SECONDS = 15.0
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 
 
@@ -109,11 +110,24 @@ def progress(title: str) -> Iterator[Callable[[Event], None]]:
     """A live line on stderr with the best value, bound and gap; elsewhere only what takes long before a search."""
     out = console(stderr=True)
     if not out.is_terminal:
-        yield lambda event: None if event.solver else out.print(f"{title}: {event.message}", markup=False)
+        yield _seldom(lambda text: out.print(f"{title}: {text}", markup=False))
         return
     line = ProgressLine(title)
     with out.status(line):
         yield line.tell
+
+
+def _seldom(say: Callable[[str], None]) -> Callable[[Event], None]:
+    """For logs: what happens before a search, and the same again only after a while."""
+    said: dict[str, float] = {}
+
+    def tell(event: Event) -> None:
+        about, now = event.message[:9], monotonic()
+        if not event.solver and now - said.get(about, -SELDOM_SECONDS) >= SELDOM_SECONDS:
+            said[about] = now
+            say(event.message)
+
+    return tell
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from weftline.search.search import (
     Solver,
     alarm,
     best_of,
-    compiling,
     find_solver,
     load_solvers,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "alarm",
     "best_of",
     "check_names",
-    "compiling",
     "find_solver",
     "load_solvers",
     "read_parameters",

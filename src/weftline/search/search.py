@@ -34,7 +34,6 @@ __all__ = [
     "Solver",
     "alarm",
     "best_of",
-    "compiling",
     "find_solver",
     "load_solvers",
 ]
@@ -225,19 +224,6 @@ def alarm(search: Budget) -> Iterator[Ints]:
     timer.start()
     try:
         yield stop
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def compiling(on_event: Callable[[Event], None] | None, after: float) -> Iterator[None]:
-    """Kernels are loaded or compiled inside; the user is told when that takes longer than `after` seconds."""
-    said = Event(0.0, "", None, None, "compiling kernels, once after an installation; this time does not count")
-    timer = Timer(after, (lambda: None) if on_event is None else (lambda: on_event(said)))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
     finally:
         timer.cancel()
 

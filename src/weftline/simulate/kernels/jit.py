@@ -11,11 +11,13 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core.event import Listener, register, unregister
 
-__all__ = ["kernel", "part", "uncounted_part"]
+__all__ = ["Compilation", "kernel", "part", "uncounted_part"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,13 +78,55 @@ def uncounted_part(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))
 
 
+class Compilation(Listener):  # type: ignore[misc]
+    """For a `with`: what is really compiled inside, and how long that takes. What is only loaded does not count."""
+
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        self.count, self.seconds = 0, 0.0
+        self._tell, self._depth, self._begun = tell, 0, 0.0
+
+    def __enter__(self) -> Compilation:
+        register("numba:compile", self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        unregister("numba:compile", self)
+
+    def on_start(self, event: object) -> None:
+        """A kernel is not on disk; the kernels that it calls come inside."""
+        if self._depth == 0:
+            self._begun = monotonic()
+            if self._tell and not self.count:
+                self._tell("compiling kernels, once, beyond the time limit")
+        self._depth += 1
+
+    def on_end(self, event: object) -> None:
+        """It is compiled."""
+        self._depth -= 1
+        self.count += 1
+        if self._depth == 0:
+            self.seconds += monotonic() - self._begun
+        taken = self.seconds + (monotonic() - self._begun if self._depth else 0.0)
+        left = sum(not made.overloads for made in _made)
+        if self._tell:
+            self._tell(
+                f"compiling kernels: {self.count} of about {self.count + left}, "
+                f"about {taken / self.count * left:.0f} s left (once, beyond the time limit)"
+            )
+
+
+_made: list[Any] = []
+"""All kernels and parts of the modules that are loaded."""
+
+
 def _compile(function: Any, **options: bool) -> Any:
     options.setdefault("_nrt", True)  # else it would be that of the first caller
     try:
-        made = numba.njit(cache=True, nogil=True, **options)(function)
-        return _stamped(made, Path(function.__code__.co_filename))
+        made = _stamped(numba.njit(cache=True, nogil=True, **options)(function), Path(function.__code__.co_filename))
     except RuntimeError:  # nowhere to keep machine code (a read-only installation and home): compile in every process
-        return numba.njit(nogil=True, **options)(function)
+        made = numba.njit(nogil=True, **options)(function)
+    _made.append(made)
+    return made
 
 
 def _stamped(dispatcher: Any, source: Path) -> Any:
