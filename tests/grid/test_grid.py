@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,8 +72,9 @@ def test_rows_are_those_of_their_plans(whole: Path) -> None:
     assert answer(question)[1] == plans(whole)[f"{question.key}.json"]
 
 
-def test_nothing_is_done_twice(whole: Path) -> None:
+def test_nothing_is_done_twice(whole: Path, tmp_path: Path) -> None:
     """Tests that a second sweep starts no worker, a torn line is dropped, and a lost plan is made again."""
+    whole = Path(shutil.copytree(whole, tmp_path / "whole"))
     before, stamps = plans(whole), {p.name: p.stat().st_mtime_ns for p in (whole / "plans").iterdir()}
     text = (whole / "results.jsonl").read_bytes()
     (whole / "results.jsonl").write_bytes(text + text[:100])
