@@ -19,7 +19,7 @@ from secrets import token_hex
 
 from weftline.errors import InputError
 
-__all__ = ["check_target", "is_stdout", "other_kind", "protect", "protected", "read_limited", "write_atomically"]
+__all__ = ["check_writable", "is_stdout", "other_kind", "protect", "protected", "read_limited", "write_atomically"]
 
 _LOCKS = sys.platform != "win32"
 if sys.platform != "win32":
@@ -73,7 +73,7 @@ def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
             sys.stdout.buffer.writelines(parts)
             sys.stdout.buffer.flush()
             return
-        check_target(path)
+        check_writable(path)
         if _is_stream(path):
             with path.open("wb") as stream:
                 stream.writelines(parts)
@@ -113,7 +113,7 @@ def _is_stream(path: Path) -> bool:
     return path.is_fifo() or (path.exists() and not path.is_file() and path.samefile(os.devnull))
 
 
-def check_target(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """An `InputError` where a file could not be written, or would be lost: ask before the work begins."""
     if is_stdout(path):
         return

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from weftline.errors import UsageError
-from weftline.files import check_target, is_stdout, protected
+from weftline.files import check_writable, is_stdout, protected
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -54,7 +54,7 @@ class FileCommand(TyperCommand):
         with protected([*given, *weights]):
             for name, path in targets.items():
                 if name in files:
-                    check_target(path)
+                    check_writable(path)
             return super().invoke(ctx)
 
 

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _STAGE = re.compile(r"E?(?:t(?:\*[1-9]\d{0,5})?)?L?")
-_CUDA = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
+CUDA_RUNTIME = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def gpu_numbers(plan: Plan, stages: Sequence[tuple[str, int]], runtimes: Mapping
 
 
 def _gpu_number(runtime: str, place: int, asked: bool) -> int:
-    match = _CUDA.fullmatch(runtime)
+    match = CUDA_RUNTIME.fullmatch(runtime)
     if match is None and asked:
         raise UsageError(f"the runtime {runtime[:60]!r} is not like torch:cuda:0")
     return place if match is None else int(match[1] or 0)

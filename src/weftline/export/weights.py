@@ -26,7 +26,7 @@ import numpy as np
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
-from weftline.export.layers import Layers, check_layers, layers_of, placed_devices
+from weftline.export.layers import CUDA_RUNTIME, Layers, check_layers, layers_of, placed_devices
 from weftline.export.stack import one_device, path_of, stacks_of, whole_hint
 from weftline.files import write_atomically
 from weftline.graph import Graph
@@ -152,7 +152,6 @@ def _export_accelerate(plan: Plan, folder: Path, options: ExportOptions) -> list
 LLAMACPP = "llamacpp"
 CPU = "CPU"
 _LLAMACPP_RUNTIME = re.compile(r"llamacpp:([A-Za-z]{1,16}\d{0,3})")
-_CUDA = re.compile(r"(?:torch:cuda|ort:CUDAExecutionProvider)(?::(\d{1,4}))?")
 _MOVED = re.compile(r"-ot '\^blk\\\.\(([\d|]+)\)\\\.=(\w+)'")
 EMBEDDING, HEAD = r"^(token_embd|position_embd|token_types)", r"^(output|cls)"
 
@@ -238,7 +237,7 @@ def _names(devices: Sequence[Device], runtimes: Mapping[str, str]) -> dict[str, 
         match = _LLAMACPP_RUNTIME.fullmatch(given)
         if given and match is None:
             raise UsageError(f"the runtime {given[:60]!r} is not like llamacpp:CUDA0 or llamacpp:CPU")
-        own = _CUDA.fullmatch(device.runtime)
+        own = CUDA_RUNTIME.fullmatch(device.runtime)
         number = gpus.index(device.id) if own is None and device.id in gpus else int((own and own[1]) or 0)
         found[device.id] = match[1] if match else CPU if device.kind == "cpu" else f"CUDA{number}"
     named = [name for name in found.values() if name != CPU]
