@@ -37,6 +37,20 @@ def test_canonical_bytes() -> None:
     )
 
 
+def test_dynamic_axes_and_guesses_are_kept() -> None:
+    """Tests that they are written, read, and kept when ops are sorted."""
+    graph = assemble(
+        "dynamic",
+        [Op("late", guessed=True), Op("early")],
+        [Tensor("x", 1, (0,), 24, (2, 3), dynamic=(0,), guessed=True), Tensor("y", 0, output=True)],
+    )
+    data = graph_to_json(graph)
+    assert b'"shape":[2,3],"dynamic":[0],"guessed":true}' in data
+    assert graph_from_json(data) == graph
+    assert [op.name for op in graph.guessed] == ["late"]
+    assert graph.ops[1].guessed
+
+
 @given(st.integers(0, 100_000))
 def test_round_trip(seed: int) -> None:
     """Tests that reading gives an equal graph, and equal graphs equal bytes."""

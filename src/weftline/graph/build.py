@@ -6,6 +6,7 @@
 2. Indices point at ops that exist; consumers are ascending, each once.
 3. Ops are in topological order: every consumer stands after the producer. (So there is no cycle.)
 4. Counts and sizes lie in 0..2^60, and so do their sums; tied weights are used by at least two ops.
+5. Dynamic axes of a tensor are axes of its shape, ascending, each once.
 
 `assemble` takes ops in any order and shows the cycle if there is one. JSON has a fixed field order, defaults left out,
 no spaces; equal graphs give equal bytes. A hand-written file may list ops in any order; indices refer to its own list.
@@ -100,6 +101,8 @@ def _check_sizes(graph: Graph) -> None:
 def _check_tensor(tensor: Tensor, ops: Sequence[Op]) -> None:
     if not MODEL_INPUT <= tensor.producer < len(ops):
         raise InputError(f"producer {tensor.producer} is not an op", where=f"tensor {tensor.name!r}")
+    if tensor.dynamic:
+        _check_axes(tensor)
     consumers = tensor.consumers
     if not consumers:
         return
@@ -108,6 +111,13 @@ def _check_tensor(tensor: Tensor, ops: Sequence[Op]) -> None:
     if consumers[0] <= tensor.producer:
         late, early = ops[tensor.producer].name, ops[consumers[0]].name
         raise InputError(f"op {early!r} reads it but stands before its producer {late!r}", where=place)
+
+
+def _check_axes(tensor: Tensor) -> None:
+    axes = tensor.dynamic
+    if axes[0] < 0 or axes[-1] >= len(tensor.shape) or any(a >= b for a, b in pairwise(axes)):
+        what = f"dynamic axes {axes[:8]} are not axes of shape {tensor.shape[:8]}, ascending, each once"
+        raise InputError(what, where=f"tensor {tensor.name!r}")
 
 
 def _check_ascending(indices: tuple[int, ...], count: int, place: str) -> None:
@@ -125,14 +135,10 @@ def assemble(name: str, ops: Sequence[Op], tensors: Sequence[Tensor], tied: Sequ
     for new, old in enumerate(order):
         position[old] = new
     moved = [
-        Tensor(
-            name=tensor.name,
+        msgspec.structs.replace(
+            tensor,
             producer=MODEL_INPUT if tensor.producer == MODEL_INPUT else position[tensor.producer],
             consumers=tuple(sorted({position[consumer] for consumer in tensor.consumers})),
-            bytes=tensor.bytes,
-            shape=tensor.shape,
-            dtype=tensor.dtype,
-            output=tensor.output,
         )
         for tensor in tensors
     ]

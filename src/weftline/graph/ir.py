@@ -36,6 +36,8 @@ class Op(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit
     """Layer or block it belongs to (`encoder/layer.3`), kept for reports and for exports by layer."""
     backward: bool = False
     """True for a gradient op of a training graph."""
+    guessed: bool = False
+    """True where `flops` and `traffic_bytes` rest on sizes that could not be computed and have no known limit."""
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -48,12 +50,17 @@ class Tensor(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, 
     consumers: tuple[int, ...] = ()
     """Indices of the ops that read it: ascending, each once."""
     bytes: int = 0
-    """Size when it is moved or held."""
+    """Size when it is moved or held: that of `shape`."""
     shape: tuple[int, ...] = ()
+    """Sizes; on a `dynamic` axis the largest possible one where that is known, else a stand-in (then `guessed`)."""
     dtype: str = ""
     """Element type as numpy spells it, empty where the source does not say."""
     output: bool = False
     """True if the caller of the model receives it: it is held to the end."""
+    dynamic: tuple[int, ...] = ()
+    """Axes of `shape` whose real size is known only when the model runs: ascending, each once."""
+    guessed: bool = False
+    """True where some size in `shape` is a mere guess, not even an upper bound."""
 
 
 class Tied(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -86,6 +93,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True, 
     def index(self) -> dict[str, int]:
         """Op name -> op index."""
         return {op.name: i for i, op in enumerate(self.ops)}
+
+    @cached_property
+    def guessed(self) -> tuple[Op, ...]:
+        """The ops whose costs rest on a guess."""
+        return tuple(op for op in self.ops if op.guessed)
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, which `wl.load` reads back: a module of PyTorch needs to be traced only once."""

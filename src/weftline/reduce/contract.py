@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -234,6 +235,7 @@ def _ops(problem: Problem, of: Indices, count: int, own: Ints, kept: Ints) -> tu
     flops = _sums(of, np.array([op.flops for op in graph.ops], np.int64), count).tolist()
     traffic = _sums(of, np.array([op.traffic_bytes for op in graph.ops], np.int64), count).tolist()
     weights = (_sums(of, arrays.weight_bytes, count) + own).tolist()
+    guessed = (_sums(of, np.array([op.guessed for op in graph.ops], np.int64), count) > 0).tolist()
     if problem.rules.memory == "static":
         workspace = _sums(of, arrays.workspace_bytes, count).tolist()
     else:
@@ -248,6 +250,7 @@ def _ops(problem: Problem, of: Indices, count: int, own: Ints, kept: Ints) -> tu
             traffic_bytes=traffic[g],
             block=graph.ops[op].block,
             backward=graph.ops[op].backward,
+            guessed=guessed[g],
         )
         for g, op in enumerate(lead)
     )
@@ -293,7 +296,7 @@ def _tensors(graph: Graph, of: Indices) -> tuple[tuple[Tensor, ...], Ints]:
     for number, a, b in zip(kept.tolist(), low, high, strict=True):
         old = graph.tensors[number]
         made_by, read_by = int(maker[number]), tuple(readers[a:b])
-        tensors.append(Tensor(old.name, made_by, read_by, old.bytes, old.shape, old.dtype, old.output))
+        tensors.append(msgspec.structs.replace(old, producer=made_by, consumers=read_by))
     return tuple(tensors), kept
 
 
