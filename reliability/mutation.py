@@ -66,7 +66,7 @@ ROOMS = (
     Room(
         "bounds",
         (
-            "bounds.py",
+            "bounds/*.py",
             "latency/bounds.py",
             "latency/blocks/*.py",
             "latency/sequential/*.py",

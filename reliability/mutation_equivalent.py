@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["EQUIVALENT"]
 
 EQUIVALENT: dict[str, str] = {
-    "weftline.latency.sequential.labelling:318 priced_labellings: 4 -> 5": "a share of the time limit",
+    "weftline.bounds.labelling:318 priced_labellings: 4 -> 5": "a share of the time limit",
     "weftline.pipeline.convex.fronts:215 _row: 1 -> 0": "of two buffers one would do: it is written after it was read",
     "weftline.pipeline.convex.convex_set:129 begin: 1 -> 2": "where the search for targets begins, at 1 ns or at 2",
     "weftline.certify.check:752 _join_tensor: Sub -> Add": "another number for a new node, as unused as the first",

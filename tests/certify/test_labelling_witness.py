@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from weftline.bounds.label_costs import label_costs
+from weftline.bounds.labelling import best_labelling, labelling_bound
 from weftline.certify import Refusal, bound_of, check
-from weftline.latency.sequential.label_costs import label_costs
-from weftline.latency.sequential.labelling import best_labelling, labelling_bound
 from weftline.problem import Problem
 from weftline.problem.model import problem_to_file
 from weftline.testing import random_problem

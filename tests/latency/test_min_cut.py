@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from weftline.ask.planning import checked_bounds
+from weftline.bounds.label_costs import IMPOSSIBLE_COST, label_costs
 from weftline.certify import check
 from weftline.cluster import Cluster
 from weftline.errors import InfeasibleError
-from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, label_costs
 from weftline.latency.sequential.min_cut import SOLVER_MIN_CUT as SOLVER
 from weftline.latency.sequential.min_cut import expand
 from weftline.problem import Problem

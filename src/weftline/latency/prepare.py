@@ -12,14 +12,14 @@ from functools import cache
 import msgspec
 import numpy as np
 
+from weftline.bounds.label_costs import label_costs
+from weftline.bounds.labelling import best_labelling
 from weftline.cost import CostTable, devices_of_file, expand_file_costs
 from weftline.errors import InfeasibleError
 from weftline.latency.blocks.chain import Chains, reach
 from weftline.latency.blocks.decompose import decompose
 from weftline.latency.blocks.decomposition import BLOCK_PLAN, Decomposition
 from weftline.latency.bounds import lower_bounds
-from weftline.latency.sequential.label_costs import label_costs
-from weftline.latency.sequential.labelling import best_labelling
 from weftline.problem import Problem, Rules
 from weftline.search import Search
 from weftline.simulate.tables import tables

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.bounds import Bound, group_times
+from weftline.bounds.dual import minimum_cut
+from weftline.bounds.label_costs import IMPOSSIBLE_COST, LabelCosts, label_costs, placement_of
+from weftline.bounds.labelling import Labelled, best_labelling, eliminate, priced_labellings
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.latency.list.memory_left import MOST_ATTEMPTS, RoomLeft
-from weftline.latency.sequential.dual import minimum_cut
-from weftline.latency.sequential.label_costs import IMPOSSIBLE_COST, LabelCosts, label_costs, placement_of
-from weftline.latency.sequential.labelling import Labelled, best_labelling, eliminate, priced_labellings
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
 from weftline.search import Search, Solver

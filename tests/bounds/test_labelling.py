@@ -7,16 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from weftline.certify import check
-from weftline.latency.sequential.dual import ascend, minimum_cut
-from weftline.latency.sequential.label_costs import (
+from weftline.bounds.dual import ascend, minimum_cut
+from weftline.bounds.label_costs import (
     IMPOSSIBLE_COST,
     LabelCosts,
     label_costs,
     message_bound,
     message_witness,
 )
-from weftline.latency.sequential.labelling import best_labelling, eliminate, labelling_bound, priced_labellings
+from weftline.bounds.labelling import best_labelling, eliminate, labelling_bound, priced_labellings
+from weftline.certify import check
 from weftline.problem import Problem
 from weftline.problem.feasible import allowed_devices, least_memory
 from weftline.problem.model import problem_to_file

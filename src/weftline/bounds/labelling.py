@@ -23,9 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from weftline.bounds import load_bound
-from weftline.graph.arrays import Ints
-from weftline.latency.sequential.dual import ascend, minimum_cut
-from weftline.latency.sequential.label_costs import (
+from weftline.bounds.dual import ascend, minimum_cut
+from weftline.bounds.label_costs import (
     IMPOSSIBLE_COST,
     LabelCosts,
     label_costs,
@@ -34,6 +33,7 @@ from weftline.latency.sequential.label_costs import (
     price_witness,
     worst_cost,
 )
+from weftline.graph.arrays import Ints
 from weftline.problem import Problem
 from weftline.problem.model import NO_LIMIT
 from weftline.search.bound import Bound

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.graph.arrays import Ints
-from weftline.latency.sequential.label_costs import (
+from weftline.bounds.label_costs import (
     IMPOSSIBLE_COST,
     MOST_DEVICES,
     LabelCosts,
@@ -29,6 +28,7 @@ from weftline.latency.sequential.label_costs import (
     star_sums,
     worst_cost,
 )
+from weftline.graph.arrays import Ints
 from weftline.simulate.kernels.jit import kernel, part
 
 __all__ = ["Ascended", "Cut", "ascend", "minimum_cut"]
