@@ -12,6 +12,7 @@ from weftline.export.exporter import (
     export_targets,
     plan_exporters,
     schedule_exporters,
+    why_not,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "export_targets",
     "plan_exporters",
     "schedule_exporters",
+    "why_not",
 ]

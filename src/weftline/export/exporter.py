@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from weftline.errors import InputError, UsageError, near
+from weftline.errors import InputError, UsageError, WeftlineError, near
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
@@ -29,6 +29,7 @@ __all__ = [
     "export_targets",
     "plan_exporters",
     "schedule_exporters",
+    "why_not",
 ]
 
 
@@ -42,6 +43,8 @@ class Exporter:
     """What is accepted and a folder that exists -> the files that were written. For a schedule that is its `Timetable`;
     for a plan the `Plan`, and `ExportOptions` come third."""
     accepts: Literal["plan", "schedule"] = "schedule"
+    check: Callable[..., object] | None = None
+    """As `write` without the folder: raises what `write` would, as far as that is known quickly, and writes nothing."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,22 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror or error}", where=str(folder)) from error
+
+
+def why_not(target: Exporter, answer: Plan | Schedule, options: ExportOptions | None = None) -> str:
+    """Why a target cannot take an answer, as far as that is known quickly; empty if it may."""
+    from weftline.plans.schedule import Schedule
+
+    if target.check is None:
+        return ""
+    try:
+        if isinstance(answer, Schedule):
+            target.check(answer.timetable())
+        else:
+            target.check(answer, options or ExportOptions())
+    except WeftlineError as error:
+        return str(error)
+    return ""
 
 
 def export_targets() -> dict[str, str]:

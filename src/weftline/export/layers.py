@@ -238,9 +238,13 @@ def check_partition(text: str, *, layers: int, ranks: int) -> list[int]:
     return counts
 
 
-def _export_vllm(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+def _vllm_ranks(plan: Plan, options: ExportOptions) -> tuple[Layers, list[tuple[str, int]], list[int]]:
     layers, stages = vllm_partition(plan)
-    gpus = gpu_numbers(plan, stages, options.runtimes)
+    return layers, stages, gpu_numbers(plan, stages, options.runtimes)
+
+
+def _export_vllm(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    layers, stages, gpus = _vllm_ranks(plan, options)
     text = ",".join(str(count) for _, count in stages)
     counts = check_partition(text, layers=layers.number, ranks=len(stages))
     check_layers(plan, _each_layer(stages, counts), VLLM)
@@ -284,9 +288,13 @@ def read_layout(text: str) -> list[int]:
     return [0 if found is None else int(found[1] or 1) for found in counts]
 
 
-def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+def _megatron_ranks(plan: Plan, options: ExportOptions) -> tuple[str, Layers, list[tuple[str, int]], list[int]]:
     text, layers, stages = megatron_layout(plan)
-    gpus = gpu_numbers(plan, stages, options.runtimes)
+    return text, layers, stages, gpu_numbers(plan, stages, options.runtimes)
+
+
+def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    text, layers, stages, gpus = _megatron_ranks(plan, options)
     check_layers(plan, _each_layer(stages, read_layout(text)), MEGATRON)
     path = folder / "megatron.args"
     words = (
@@ -302,8 +310,12 @@ def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[P
 
 
 EXPORTERS = (
-    Exporter(VLLM, "VLLM_PP_LAYER_PARTITION, for layers kept whole and in a row", _export_vllm, "plan"),
+    Exporter(VLLM, "VLLM_PP_LAYER_PARTITION, for layers kept whole and in a row", _export_vllm, "plan", _vllm_ranks),
     Exporter(
-        MEGATRON, "--pipeline-model-parallel-layout, for layers kept whole and in a row", _export_megatron, "plan"
+        MEGATRON,
+        "--pipeline-model-parallel-layout, for layers kept whole and in a row",
+        _export_megatron,
+        "plan",
+        _megatron_ranks,
     ),
 )

@@ -25,29 +25,52 @@ from weftline.export.exporter import Exporter, ExportOptions
 from weftline.export.layers import placed_devices
 from weftline.files import write_atomically
 from weftline.graph import Graph
+from weftline.importers.onnx.scope import looks_like_onnx
 from weftline.plans.plan import Plan
 from weftline.run.inputs import check_planned_model
 from weftline.run.split.manifest import MANIFEST
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
-from weftline.run.split.weights import WEIGHTS
+from weftline.run.split.weights import WEIGHTS, open_weights
 
 __all__ = ["EXPORTERS", "ort_placement", "ort_providers"]
 
+HEAD_BYTES = 4096
 
-def _export_stages(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+
+def _model_to_cut(options: ExportOptions) -> Path:
     if options.model is None:
         raise UsageError("onnx-stages cuts the model itself: add --model FILE.onnx")
     if options.runtimes:
         raise UsageError("onnx-stages writes devices as the plan names them; it takes no --runtime")
-    if options.model.parent.resolve() == folder.resolve():
+    return options.model
+
+
+def _check_stages(plan: Plan, options: ExportOptions) -> None:
+    """Refuse what is no ONNX file, and weights that are not beside it."""
+    path = _model_to_cut(options)
+    if not path.is_file():
+        raise InputError("no such file", where=str(path))
+    with path.open("rb") as file:
+        if not looks_like_onnx(file.read(HEAD_BYTES)):
+            raise UsageError("onnx-stages cuts ONNX files; this model is none")
+    stored = [tensor for tensor in _read(path).graph.initializer if tensor.data_location == tensor.EXTERNAL]
+    places = {entry.value for tensor in stored for entry in tensor.external_data if entry.key == "location"}
+    for place in sorted(places):
+        with open_weights(path.parent, place):
+            pass
+
+
+def _export_stages(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    model = _model_to_cut(options)
+    if model.parent.resolve() == folder.resolve():
         raise UsageError("the folder of the model itself is no place for its segments: name another one with -o")
-    check_planned_model(plan, options.model)
+    check_planned_model(plan, model)
     problem = plan.load_problem()
     devices = [device.id for device in problem.devices]
     weights, before = folder / WEIGHTS, {path: path.stat().st_ino for path in _old(folder)}
     (folder / MANIFEST).unlink(missing_ok=True)  # whatever happens now, nobody takes old and new files for one export
-    manifest = split_model(options.model, problem.graph, parts_of_plan(plan), devices, folder)
+    manifest = split_model(model, problem.graph, parts_of_plan(plan), devices, folder)
     for path in _old(folder):
         if path.stat().st_ino == before.get(path):
             path.unlink()
@@ -87,16 +110,20 @@ def ort_providers(plan: Plan, options: ExportOptions) -> dict[str, tuple[str, st
     return found
 
 
-def ort_placement(plan: Plan, options: ExportOptions) -> dict[str, str]:
-    """First output of every node -> execution provider; checked against the model file."""
+def _check_ort(plan: Plan, options: ExportOptions) -> tuple[dict[str, tuple[str, str]], Path]:
     if plan.objective != "latency":
         raise UsageError("one session of ONNX Runtime runs plans for latency; this one is for throughput")
     if options.model is None:
         raise UsageError("the names of outputs stand in the model file: add --model model.onnx")
-    providers = ort_providers(plan, options)
-    check_planned_model(plan, options.model)
+    return ort_providers(plan, options), options.model
+
+
+def ort_placement(plan: Plan, options: ExportOptions) -> dict[str, str]:
+    """First output of every node -> execution provider; checked against the model file."""
+    providers, model = _check_ort(plan, options)
+    check_planned_model(plan, model)
     graph, devices = placed_devices(plan)
-    outputs = _outputs(graph, _read(options.model))
+    outputs = _outputs(graph, _read(model))
     return {output: providers[device.id][0] for output, device in zip(outputs, devices, strict=True)}
 
 
@@ -142,6 +169,14 @@ def _export_ort(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
 
 
 EXPORTERS = (
-    Exporter("onnx-stages", "one ONNX file per segment, with a manifest of what goes where", _export_stages, "plan"),
-    Exporter("ort", "annotations for one session of ONNX Runtime, and a loader that checks", _export_ort, "plan"),
+    Exporter(
+        "onnx-stages",
+        "one ONNX file per segment, with a manifest of what goes where",
+        _export_stages,
+        "plan",
+        _check_stages,
+    ),
+    Exporter(
+        "ort", "annotations for one session of ONNX Runtime, and a loader that checks", _export_ort, "plan", _check_ort
+    ),
 )

@@ -17,7 +17,7 @@ from weftline.files import read_limited, write_atomically
 from weftline.plans.plan import Plan
 from weftline.run.inputs import check_planned_model
 from weftline.run.openvino import load_affinity
-from weftline.run.openvino.devices import affinity_of, core_for, openvino_devices, read_model, resolve
+from weftline.run.openvino.devices import OpenvinoDevice, affinity_of, core_for, openvino_devices, read_model, resolve
 
 __all__ = ["EXPORTERS", "openvino_affinity", "read_affinity"]
 
@@ -27,14 +27,8 @@ MOST_BYTES = 512 * 2**20
 def openvino_affinity(plan: Plan, options: ExportOptions | None = None) -> dict[str, str]:
     """Friendly name -> device of OpenVINO, for every operation; checked against the model file if there is one."""
     options = options or ExportOptions()
-    if plan.objective != "latency":
-        raise UsageError("OpenVINO's HETERO runs plans for latency; this one is for throughput")
     problem = plan.load_problem()
-    unknown = sorted(set(options.runtimes) - {device.id for device in problem.devices})
-    if unknown:
-        raise UsageError(f"there is a runtime for devices that the plan does not have: {', '.join(unknown)}")
-    used = set(plan.placement.values())
-    names = openvino_devices((device for device in problem.devices if device.id in used), options.runtimes)
+    names = _devices(plan, options)
     try:
         devices = [names[plan.placement[op.name]].name for op in problem.graph.ops]
     except KeyError as error:
@@ -44,6 +38,18 @@ def openvino_affinity(plan: Plan, options: ExportOptions | None = None) -> dict[
     check_planned_model(plan, options.model)
     model = read_model(core_for(()), options.model)
     return affinity_of(resolve(problem.graph, model, exact=options.model.suffix == ".xml"), devices)
+
+
+def _devices(plan: Plan, options: ExportOptions) -> dict[str, OpenvinoDevice]:
+    """Device id -> what it is for OpenVINO, for the devices that the plan uses."""
+    if plan.objective != "latency":
+        raise UsageError("OpenVINO's HETERO runs plans for latency; this one is for throughput")
+    problem = plan.load_problem()
+    unknown = sorted(set(options.runtimes) - {device.id for device in problem.devices})
+    if unknown:
+        raise UsageError(f"there is a runtime for devices that the plan does not have: {', '.join(unknown)}")
+    used = set(plan.placement.values())
+    return openvino_devices((device for device in problem.devices if device.id in used), options.runtimes)
 
 
 def read_affinity(path: Path | str) -> dict[str, str]:
@@ -67,4 +73,6 @@ def _export(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     return files
 
 
-EXPORTERS = (Exporter("openvino", "affinities for OpenVINO's HETERO by friendly name, and a loader", _export, "plan"),)
+EXPORTERS = (
+    Exporter("openvino", "affinities for OpenVINO's HETERO by friendly name, and a loader", _export, "plan", _devices),
+)

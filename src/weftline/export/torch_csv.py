@@ -78,5 +78,10 @@ def _export(timetable: Timetable, folder: Path) -> list[Path]:
 
 
 EXPORTERS = (
-    Exporter("torch-csv", "rows for torch.distributed.pipelining, one per rank, and the list of stages", _export),
+    Exporter(
+        "torch-csv",
+        "rows for torch.distributed.pipelining, one per rank, and the list of stages",
+        _export,
+        check=torch_rows,
+    ),
 )

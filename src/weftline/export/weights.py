@@ -253,6 +253,18 @@ def _export_llamacpp(plan: Plan, folder: Path, options: ExportOptions) -> list[P
 
 
 EXPORTERS = (
-    Exporter(ACCELERATE, "device_map of Hugging Face accelerate, by module", _export_accelerate, "plan"),
-    Exporter(LLAMACPP, "--tensor-split of llama.cpp, or -ot where layers are not in a row", _export_llamacpp, "plan"),
+    Exporter(
+        ACCELERATE,
+        "device_map of Hugging Face accelerate, by module",
+        _export_accelerate,
+        "plan",
+        lambda plan, options: accelerate_map(plan, options.runtimes),
+    ),
+    Exporter(
+        LLAMACPP,
+        "--tensor-split of llama.cpp, or -ot where layers are not in a row",
+        _export_llamacpp,
+        "plan",
+        lambda plan, options: llamacpp_arguments(plan, options.runtimes),
+    ),
 )
