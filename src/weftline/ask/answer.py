@@ -67,6 +67,7 @@ class Resolved:
 def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -> Resolved:
     """Read everything that a request names; `say` hears warnings."""
     from weftline.graph import Graph
+    from weftline.plans.summary import guess_words
     from weftline.problem import Problem
     from weftline.reduce import coarsened
 
@@ -82,6 +83,8 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
         problem, inputs["model"] = _from_file(request, file, cluster, costs)
     else:
         raise UsageError("plan takes a Graph or Problem (wl.load), or a file, and a Cluster (Cluster.load or .preset)")
+    if request.strict and (words := guess_words(problem.graph)):
+        raise InputError(words, where=str(file or problem.graph.name), hint="leave --strict out to plan with guesses")
     grouped = coarsened(problem, request.coarsen, model=file)
     if grouped.note:
         speak(grouped.note)

@@ -17,11 +17,22 @@ from weftline.ask.questions import QUESTIONS, baseline_values, lower_bounds, sea
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
+from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.latency.measured import solve_measured
 from weftline.latency.measured.measurements import Backend, Measurements
-from weftline.plans.plan import BoundEntry, DeviceUse, Plan, Progress, ProgressRow, Provenance, Stage, TimelineFile
+from weftline.plans.plan import (
+    BoundEntry,
+    DeviceUse,
+    GuessedFile,
+    Plan,
+    Progress,
+    ProgressRow,
+    Provenance,
+    Stage,
+    TimelineFile,
+)
 from weftline.problem import Problem, check_feasible
 from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, Termination, check_names, find_solver
@@ -264,7 +275,13 @@ def _assemble(work: _Work) -> Plan:
         problem=file,
         measured=msgspec.UNSET if measured is None else measured,
         progress=_progress(work),
+        guessed=_guessed(problem.graph),
     )
+
+
+def _guessed(graph: Graph) -> GuessedFile | msgspec.UnsetType:
+    ops = graph.guessed
+    return GuessedFile(len(ops), ops[0].name, ops[0].kind) if ops else msgspec.UNSET
 
 
 def _certify(work: _Work, plan: Plan) -> Plan:

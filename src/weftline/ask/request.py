@@ -58,6 +58,8 @@ class PlanRequest:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbolic dimensions, by name."""
+    strict: bool = False
+    """Refuse a model some of whose dimensions cannot be computed."""
     costs: Profile | Path | str | None = None
     """Measured times of the model on the cluster."""
     coarsen: str = "none"

@@ -58,8 +58,8 @@ def load(
 ) -> Graph | Problem:
     """Read a model file of any known format: a Graph, or a Problem where the file holds costs too.
 
-    `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}; `dims` the dimensions themselves, on all
-    inputs: {"batch": 1}.
+    `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}; `dims` the dimensions themselves,
+    wherever they stand: {"batch": 1}.
     """
     from weftline.importers import ImportOptions
     from weftline.problem import read_model
@@ -117,6 +117,7 @@ def plan(
     stages: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
+    strict: bool = False,
     without: Collection[str] = (),
     costs: Profile | Path | str | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
@@ -143,6 +144,9 @@ def plan(
     `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
     as one are not cut.
 
+    A model some of whose dimensions cannot be computed is planned with guessed costs (`Plan.guessed` says for how many
+    ops, and the summary begins with it); `strict` makes it an `InputError`.
+
     `coarsen` joins ops before a search for latency: gcof and oracle as backends fuse them (no plan cuts a fused
     kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
     graph; where it fails, a warning says why, and gcof takes its place. `settings` are the solver's own, as after
@@ -165,6 +169,7 @@ def plan(
         stages=stages,
         shapes=shapes,
         dims=dims,
+        strict=strict,
         without=tuple(without),
         costs=costs,
         coarsen=coarsen,

@@ -82,6 +82,8 @@ class Verdict(NamedTuple):
     bound_ns: int
     """The plan's own; where it lies above the proved one it is a claim, which was not checked."""
     checks: tuple[str, ...]
+    guessed_ops: int = 0
+    """Ops whose costs are a guess: where there are any, value and bounds hold for these guessed costs."""
 
 
 def need(condition: bool, code: str, message: str) -> None:
@@ -214,6 +216,7 @@ class PlanProblem:
         self.names, self.tensors = [op["name"] for op in ops], [tensor["name"] for tensor in tensors]
         n = len(ops)
         need(0 < n == len(set(self.names)), "problem", "op names must exist and be unique")
+        self.guessed = [(op["name"], op.get("kind", "")) for op in ops if flag(op, "guessed")]
         self.forward = [not flag(op, "backward") for op in ops]
         self.weight = [whole(op.get("weight_bytes", 0), "weight_bytes") for op in ops]
         self.workspace = [whole(op.get("workspace_bytes", 0), "workspace_bytes") for op in ops]
@@ -279,6 +282,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
     need(digest == given, "hash", f"the embedded problem is not the one that was planned: {shown}")
     _check_form(plan)
     problem = PlanProblem(plan["problem"])
+    _check_guessed(problem, plan.get("guessed"))
     objective = plan["objective"]
     need(problem.rule("objective", objective), "objective", "the plan answers another question than its problem")
     placement = _placement(problem, plan["placement"])
@@ -294,13 +298,15 @@ def _check(plan: dict[str, Any]) -> Verdict:
         value, held = max(load), _stage_intervals(problem, placement)
     _check_devices(problem, plan["devices"], load, _peaks(problem, placement, held))
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
-    return Verdict(objective, value, _check_bounds(problem, plan, value), plan["bound_ns"], CHECKS)
+    return Verdict(
+        objective, value, _check_bounds(problem, plan, value), plan["bound_ns"], CHECKS, len(problem.guessed)
+    )
 
 
 def _check_form(plan: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
     forms = [
-        ("plan", plan, FIELDS | (plan.keys() & {"measured", "progress"})),
+        ("plan", plan, FIELDS | (plan.keys() & {"measured", "progress", "guessed"})),
         ("provenance", plan["provenance"], PROVENANCE),
     ]
     if "measured" in plan:
@@ -322,6 +328,13 @@ def _check_form(plan: dict[str, Any]) -> None:
     )
     timeline = plan["timeline"]
     need(timeline is None or timeline.keys() == {"ops", "transfers"}, "fields", "timeline: only ops and transfers")
+
+
+def _check_guessed(problem: PlanProblem, said: object) -> None:
+    """A plan whose costs are partly guessed says so, and no other does."""
+    found = problem.guessed
+    true = {"ops": len(found), "first": found[0][0], "kind": found[0][1]} if found else None
+    need(said == true, "guessed", f"the plan says {said!s:.80} about guessed costs, its problem {true!s:.200}")
 
 
 def _check_measured(found: dict[str, Any], devices: dict[str, Any]) -> None:

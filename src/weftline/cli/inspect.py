@@ -40,7 +40,8 @@ def verify(
         return
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
     what = "period" if verdict.objective == "throughput" else verdict.objective
-    show(f"{plan}: holds. {what} {value}, proved bound {bound}.")
+    guess = f" for these guessed costs (of {verdict.guessed_ops} ops)" if verdict.guessed_ops else ""
+    show(f"{plan}: holds. {what} {value}, proved bound {bound}{guess}.")
     if verdict.bound_ns > verdict.proved_bound_ns:
         show(f"The plan's own bound {format_time(verdict.bound_ns)} is a claim, which was not checked.")
     show(f"re-computed: {', '.join(verdict.checks)}")

@@ -34,6 +34,7 @@ __all__ = [
     "Shape",
     "SolverName",
     "Stages",
+    "Strict",
     "SweepStages",
     "Time",
     "Transfers",
@@ -187,8 +188,13 @@ Shape = Annotated[
 Dim = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=N", help="Set a symbolic dimension of an ONNX model on all inputs: batch=8. May be repeated."
+        metavar="NAME=N",
+        help="Set a symbolic dimension of an ONNX model, wherever it stands: batch=8. May be repeated.",
     ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a model some of whose dimensions cannot be computed, instead of guessing."),
 ]
 Runtime = Annotated[
     list[str] | None,

@@ -41,6 +41,7 @@ def plan(
     seed: given.Seed = 0,
     shape: given.Shape = None,
     dim: given.Dim = None,
+    strict: given.Strict = False,
     runtime: given.Runtime = None,
     transfers: given.Transfers = None,
     communication: given.Communication = None,
@@ -98,6 +99,7 @@ def plan(
         without=tuple(word for word in without.split(",") if word),
         shapes=read_shapes(shape or [], "--shape "),
         dims=read_dims(dim or [], "--dim "),
+        strict=strict,
         costs=costs,
         coarsen=coarsen,
         reward=reward,
@@ -181,9 +183,17 @@ def show_plan(answer: Plan, output: Path | None) -> None:
     from weftline.report import comparison_table, device_table
 
     graph = answer.problem.graph
+    _warn_of_guesses(answer)
     show(f"{graph.name}: {len(graph.ops)} ops, {answer.objective}", "")
     show(comparison_table(answer), "", device_table(answer), "")
     _conclude(answer, output)
+
+
+def _warn_of_guesses(answer: Plan) -> None:
+    from weftline.plans.summary import guess_words
+
+    if sentence := guess_words(answer.problem.graph):
+        show(sentence)
 
 
 def show_sweep(answer: Sweep, output: Path | None) -> None:
@@ -191,6 +201,7 @@ def show_sweep(answer: Sweep, output: Path | None) -> None:
     from weftline.report import comparison_table, sweep_curve, sweep_table, sweep_words
 
     graph = answer.plan.problem.graph
+    _warn_of_guesses(answer.plan)
     show(f"{graph.name}: {len(graph.ops)} ops, {answer.plan.objective}", "")
     show(sweep_table(answer), "", *sweep_curve(answer, ascii_only=console().options.ascii_only), "")
     show(*sweep_words(answer), "", comparison_table(answer.plan), "")

@@ -26,6 +26,7 @@ __all__ = [
     "MOST_ROWS",
     "BoundEntry",
     "DeviceUse",
+    "GuessedFile",
     "MeasuredFile",
     "Plan",
     "Progress",
@@ -115,6 +116,17 @@ class MeasuredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The same for the reference."""
 
 
+class GuessedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Some ops have dimensions that could not be computed: their costs, and all that rests on them, are a guess."""
+
+    ops: int
+    """How many."""
+    first: str
+    """The name of the first, and"""
+    kind: str
+    """its kind."""
+
+
 class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """One answer."""
 
@@ -148,6 +160,9 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """If placements were measured: then the plan is the best by measurement, not by value."""
     progress: tuple[tuple[float, int | None, int | None], ...] | msgspec.UnsetType = msgspec.UNSET
     """(seconds, value_ns, bound_ns) each time the search knew better; absent under a work limit: bytes repeat."""
+
+    guessed: GuessedFile | msgspec.UnsetType = msgspec.UNSET
+    """Only where costs of some ops are a guess: then value and bounds hold for these guessed costs."""
 
     @property
     def proved_bound_ns(self) -> int:
@@ -187,7 +202,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
         return summary(self)
 
     def __repr__(self) -> str:
-        return f"Plan({self.objective}, {self.value_ns} ns, gap {self.gap:.2%} {self.proof}, by {self.solver})"
+        guess = f", costs of {self.guessed.ops} ops are a guess" if self.guessed else ""
+        return f"Plan({self.objective}, {self.value_ns} ns, gap {self.gap:.2%} {self.proof}, by {self.solver}{guess})"
 
 
 MAX_PLAN_BYTES = 2 * 2**30

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from weftline.errors import InputError
+from weftline.graph import Graph
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["better_baseline", "gap_words", "guarantee", "measured_words", "scattered_hosts", "summary"]
+__all__ = ["better_baseline", "gap_words", "guarantee", "guess_words", "measured_words", "proof_words"]
+__all__ += ["scattered_hosts", "summary"]
 
 _UNITS = {"latency": "latency", "throughput": "period"}
+
+
+def guess_words(graph: Graph) -> str:
+    """A sentence if costs of some ops rest on sizes that nobody knows, else nothing."""
+    if not graph.guessed:
+        return ""
+    count, first = len(graph.guessed), graph.guessed[0]
+    have, their = ("ops have", "their") if count > 1 else ("op has", "its")
+    named = f"{', first' if count > 1 else ':'} {format_name(first.name)!r} ({format_name(first.kind)})"
+    return (
+        f"{count} {have} dimensions that could not be computed{named}: {their} costs are a guess; "
+        "give --dim NAME=N or --shape, or measure with profile"
+    )
+
+
+def proof_words(plan: Plan) -> str:
+    """How the best bound is known."""
+    return plan.proof + (" for these guessed costs" if plan.guessed and plan.proof != "none" else "")
 
 
 def guarantee(plan: Plan) -> str:
@@ -18,9 +38,9 @@ def guarantee(plan: Plan) -> str:
     if plan.bound_ns == 0:
         return "Nothing is known about how far this plan is from the best possible one."
     if plan.value_ns == plan.bound_ns:
-        return f"This plan is the best possible{_of_its_kind(plan)} ({plan.proof} by {plan.bound_by})."
+        return f"This plan is the best possible{_of_its_kind(plan)} ({proof_words(plan)} by {plan.bound_by})."
     kind, most = _of_its_kind(plan).strip() or "plan", gap_words(1 - plan.bound_ns / plan.value_ns)
-    sentence = f"No {kind} can be more than {most} faster ({plan.proof} by {plan.bound_by}"
+    sentence = f"No {kind} can be more than {most} faster ({proof_words(plan)} by {plan.bound_by}"
     if plan.proof == "claimed" and plan.proved_bound_ns:
         sentence += f"; {gap_words(1 - plan.proved_bound_ns / plan.value_ns)} is proved"
     return sentence + ")."
@@ -90,7 +110,8 @@ def summary(plan: Plan) -> str:
     """Value, guarantee, baselines, devices."""
     graph = plan.problem.graph
     answer = f"{_UNITS[plan.objective]} {format_time(plan.value_ns)}"
-    lines = [
+    lines = [sentence] if (sentence := guess_words(graph)) else []
+    lines += [
         f"{format_name(graph.name)}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
         f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
         f"solver {plan.solver}, stopped by {plan.stopped_by}"

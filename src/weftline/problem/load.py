@@ -132,6 +132,8 @@ def build_problem(
     cut), else analytic.
     """
     rules = rules or Rules()
+    if cost is not None or costs is not None:
+        graph = _known_costs(graph)
     kernels: Sequence[Sequence[int]] = ()
     if cost is None and costs is not None:
         cost, kernels = profiled_costs(graph, cluster, costs, busy=rules.objective == "throughput")
@@ -146,6 +148,14 @@ def build_problem(
     problem = Problem(graph, cluster.devices, cost, msgspec.structs.replace(rules, stages=0), together, buses)
     problem = _without(problem, without)
     return check_feasible(problem.with_rules(_fit_stages(rules, problem)))
+
+
+def _known_costs(graph: Graph) -> Graph:
+    """A time that somebody gives or measured takes the place of a guess."""
+    if not graph.guessed:
+        return graph
+    ops = tuple(msgspec.structs.replace(op, guessed=False) if op.guessed else op for op in graph.ops)
+    return msgspec.structs.replace(graph, ops=ops)
 
 
 def _fit_stages(rules: Rules, problem: Problem) -> Rules:

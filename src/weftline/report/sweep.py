@@ -47,7 +47,8 @@ def sweep_rows(sweep: Sweep) -> tuple[tuple[str, ...], Rows]:
 
 def _row(sweep: Sweep, row: SweepRow) -> tuple[str, ...]:
     bound = format_time(row.bound_ns) if row.bound_ns else ""
-    proof = f"{row.proof} by {row.bound_by}" if row.bound_ns else row.proof
+    guess = " for these guessed costs" if sweep.plan.guessed else ""
+    proof = f"{row.proof}{guess} by {row.bound_by}" if row.bound_ns else row.proof
     if row.value_ns is None:
         return (str(row.stages), row.stopped_by, bound, "", "", "", proof, "")
     faster, efficiency = sweep.speed_up(row.value_ns), sweep.efficiency(row)

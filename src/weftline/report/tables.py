@@ -15,7 +15,7 @@ import msgspec
 from weftline.certify.check_schedule import period_bound_of
 from weftline.plans import Move, OpStory, Plan, placed_ops
 from weftline.plans.schedule import Schedule
-from weftline.plans.summary import gap_words, guarantee, measured_words
+from weftline.plans.summary import gap_words, guarantee, measured_words, proof_words
 from weftline.units import format_bytes, format_name, format_time
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def comparison_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
         else:
             rows.append((name, format_time(value), f"{value / plan.value_ns:.2f}x" if plan.value_ns else ""))
     share = f"{plan.bound_ns / plan.value_ns:.2f}x" if plan.value_ns else ""
-    rows.append((f"lower bound ({plan.bound_by}, {plan.proof})", format_time(plan.bound_ns), share))
+    rows.append((f"lower bound ({plan.bound_by}, {proof_words(plan)})", format_time(plan.bound_ns), share))
     return ("", what, "against the plan"), rows
 
 

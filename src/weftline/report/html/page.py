@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from weftline.plans import Plan
-from weftline.plans.summary import better_baseline, guarantee, measured_words, scattered_hosts
+from weftline.plans.summary import (
+    better_baseline,
+    guarantee,
+    guess_words,
+    measured_words,
+    proof_words,
+    scattered_hosts,
+)
 from weftline.report.html.pack import short_name
 from weftline.report.html.run import RunRow, RunTable
 from weftline.report.html.sensitivity import Help
@@ -55,7 +62,7 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
         "chips": _chips(plan),
         "gauge": _share(plan.bound_ns, plan.value_ns) if plan.value_ns else None,
         "bound": format_time(plan.bound_ns),
-        "bound_words": bound_words(format_time(plan.bound_ns), plan.proof, plan.bound_by),
+        "bound_words": bound_words(format_time(plan.bound_ns), proof_words(plan), plan.bound_by),
         "gap": f"{plan.gap:.2%}",
         "warnings": _warnings(plan),
         "facts": _facts(plan),
@@ -94,7 +101,7 @@ def bound_words(bound: str, proof: str, by: str) -> str:
     if proof == "none":
         return "nothing is known about what is possible"
     who = f"{proof} by {short_name(by, 80)}"
-    return f"no plan can be below {bound} ({who})" if proof == "proved" else f"lower bound {bound} ({who})"
+    return f"no plan can be below {bound} ({who})" if proof.startswith("proved") else f"lower bound {bound} ({who})"
 
 
 def key(tone: str, text: str) -> dict[str, str]:
@@ -127,7 +134,9 @@ def _share(part: float, whole: float) -> float:
 def _chips(plan: Plan) -> list[dict[str, str]]:
     tones = {"proved": "good", "claimed": "", "none": "warn"}
     words = {"proved": "bound proved", "claimed": "bound claimed", "none": "no bound"}
-    chips = [{"tone": tones[plan.proof], "text": words[plan.proof]}]
+    chips = [{"tone": "warn" if plan.guessed else tones[plan.proof], "text": words[plan.proof]}]
+    if plan.guessed:
+        chips[0]["text"] = f"bound {proof_words(plan)}" if plan.proof != "none" else "no bound"
     if plan.value_ns == plan.bound_ns:
         claim = ", by that claim" if plan.proof == "claimed" else ""
         tone = "" if plan.proof == "claimed" else "good"
@@ -137,7 +146,7 @@ def _chips(plan: Plan) -> list[dict[str, str]]:
 
 
 def _warnings(plan: Plan) -> list[str]:
-    found = [better_baseline(plan), scattered_hosts(plan), measured_words(plan)]
+    found = [guess_words(plan.problem.graph), better_baseline(plan), scattered_hosts(plan), measured_words(plan)]
     if plan.stopped_by == "interrupted":
         found.append("The search was interrupted: this is the best plan so far, and some baselines may be missing.")
     return [short_name(sentence, 600) for sentence in found if sentence]
@@ -162,7 +171,7 @@ def _comparison(plan: Plan) -> list[dict[str, Any]]:
     for name, value in sorted(plan.baselines.items(), key=lambda item: (item[1] is None, item[1] or 0)):
         tone = "better" if value is not None and value < plan.value_ns else "other"
         rows.append((short_name(name, 60), -1 if value is None else value, tone))
-    rows.append((f"lower bound ({plan.proof})", plan.bound_ns, "lower"))
+    rows.append((f"lower bound ({proof_words(plan)})", plan.bound_ns, "lower"))
     most = min(max(value for _, value, _ in rows), LONGEST_BAR * plan.value_ns) or 1
     return [
         {
