@@ -15,7 +15,7 @@ from weftline.cluster import Cluster, Limits, OpDevice
 from weftline.export import ExportOptions, plan_exporters
 from weftline.plans import Plan
 from weftline.problem import Rules, build_problem
-from weftline.run.inputs import difference
+from weftline.run.compare import difference
 from weftline.run.openvino.devices import OpenvinoDevice, core_for
 from weftline.run.openvino.load_affinity import AffinityError, compile_with_affinity
 from weftline.run.openvino.run import run_openvino

@@ -19,8 +19,8 @@ from tests.run.local_samples import engine, expected, feeds, seats, small_model,
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run import devices as ort_session
+from weftline.run.compare import difference
 from weftline.run.devices import CPU, OrtDevice
-from weftline.run.inputs import difference
 from weftline.run.local.engine import Engine, LanePass
 from weftline.run.local.layout import REQUESTS_AHEAD, WorkerAnswer
 from weftline.run.local.start import PREFIX, sweep

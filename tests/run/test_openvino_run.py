@@ -19,7 +19,7 @@ from weftline.cluster import Cluster, Device
 from weftline.errors import ExecutionMismatch, InfeasibleError, InputError, LimitReached, UsageError, WeftlineError
 from weftline.importers.openvino.live import graph_of_openvino
 from weftline.problem import Rules, build_problem, read_model
-from weftline.run.inputs import difference
+from weftline.run.compare import difference
 from weftline.run.openvino.devices import (
     OpenvinoDevice,
     core_for,

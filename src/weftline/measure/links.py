@@ -36,12 +36,11 @@ from weftline.graph.arrays import Indices, Ints
 from weftline.importers import read_file
 from weftline.problem import Problem, Rules, build_problem
 from weftline.run.devices import CPU, OrtDevice
-from weftline.run.inputs import make_feeds
+from weftline.run.feeds import make_feeds
 from weftline.run.local.channel import CHANNEL_WARM_UP, ChannelAsk, ChannelTimes, fit, measure_channel, pin
 from weftline.run.local.engine import Engine, Seat
 from weftline.run.local.layout import lay_out
-from weftline.run.local.run import whole_model
-from weftline.run.local.start import run_folder
+from weftline.run.local.start import run_folder, whole_model
 from weftline.run.split.segments import Parts, cut_places, parts_by_level
 from weftline.run.split.split import split_model
 from weftline.run.train.launch import Task, run_processes, start

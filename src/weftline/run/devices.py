@@ -29,6 +29,7 @@ from weftline.run.split.manifest import Manifest
 __all__ = [
     "OrtDevice",
     "Pace",
+    "SegmentRefused",
     "SegmentSession",
     "bind_cores",
     "open_segment",
@@ -121,6 +122,10 @@ def _ranges(cores: Sequence[int]) -> str:
     return ", ".join(map(str, cores[:32])) + (" ..." if len(cores) > 32 else "")
 
 
+class SegmentRefused(InputError):
+    """ONNX Runtime cannot load a segment."""
+
+
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -133,7 +138,7 @@ def open_session(folder: Path, manifest: Manifest, number: int, options: Any, pr
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=list(providers))
     except Exception as error:  # onnxruntime has a type for each of its codes
-        raise InputError(f"ONNX Runtime cannot load it: {str(error)[:500]}", where=str(path)) from error
+        raise SegmentRefused(f"ONNX Runtime cannot load it: {str(error)[:500]}", where=str(path)) from error
 
 
 def tell_weights_folder(manifest: Manifest, options: Any) -> None:

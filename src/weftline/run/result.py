@@ -54,13 +54,18 @@ class RunResult:
         """What was compared with one process, and how far it is from it; None if it was not compared."""
         return "outputs", self.max_output_difference
 
+    @property
+    def allowed(self) -> float:
+        """The largest difference that `check` lets pass unless it is told another."""
+        return self.tolerance
+
     def mistakes(self) -> list[str]:
         """What else is wrong with this run, in words."""
         return []
 
     def check(self, tolerance: float | None = None) -> None:
         """Raise `ExecutionMismatch` if results differ more from those of one process, or it did not run as planned."""
-        limit = self.tolerance if tolerance is None else tolerance
+        limit = self.allowed if tolerance is None else tolerance
         what, found = self.difference()
         if found is not None and not found <= limit:
             raise ExecutionMismatch(f"{what} differ from {self.compared_with} by {found:.2e}, more than {limit:.0e}")

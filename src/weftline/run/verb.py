@@ -7,7 +7,7 @@ one process. Simplified: one engine runs the whole of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
     from weftline.run.result import RunResult
@@ -31,7 +29,7 @@ def run(
     *,
     model: Path | str | Callable[..., Any],
     engine: Engine | None = None,
-    inputs: Mapping[str, NDArray[Any]] | None = None,
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     requests: int = 100,
     rounds: int = 20,

@@ -27,7 +27,8 @@ from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.importers.registry import file_sha256
 from weftline.run.devices import ort_devices
 from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
-from weftline.run.inputs import check_planned_model, make_feeds
+from weftline.run.feeds import make_feeds
+from weftline.run.inputs import check_planned_model
 from weftline.run.local.start import run_folder
 from weftline.run.result import RunResult
 from weftline.run.split.manifest import Manifest, read_manifest

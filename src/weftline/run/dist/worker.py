@@ -149,7 +149,7 @@ def compare(model: Path, feeds: Sequence[Arrays], outputs: Sequence[tuple[int, A
     """The largest difference to the whole model."""
     import onnxruntime
 
-    from weftline.run.inputs import difference
+    from weftline.run.compare import difference
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

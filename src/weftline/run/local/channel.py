@@ -2,9 +2,10 @@
 
 In: descriptors that the parent made and handed to both. Out: `SharedBlock` (the memory) and `Line` (the tokens): a
 token says that a slot of a tensor is filled, or free again. Nothing has a name, so nothing can leak; a peer that dies
-closes its pipes, which is an end of file here. `measure_channel` measures between two processes, which run this module.
-Simplified: one machine; whoever holds the descriptors is trusted; the clock is one for all cores, which it is on Linux;
-the reader copies the array once, as an op would read it.
+closes its pipes, which is an end of file here. Memory can grow: whoever writes into it adds room at the end, and the
+others map that when they are told where it lies. `measure_channel` measures between two processes, which run this
+module. Simplified: one machine; whoever holds the descriptors is trusted; the clock is one for all cores, which it is
+on Linux; the reader copies the array once, as an op would read it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import select
 import sys
 import tempfile
 import time
+import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -67,7 +69,9 @@ class SharedBlock:
     """Memory behind a descriptor, mapped; the descriptor can be closed."""
 
     def __init__(self, descriptor: int) -> None:
-        self._bytes = np.frombuffer(mmap.mmap(descriptor, os.fstat(descriptor).st_size), np.uint8)
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._bytes = np.frombuffer(mmap.mmap(self._descriptor, os.fstat(descriptor).st_size), np.uint8)
 
     @property
     def address(self) -> int:
@@ -78,6 +82,27 @@ class SharedBlock:
         """A tensor in the memory itself."""
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return self._bytes[offset : offset + size].view(dtype).reshape(shape)
+
+    def grow(self, size: int) -> int:
+        """Add room for so many bytes at the end -> where it begins; no more than the machine has memory."""
+        begin = -(-os.fstat(self._descriptor).st_size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        if begin + size > memory_of_machine():
+            raise WeftlineError(f"{size} bytes more are needed than this machine has memory for")
+        os.ftruncate(self._descriptor, begin + size)
+        return begin
+
+    def window(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Bytes that may lie in room that was added."""
+        if offset + size <= self._bytes.size:
+            return self._bytes[offset : offset + size]
+        if offset % mmap.ALLOCATIONGRANULARITY or offset + size > os.fstat(self._descriptor).st_size:
+            raise WeftlineError("what a process says of its memory does not fit")
+        return np.frombuffer(mmap.mmap(self._descriptor, size, offset=offset), np.uint8)
+
+
+def memory_of_machine() -> int:
+    """Bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class Line:

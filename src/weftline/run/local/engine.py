@@ -15,23 +15,25 @@ import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 import msgspec
-from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
-from weftline.run.devices import OrtDevice
+from weftline.run.devices import OrtDevice, SegmentRefused
 from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory
-from weftline.run.local.layout import PARENT_PROCESS, Go, WireJob, WorkerAnswer, WorkerJob, WorkerLayout, stored_type
+from weftline.run.local.layout import PARENT_PROCESS, Go, WorkerAnswer, WorkerJob, WorkerLayout
+from weftline.run.local.slots import WireSlots
 from weftline.worker.child import LastWords
 from weftline.worker.parent import Child, ChildFailed, ChildGone, Closing
 
-__all__ = ["HANG_SECONDS", "Arrays", "Engine", "LanePass", "Seat", "WorkerLane"]
+__all__ = ["HANG_SECONDS", "Arrays", "Engine", "LanePass", "Seat", "WorkerFailed", "WorkerLane"]
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Any]
+"""Name -> array; or a list, a map or None where the model has sequences, maps and optionals."""
 
 
 class WorkerLane:
@@ -39,19 +41,16 @@ class WorkerLane:
 
     def __init__(self, layout: WorkerLayout, blocks: Mapping[int, SharedBlock], lines: Mapping[int, Line]) -> None:
         self.lines = lines
-        self._inputs = [
-            (wire, _slots(wire, blocks), wire.readers) for wire in layout.wires if wire.maker == PARENT_PROCESS
-        ]
-        self._outputs = [
-            (wire, _slots(wire, blocks), wire.maker) for wire in layout.wires if PARENT_PROCESS in wire.readers
-        ]
+        rings = [(wire, WireSlots(wire, blocks[wire.maker])) for wire in layout.wires]
+        self._inputs = [(wire, slots, wire.readers) for wire, slots in rings if wire.maker == PARENT_PROCESS]
+        self._outputs = [(wire, slots, wire.maker) for wire, slots in rings if PARENT_PROCESS in wire.readers]
         self._most = 2**62 if layout.pipelined else 1
         self._first = self._sent = self._done = self._end = 0
         self._feeds: Sequence[Arrays] = ()
         self._keep: frozenset[int] = frozenset()
         self.sent_ns: list[int] = []
         self.done_ns: list[int] = []
-        self.kept: dict[int, dict[str, NDArray[Any]]] = {}
+        self.kept: dict[int, dict[str, Any]] = {}
 
     @property
     def finished(self) -> bool:
@@ -75,16 +74,16 @@ class WorkerLane:
         if self._sent == self._end or self._sent - self._done >= self._most:
             return False
         lines, sent = self.lines, self._sent
-        for wire, slots, readers in self._inputs:
-            if sent >= len(slots) and not all(lines[reader].has(wire.number, SLOT_FREE) for reader in readers):
+        for wire, _, readers in self._inputs:
+            if sent >= wire.slots and not all(lines[reader].has(wire.number, SLOT_FREE) for reader in readers):
                 return False
         feed = self._feeds[(sent - self._first) % len(self._feeds)]
         self.sent_ns.append(time.perf_counter_ns())
         for wire, slots, readers in self._inputs:
-            if sent >= len(slots):
+            if sent >= wire.slots:
                 for reader in readers:
                     lines[reader].take(wire.number, SLOT_FREE)
-            slots[sent % len(slots)][...] = feed[wire.name]
+            slots.put_value(sent, feed[wire.name])
             for reader in readers:
                 lines[reader].post(wire.number, SLOT_FILLED)
         self._sent += 1
@@ -100,7 +99,7 @@ class WorkerLane:
         self.done_ns.append(time.perf_counter_ns())
         number = done - self._first
         if number in self._keep:
-            self.kept[number] = {wire.name: slots[done % len(slots)].copy() for wire, slots, _ in self._outputs}
+            self.kept[number] = {wire.name: deepcopy(slots.value(done)) for wire, slots, _ in self._outputs}
         for wire, _, maker in self._outputs:
             lines[maker].take(wire.number, SLOT_FILLED)
             lines[maker].post(wire.number, SLOT_FREE)
@@ -113,10 +112,8 @@ class WorkerLane:
             line.flush()
 
 
-def _slots(wire: WireJob, blocks: Mapping[int, SharedBlock]) -> list[NDArray[Any]]:
-    """The tensors of a wire where they lie, made once: the processes that compute share their cores with this one."""
-    block, dtype = blocks[wire.maker], stored_type(wire.dtype)
-    return [block.array(wire.offset + slot * wire.stride, wire.shape, dtype) for slot in range(wire.slots)]
+class WorkerFailed(WeftlineError):
+    """A worker said why it could not go on: most often ONNX Runtime did."""
 
 
 HANG_SECONDS = 60.0
@@ -144,7 +141,7 @@ class LanePass:
     done_ns: tuple[int, ...]
     answers: tuple[WorkerAnswer, ...]
     """Of each worker."""
-    kept: dict[int, dict[str, NDArray[Any]]]
+    kept: dict[int, dict[str, Any]]
     """Request -> its outputs."""
 
     @property
@@ -300,7 +297,8 @@ class Engine(Closing):
             raise WeftlineError(f"the worker {text}")
         failed = [(_blame(worker.failure), worker.device, worker.failure) for worker in workers if worker.failure]
         for _, device, words in sorted(failed, key=lambda found: found[0]):
-            raise (InputError if words.kind == "InputError" else WeftlineError)(f"device {device!r}: {words.what}")
+            kinds = {"InputError": InputError, "SegmentRefused": SegmentRefused}
+            raise kinds.get(words.kind, WorkerFailed)(f"device {device!r}: {words.what}")
         raise WeftlineError("a worker has left")
 
     def _hang(self) -> str:
@@ -363,7 +361,7 @@ class LocalWorker(Child):
 
 def _blame(words: LastWords) -> int:
     """What was asked, ONNX Runtime, a peer that has left."""
-    return {"InputError": 0, "PeerGone": 2}.get(words.kind, 1)
+    return {"InputError": 0, "SegmentRefused": 0, "PeerGone": 2}.get(words.kind, 1)
 
 
 def _start_worker(

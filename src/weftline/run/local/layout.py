@@ -2,8 +2,8 @@
 
 In: a `Manifest`. Out: one worker per device, one block of memory per process; `WorkerJob`, `Go` and `WorkerAnswer`
 travel as JSON, no code. A tensor that waits longer, because its reader stands further down the pipeline, has more
-slots, so that it does not hold its maker up. Simplified: every shape is fixed; a segment that makes nothing anyone
-reads is not run.
+slots, so that it does not hold its maker up. Every slot begins with room for the real shape (`slots.py`), and what is
+larger than planned finds room elsewhere. Simplified: a segment that makes nothing anyone reads is not run.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weftline.run.split.manifest import Manifest, ModelWire
 
 __all__ = [
     "ELEMENTS",
+    "HEADER_BYTES",
     "PARENT_PROCESS",
     "Go",
     "WireJob",
@@ -52,6 +53,8 @@ class WireJob(msgspec.Struct, frozen=True):
     stride: int
     """From slot to slot."""
     slots: int
+    open: bool = False
+    """Its real shape may be another than planned: ONNX Runtime says where it lies, and it is copied."""
 
 
 class WorkerJob(msgspec.Struct, frozen=True):
@@ -94,6 +97,10 @@ class WorkerAnswer(msgspec.Struct, frozen=True):
 
 
 ALIGNMENT_BYTES = 128
+HEADER_BYTES = 640
+"""Before the data of a slot: what is in it, where, and its shape."""
+OPEN_BYTES = 2**20
+"""Room that a tensor of open shape, or a value that is no plain tensor, gets at first."""
 REQUESTS_AHEAD = 6
 """A stage may be so many more requests ahead of its reader; else each waits for whoever is slower at the moment."""
 AHEAD_BYTES = 2**26
@@ -114,8 +121,12 @@ ELEMENTS = {
     "complex64": 14,
     "complex128": 15,
     "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
 }
-"""Name of an element type -> its number in ONNX."""
+"""Name of an element type -> its number in ONNX; other values travel in a packed form."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +160,13 @@ class WorkerLayout:
 
 
 def stored_type(dtype: str) -> np.dtype[Any]:
-    """The type that numpy moves an element as; it has none for bfloat16."""
-    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+    """The type that numpy moves an element as; it has none for bfloat16 and eight bits."""
+    return np.dtype(np.uint16 if dtype == "bfloat16" else np.uint8 if dtype.startswith("float8") else dtype)
 
 
-def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> WorkerLayout:
-    """One worker per device. `pipelined`: several requests are on their way at once."""
+def lay_out(manifest: Manifest, folder: str, *, pipelined: bool, as_planned: bool = True) -> WorkerLayout:
+    """One worker per device. `pipelined`: several requests are on their way at once; `as_planned`: inputs have the
+    shapes of the plan."""
     live = [segment for segment in manifest.segments if segment.outputs]
     devices = tuple(dict.fromkeys(segment.device for segment in live))
     worker = {segment.number: devices.index(segment.device) for segment in live}
@@ -168,12 +180,16 @@ def lay_out(manifest: Manifest, folder: str, *, pipelined: bool) -> WorkerLayout
         readers -= {maker}
         if maker == PARENT_PROCESS and not readers:
             continue
-        stride = -(-_size(wire) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        is_open = wire.dtype not in ELEMENTS or wire.guessed or bool(wire.dynamic)
+        is_open = is_open or (bool(wire.symbolic) and not as_planned)
+        stride = HEADER_BYTES + -(-_room(wire, is_open) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         slots = _slots(maker, readers, len(devices), stride) if pipelined else 1
         offset = sizes[maker]
         sizes[maker] += stride * slots
         wires.append(
-            WireJob(number, wire.name, wire.dtype, wire.shape, maker, tuple(sorted(readers)), offset, stride, slots)
+            WireJob(
+                number, wire.name, wire.dtype, wire.shape, maker, tuple(sorted(readers)), offset, stride, slots, is_open
+            )
         )
     if not any(PARENT_PROCESS in wire.readers for wire in wires):
         raise InputError("the model computes none of its outputs, so there is nothing to run")
@@ -192,8 +208,7 @@ def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
     return 1 << (max(abs(last - maker), 1) + ahead).bit_length()
 
 
-def _size(wire: ModelWire) -> int:
-    if wire.dtype not in ELEMENTS:
-        kind = "text" if wire.dtype == "str" else wire.dtype or "no plain tensor"
-        raise InputError(f"is {kind}, which the local engine cannot move", where=f"tensor {wire.name[:80]!r}")
-    return prod(wire.shape) * stored_type(wire.dtype).itemsize
+def _room(wire: ModelWire, is_open: bool) -> int:
+    """Bytes of a slot."""
+    size = prod(wire.shape) * stored_type(wire.dtype).itemsize if wire.dtype in ELEMENTS else OPEN_BYTES
+    return min(size, OPEN_BYTES) if is_open else size

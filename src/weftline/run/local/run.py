@@ -3,7 +3,7 @@
 In: a plan and its ONNX file, perhaps inputs. Out: a `LocalResult`: measured beside predicted time, how far outputs are
 from one session with the whole model, and baselines of the same run: that session with all cores of the workers and
 their mean speed, and a whole-model replica on every worker, where requests are shared out by how fast each is.
-Simplified: fixed shapes; times of a loaded machine vary; memory limits of the plan do not keep replicas from running.
+Simplified: times of a loaded machine vary; memory limits of the plan do not keep replicas from running.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weftline.errors import UsageError
-from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
+from weftline.run.feeds import as_planned
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.engine import HANG_SECONDS, Engine, LanePass, Seat
 from weftline.run.local.layout import WorkerLayout, lay_out
-from weftline.run.local.start import Asked, StartedPlan, start_plan
-from weftline.run.result import RunResult, misplaced_ops
-from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire
+from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan, whole_model
+from weftline.run.result import OUTPUT_TOLERANCE, RunResult, misplaced_ops
+from weftline.run.split.manifest import Manifest
 from weftline.units import format_time
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ __all__ = [
     "SegmentRun",
     "check_runtimes",
     "run_local",
-    "whole_model",
 ]
 
 
@@ -104,6 +102,15 @@ class LocalResult(RunResult):
     baselines: dict[str, int]
     """Name -> ns, measured as `measured_ns`."""
     notes: tuple[str, ...] = ()
+    precision: str = "float32"
+    """The coarsest arithmetic of the model."""
+    output_tolerance: float = OUTPUT_TOLERANCE
+    """What rounding can do in this precision: larger differences fail."""
+
+    @property
+    def allowed(self) -> float:
+        """By the model's arithmetic."""
+        return self.output_tolerance
 
     def mistakes(self) -> list[str]:
         """Something ran elsewhere."""
@@ -117,7 +124,8 @@ class LocalResult(RunResult):
 
     def how_compared(self) -> str:
         """With their number."""
-        return f" (relative, {self.compared} requests compared)"
+        known = "" if self.precision == "float32" else f", rounding of {self.precision}: {self.output_tolerance:.0e}"
+        return f" (relative, {self.compared} requests compared{known})"
 
     def closing(self) -> list[str]:
         """Devices, baselines, notes."""
@@ -145,7 +153,7 @@ class Baselines:
         model: Path,
         manifest: Manifest,
         seats: Mapping[str, Seat],
-        feeds: Sequence[Mapping[str, NDArray[Any]]],
+        feeds: Feeds,
         timeout: float,
         requests: int,
     ) -> None:
@@ -154,7 +162,7 @@ class Baselines:
         self._pipelined, self._timeout, self._requests = plan.objective == "throughput", timeout, requests
         self.found: dict[str, int] = {}
 
-    def whole(self, *, measured: bool) -> list[dict[str, NDArray[Any]]]:
+    def whole(self, *, measured: bool) -> Feeds:
         """The unsplit model in one session with all cores: its outputs for each feed; its time if that is asked."""
         cores = tuple(sorted({core for seat in self._seats.values() for core in seat.runtime.cores}))
         speed = mean(seat.speed for seat in self._seats.values())
@@ -180,30 +188,8 @@ class Baselines:
 
     def _lane(self, device: str) -> WorkerLayout:
         manifest = whole_model(self._manifest, self._model.name, device)
-        return lay_out(manifest, str(self._model.parent), pipelined=self._pipelined)
-
-
-def whole_model(split: Manifest, file: str, device: str) -> Manifest:
-    """The manifest of a model in one segment: its own file."""
-    tensors = [
-        ModelWire(wire.name, wire.dtype, wire.shape, MODEL_INPUT, (0,), False)
-        for wire in split.tensors
-        if wire.source == MODEL_INPUT
-    ]
-    made = [wire for wire in split.tensors if wire.output and wire.source != MODEL_INPUT]
-    tensors += [ModelWire(wire.name, wire.dtype, wire.shape, 0, (), True) for wire in made]
-    ops = tuple(op for segment in split.segments for op in segment.ops)
-    inputs, outputs = tuple(w.name for w in tensors if w.source == MODEL_INPUT), tuple(w.name for w in made)
-    return Manifest(
-        format="weftline-stages",
-        version=1,
-        model=split.model,
-        model_sha256=split.model_sha256,
-        inputs=inputs,
-        outputs=outputs,
-        segments=(ModelSegment(0, device, file, ops, inputs, outputs),),
-        tensors=tuple(tensors),
-    )
+        planned = as_planned(self._manifest, self._feeds)
+        return lay_out(manifest, str(self._model.parent), pipelined=self._pipelined, as_planned=planned)
 
 
 RUN_REQUESTS = 100
@@ -213,7 +199,7 @@ def run_local(
     plan: Plan,
     *,
     model: Path | str,
-    inputs: Mapping[str, NDArray[Any]] | None = None,
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     requests: int = RUN_REQUESTS,
     seed: int = 0,
@@ -223,8 +209,9 @@ def run_local(
 ) -> LocalResult:
     """Run a plan; call `check` on the result to insist on equal outputs and on the plan's assignment.
 
-    `runtimes` (device id -> `ort:...`) says what stands for a device of the plan on this machine; `timeout`: so many
-    seconds without any sign of life are a hang.
+    `inputs` by name, or a list of such, which requests take in turns: where the model leaves sizes open, each may have
+    its own shapes. `runtimes` (device id -> `ort:...`) says what stands for a device of the plan on this machine;
+    `timeout`: so many seconds without any sign of life are a hang.
     """
     if requests < 1 or timeout <= 0:
         raise UsageError("a run needs at least one request, and a timeout above 0")
@@ -281,6 +268,8 @@ def _result(
         misplaced=ready.wrong,
         baselines=baselines,
         notes=_notes(ready),
+        precision=ready.precision.name,
+        output_tolerance=ready.precision.tolerance,
     )
 
 
@@ -307,6 +296,8 @@ def _device(plan: Plan, layout: WorkerLayout, seats: Mapping[str, Seat], timed: 
 def _notes(ready: StartedPlan) -> tuple[str, ...]:
     cores = [core for seat in ready.seats.values() for core in seat.runtime.cores]
     notes = []
+    if not as_planned(ready.manifest, ready.feeds):
+        notes.append("inputs have other shapes than those that the plan was made for: so have predicted times")
     if len(cores) > len(set(cores)):
         notes.append("some devices share a core, so they take time from each other")
     if ready.layout.pipelined and any(len(numbers) > 1 for numbers in ready.layout.segments):

@@ -13,19 +13,22 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
+from msgspec.structs import replace
 
-from weftline.run.devices import ort_devices
-from weftline.run.inputs import as_numbers, difference, make_feeds
-from weftline.run.local.engine import Engine, LanePass, Seat
+from weftline.errors import InputError, WeftlineError
+from weftline.graph.ir import MODEL_INPUT
+from weftline.run.compare import Precision, as_numbers, output_difference, precision_of
+from weftline.run.devices import OrtDevice, SegmentRefused, ort_devices
+from weftline.run.feeds import MADE_STYLES, Feed, as_planned, make_feeds
+from weftline.run.local.engine import Engine, LanePass, Seat, WorkerFailed
 from weftline.run.local.layout import WorkerLayout, lay_out
-from weftline.run.split.manifest import Manifest
+from weftline.run.split.manifest import Manifest, ModelSegment
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 
@@ -33,7 +36,18 @@ if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.problem import Problem
 
-__all__ = ["PREFIX", "Asked", "Feeds", "StartedPlan", "misplaced", "run_folder", "start_plan", "sweep"]
+__all__ = [
+    "PREFIX",
+    "Asked",
+    "Feeds",
+    "StartedPlan",
+    "misplaced",
+    "run_folder",
+    "start_plan",
+    "sweep",
+    "whole_model",
+    "why_unsplit_fails",
+]
 
 PREFIX = "weftline-local-"
 _NEW = ".weftline-local-"
@@ -106,9 +120,27 @@ def misplaced(plan: Plan, problem: Problem, manifest: Manifest, folder: Path) ->
     return tuple(wrong)
 
 
+def whole_model(split: Manifest, file: str, device: str) -> Manifest:
+    """The manifest of a model in one segment: its own file."""
+    inputs = [replace(wire, targets=(0,), output=False) for wire in split.tensors if wire.source == MODEL_INPUT]
+    made = [replace(wire, source=0, targets=()) for wire in split.tensors if wire.output and wire.source != MODEL_INPUT]
+    ops = tuple(op for segment in split.segments for op in segment.ops)
+    names = tuple(wire.name for wire in inputs), tuple(wire.name for wire in made)
+    return Manifest(
+        format="weftline-stages",
+        version=1,
+        model=split.model,
+        model_sha256=split.model_sha256,
+        inputs=names[0],
+        outputs=names[1],
+        segments=(ModelSegment(0, device, file, ops, *names),),
+        tensors=(*inputs, *made),
+    )
+
+
 LEAST_WARM_UP = 6
 
-Feeds = list[dict[str, NDArray[Any]]]
+Feeds = list[Feed]
 
 
 @dataclass(frozen=True)
@@ -116,7 +148,7 @@ class Asked:
     """What a run is told beside its plan."""
 
     model: Path
-    inputs: Mapping[str, NDArray[Any]] | None
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
     runtimes: Mapping[str, str]
     """Device id -> `ort:...`, before what the cluster said."""
     seed: int
@@ -137,6 +169,8 @@ class StartedPlan:
     warm_up: LanePass
     wrong: tuple[str, ...]
     """What does not stand where the plan says, in words."""
+    precision: Precision
+    """Of the model's arithmetic: how far outputs may be from those of the unsplit model."""
 
     def worst(self, found: LanePass, expected: Feeds) -> float:
         """The largest difference of outputs that were kept to those that are expected."""
@@ -144,16 +178,68 @@ class StartedPlan:
         worst = 0.0
         for request, outputs in found.kept.items():
             wanted = expected[request % len(expected)]
-            pairs = [
-                (as_numbers(outputs[name], dtype[name]), as_numbers(wanted[name], dtype[name])) for name in outputs
-            ]
-            worst = max(worst, difference([a for a, _ in pairs], [b for _, b in pairs]))
+            for name, value in outputs.items():
+                ours, theirs = as_numbers(value, dtype[name]), as_numbers(wanted[name], dtype[name])
+                worst = max(worst, output_difference(ours, theirs, self.precision))
         return worst
 
 
 @contextmanager
 def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[StartedPlan]:
-    """Workers for a plan, until the end of the `with`."""
+    """Workers for a plan, until the end of the `with`.
+
+    If a segment fails, it is tried without any shapes in the segments, for some that were computed may be wrong; but
+    first it is seen whether the unsplit model runs with these inputs. If not, other random ones are tried.
+    """
+    with ExitStack() as stack:
+        yield _first_that_runs(plan, problem, asked, stack)
+
+
+class _SegmentsFailed(Exception):
+    """Workers were there, but could not load or run their segments."""
+
+    def __init__(self, error: WeftlineError, manifest: Manifest, feeds: Feeds) -> None:
+        super().__init__(str(error))
+        self.error, self.manifest, self.feeds = error, manifest, feeds
+
+
+def _first_that_runs(plan: Plan, problem: Problem, asked: Asked, stack: ExitStack) -> StartedPlan:
+    styles = MADE_STYLES if asked.inputs is None else MADE_STYLES[:1]
+    why = ""
+    for style in styles:
+        try:
+            return stack.enter_context(_started(plan, problem, asked, style, shapes=True))
+        except _SegmentsFailed as failed:
+            asked.tell("a segment failed; trying the unsplit model")
+            why = why_unsplit_fails(failed.manifest, asked.model, failed.feeds, asked.timeout)
+            if why:
+                continue
+            asked.tell("trying segments without shapes")
+            try:
+                return stack.enter_context(_started(plan, problem, asked, style, shapes=False))
+            except _SegmentsFailed:
+                raise failed.error from None
+    which = "random inputs" if asked.inputs is None else "the given inputs"
+    hint = "give inputs that it takes: --inputs FILE.npz" if asked.inputs is None else "see what the model takes"
+    raise InputError(f"ONNX Runtime itself cannot run the unsplit model with {which}: {why}", hint=hint)
+
+
+def why_unsplit_fails(manifest: Manifest, model: Path, feeds: Feeds, timeout: float) -> str:
+    """Empty if one session runs the whole model with all of these."""
+    cores = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (0,)
+    seat = Seat(OrtDevice("ort:CPUExecutionProvider", "CPUExecutionProvider", {}, cores, len(cores), True))
+    path = model.parent.resolve() / model.name
+    layout = lay_out(whole_model(manifest, path.name, "unsplit"), str(path.parent), pipelined=False, as_planned=False)
+    try:
+        with Engine([(layout, {"unsplit": seat})], timeout=timeout) as engine:
+            engine.run([len(feeds)], feeds)
+    except (SegmentRefused, WorkerFailed) as error:
+        return str(error).removeprefix("device 'unsplit': ")
+    return ""
+
+
+@contextmanager
+def _started(plan: Plan, problem: Problem, asked: Asked, style: str, *, shapes: bool) -> Iterator[StartedPlan]:
     used = [device for device in problem.devices if device.id in set(plan.placement.values())]
     mine = {id: runtime for id, runtime in asked.runtimes.items() if id in {device.id for device in used}}
     speed = {device.id: device.speed for device in used}
@@ -161,14 +247,20 @@ def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[StartedPl
     with run_folder() as folder:
         asked.tell("splitting the model")
         ids = [device.id for device in problem.devices]
-        manifest = split_model(asked.model, problem.graph, parts_of_plan(plan), ids, folder, in_place=True)
-        layout = lay_out(manifest, str(folder), pipelined=plan.objective == "throughput")
-        feeds = make_feeds(manifest, asked.inputs, asked.seed)
+        parts = parts_of_plan(plan)
+        manifest = split_model(asked.model, problem.graph, parts, ids, folder, in_place=True, shapes=shapes)
+        feeds = make_feeds(manifest, asked.inputs, asked.seed, style)
+        pipelined = plan.objective == "throughput"
+        layout = lay_out(manifest, str(folder), pipelined=pipelined, as_planned=as_planned(manifest, feeds))
         wrong = misplaced(plan, problem, manifest, folder)
         asked.tell("starting the workers")
-        with Engine([(layout, seats)], timeout=asked.timeout) as engine:
-            shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
-            count = max(LEAST_WARM_UP, layout.most_slots)
-            asked.tell(f"warming up: {count} requests")
-            first = engine.run([count], feeds, keep=[frozenset(range(count))])[0]
-            yield StartedPlan(engine, layout, manifest, seats, feeds, first, wrong)
+        with ExitStack() as stack:
+            try:
+                engine = stack.enter_context(Engine([(layout, seats)], timeout=asked.timeout))
+                shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
+                count = max(LEAST_WARM_UP, layout.most_slots, len(feeds))
+                asked.tell(f"warming up: {count} requests")
+                first = engine.run([count], feeds, keep=[frozenset(range(count))])[0]
+            except (SegmentRefused, WorkerFailed) as error:
+                raise _SegmentsFailed(error, manifest, feeds) from error
+            yield StartedPlan(engine, layout, manifest, seats, feeds, first, wrong, precision_of(problem.graph))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from weftline.cost import NO_TIME
 from weftline.errors import UsageError
+from weftline.run.compare import precision_of
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.engine import HANG_SECONDS, LanePass
 from weftline.run.local.run import Baselines, check_runtimes
 from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan
-from weftline.run.result import RunResult, misplaced_ops
+from weftline.run.result import OUTPUT_TOLERANCE, RunResult, misplaced_ops
 from weftline.units import format_time
 
 if TYPE_CHECKING:
@@ -93,6 +93,13 @@ class WatchResult(RunResult):
     misplaced: tuple[str, ...]
     plan: Plan
     """The one that ran last."""
+    output_tolerance: float = OUTPUT_TOLERANCE
+    """What rounding can do in the model's arithmetic: larger differences fail."""
+
+    @property
+    def allowed(self) -> float:
+        """By the model's arithmetic."""
+        return self.output_tolerance
 
     def mistakes(self) -> list[str]:
         """Something ran elsewhere, or a request was lost."""
@@ -161,7 +168,7 @@ def run_watched(
     plan: Plan,
     *,
     model: Path | str,
-    inputs: Mapping[str, NDArray[Any]] | None = None,
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     requests: int = 1000,
     seed: int = 0,
@@ -211,6 +218,7 @@ class _Watched:
             min(self.worst, 1e300),
             self.wrong,
             self.plan,
+            precision_of(self.problem.graph).tolerance,
         )
 
     def _note(self, ready: StartedPlan, begun: int) -> None:

@@ -2,8 +2,9 @@
 
 In: a `WorkerJob` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
 `WorkerAnswer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that
-processes share. It ends when its input ends, so it never outlives its parent. Simplified: fixed shapes, one request at
-a time.
+processes share; what has an open shape is allocated by ONNX Runtime, and copied with its real shape. Where a planned
+shape turns out to be wrong, that segment's outputs are open from then on. It ends when its input ends, so it never
+outlives its parent. Simplified: one request at a time.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
 from weftline.run.devices import Pace, bind_cores, open_segment
 from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, SharedBlock
 from weftline.run.local.layout import ELEMENTS, Go, WireJob, WorkerAnswer, WorkerJob
+from weftline.run.local.slots import PlacedTensor, WireSlots
 from weftline.worker.child import Conversation, die_with, serve
 
 __all__ = ["Runner", "main"]
@@ -27,18 +30,23 @@ MOST_BINDINGS = 64
 """Of one segment, kept."""
 
 
-class _Step(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Step:
     """A segment and what is to do around it."""
 
     session: Any
-    bindings: dict[tuple[int, ...], Any]
-    """By the slots that it reads and writes: to bind takes as long as a small op."""
-    inputs: tuple[WireJob, ...]
-    outputs: tuple[WireJob, ...]
+    inputs: tuple[WireSlots, ...]
+    outputs: tuple[WireSlots, ...]
     await_filled: tuple[WireJob, ...]
     """From others, read here for the first time in a request."""
     tell_free: tuple[WireJob, ...]
     """From others, read here for the last time."""
+    open: list[bool]
+    """Of each output: ONNX Runtime allocates it."""
+    plain: bool
+    """Every value is a tensor of numbers."""
+    bindings: dict[tuple[PlacedTensor | None, ...], Any] = field(default_factory=dict)
+    """By where it reads and writes: to bind takes as long as a small op."""
 
 
 class Runner:
@@ -47,8 +55,8 @@ class Runner:
     def __init__(self, job: WorkerJob) -> None:
         bind_cores(job.runtime.cores)
         self._job, self._pace = job, Pace(job.runtime, job.speed)
-        self._blocks = {process: SharedBlock(descriptor) for process, descriptor in job.blocks.items()}
-        self._start = {process: block.address for process, block in self._blocks.items()}
+        blocks = {process: SharedBlock(descriptor) for process, descriptor in job.blocks.items()}
+        self._slots = {wire.name: WireSlots(wire, blocks[wire.maker]) for wire in job.wires}
         self._lines = {process: Line(*ends) for process, ends in job.lines.items()}
         self._steps = [self._step(number) for number in job.segments]
         self._request = 0
@@ -67,19 +75,15 @@ class Runner:
     def _run(self, step: _Step) -> int:
         for wire in step.await_filled:
             self._lines[wire.maker].wait(wire.number, SLOT_FILLED)
-        for wire in step.outputs:
-            if self._request >= wire.slots:
-                for reader in wire.readers:
-                    self._lines[reader].wait(wire.number, SLOT_FREE)
-        slots = tuple([self._request % wire.slots for wire in (*step.inputs, *step.outputs)])
-        binding = step.bindings.get(slots) or self._bind(step, slots)
-        self._pace.begin()
-        step.session.run_with_iobinding(binding)
-        taken = self._pace.end()
+        for slots in step.outputs:
+            if self._request >= slots.wire.slots:
+                for reader in slots.wire.readers:
+                    self._lines[reader].wait(slots.wire.number, SLOT_FREE)
+        taken = self._compute(step) if step.plain else self._compute_values(step)
         told = set()
-        for wire in step.outputs:
-            for reader in wire.readers:
-                self._lines[reader].post(wire.number, SLOT_FILLED)
+        for slots in step.outputs:
+            for reader in slots.wire.readers:
+                self._lines[reader].post(slots.wire.number, SLOT_FILLED)
                 told.add(reader)
         for wire in step.tell_free:
             self._lines[wire.maker].post(wire.number, SLOT_FREE)
@@ -88,30 +92,75 @@ class Runner:
             self._lines[process].flush()
         return taken
 
-    def _bind(self, step: _Step, slots: tuple[int, ...]) -> Any:
+    def _compute(self, step: _Step) -> int:
+        """Tensors of numbers, where they lie -> ns."""
+        now = self._request
+        places: list[PlacedTensor | None] = [slots.placed(now) for slots in step.inputs]
+        made = zip(step.outputs, step.open, strict=True)
+        places += [None if is_open else slots.planned(now) for slots, is_open in made]
+        key = tuple(places)
+        binding = step.bindings.get(key) or self._bind(step, key)
+        for slots, is_open in zip(step.outputs, step.open, strict=True):
+            if is_open:  # anew each time: what the last run made would count as memory to write to
+                binding.bind_output(slots.wire.name, "cpu")
+        self._pace.begin()
+        try:
+            step.session.run_with_iobinding(binding)
+        except Exception:  # onnxruntime has a type for each of its codes
+            if all(step.open):
+                raise
+            step.open = [True] * len(step.outputs)  # some planned shape may be wrong
+            step.bindings.clear()
+            return self._compute(step)
+        taken = self._pace.end()
+        found = binding.get_outputs() if any(step.open) else []
+        for number, (slots, is_open) in enumerate(zip(step.outputs, step.open, strict=True)):
+            if is_open:
+                value = found[number]
+                placed = PlacedTensor(value.data_ptr(), value.element_type(), tuple(value.shape()))
+                slots.put(now, placed, value.tensor_size_in_bytes())
+            else:
+                slots.fill(now)
+        return taken
+
+    def _compute_values(self, step: _Step) -> int:
+        """Values of any kind, by way of Python -> ns."""
+        feeds = {slots.wire.name: slots.value(self._request) for slots in step.inputs}
+        names = [slots.wire.name for slots in step.outputs]
+        self._pace.begin()
+        made = step.session.run(names, feeds)
+        taken = self._pace.end()
+        for slots, value in zip(step.outputs, made, strict=True):
+            slots.put_value(self._request, value)
+        return taken
+
+    def _bind(self, step: _Step, places: tuple[PlacedTensor | None, ...]) -> Any:
         if len(step.bindings) >= MOST_BINDINGS:
             step.bindings.clear()
-        binding = step.bindings[slots] = step.session.io_binding()
+        binding = step.bindings[places] = step.session.io_binding()
         binds = [binding.bind_input] * len(step.inputs) + [binding.bind_output] * len(step.outputs)
-        for wire, slot, bind in zip((*step.inputs, *step.outputs), slots, binds, strict=True):
-            at = self._start[wire.maker] + wire.offset + slot * wire.stride
-            bind(wire.name, "cpu", 0, ELEMENTS[wire.dtype], list(wire.shape), at)
+        for slots, place, bind in zip((*step.inputs, *step.outputs), places, binds, strict=True):
+            if place is None:
+                bind(slots.wire.name, "cpu")
+            else:
+                bind(slots.wire.name, "cpu", 0, place.element, list(place.shape), place.address)
         return binding
 
     def _step(self, number: int) -> _Step:
         job, segment = self._job, self._job.manifest.segments[number]
-        wires = {wire.name: wire for wire in job.wires}
-        inputs = tuple(wires[name] for name in segment.inputs)
-        foreign = [wire for wire in inputs if wire.maker != job.me]
+        inputs = tuple(self._slots[name] for name in segment.inputs)
+        outputs = tuple(self._slots[name] for name in segment.outputs)
+        foreign = [slots.wire for slots in inputs if slots.wire.maker != job.me]
         read = {other: set(job.manifest.segments[other].inputs) for other in job.segments}
         session = open_segment(Path(job.folder), job.manifest, number, job.runtime)
         return _Step(
             session,
-            {},
             inputs,
-            tuple(wires[name] for name in segment.outputs),
+            outputs,
             tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o < number)),
             tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o > number)),
+            [slots.wire.open for slots in outputs],
+            all(slots.wire.dtype in ELEMENTS for slots in (*inputs, *outputs)),
         )
 
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.importers.openvino import last_line, openvino_module
-from weftline.run.inputs import difference, random_values
+from weftline.run.compare import difference
+from weftline.run.feeds import random_values
 from weftline.run.openvino.devices import OpenvinoDevice, affinity_of, core_for, read_model, resolve
 from weftline.run.openvino.load_affinity import AffinityError, hetero, set_affinity
 from weftline.worker.child import Conversation, serve

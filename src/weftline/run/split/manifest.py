@@ -1,7 +1,8 @@
 """manifest.json: which segments a split model has, what they read and make, and on which device each of them runs.
 
 In: what `split_model` decided. Out: a `Manifest`, its file, and the file read back and checked. Tensor names are those
-of the ONNX file. Simplified: shapes are those of the plan; where a shape depends on data, it is the largest planned.
+of the ONNX file. Simplified: shapes are those of the plan; where a size depends on data or on the caller's inputs, it
+is said which axes these are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ModelSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What other segments or the caller read of it."""
 
 
-class ModelWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A tensor that enters, leaves, or goes from one segment to others."""
 
     name: str
@@ -50,6 +51,14 @@ class ModelWire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Numbers of the segments that read it, ascending."""
     output: bool
     """True if the caller receives it."""
+    dynamic: tuple[int, ...] = ()
+    """Axes whose real size is known only when the model runs: it depends on data."""
+    symbolic: tuple[int, ...] = ()
+    """Axes whose real size follows from the caller's inputs, where the model leaves theirs open."""
+    guessed: bool = False
+    """True where the shape is a guess: even the number of its dimensions may be another."""
+    between: tuple[int, ...] = ()
+    """Input of whole numbers: the first that the model allows and the first that it does not, where it says that."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,9 +137,11 @@ def _wire_fault(wire: ModelWire, segments: Sequence[ModelSegment]) -> str:
         return f"tensor {wire.name[:80]!r} comes from segment {wire.source}, which does not exist"
     if any(size < 0 for size in wire.shape):
         return f"tensor {wire.name[:80]!r} has a negative dimension"
+    odd = wire.between and (len(wire.between) != 2 or wire.between[0] >= wire.between[1])
+    if odd or any(not 0 <= axis < len(wire.shape) for axis in (*wire.dynamic, *wire.symbolic)):
+        return f"tensor {wire.name[:80]!r} has other axes or other numbers than it can have"
     if wire.source != MODEL_INPUT and wire.name not in segments[wire.source].outputs:
         return f"tensor {wire.name[:80]!r} is no output of segment {wire.source}"
-    for target in wire.targets:
-        if not 0 <= target < len(segments) or wire.name not in segments[target].inputs:
-            return f"tensor {wire.name[:80]!r} is no input of segment {target}"
-    return ""
+    count = len(segments)
+    lost = [n for n in wire.targets if not 0 <= n < count or wire.name not in segments[n].inputs]
+    return f"tensor {wire.name[:80]!r} is no input of segment {lost[0]}" if lost else ""

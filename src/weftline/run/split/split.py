@@ -2,15 +2,16 @@
 
 In: the model file, its graph, `Parts`, the ids of the devices, a folder that exists. Out: the files, and the
 `Manifest`. The model is read once, as for planning (`SplitModel`); a segment has its nodes, the constants they need,
-what comes in and goes out. The constant closure is cloned into every segment that reads it, and never sent; nor are
-sequences, optionals and maps (`value_kinds`). The model's outputs are what they were. Simplified: shapes are those of
-the graph, and open where they depend on data; only plain tensors of fixed-size elements go from one segment to another;
-dead nodes are left out; an unknown kind of node is taken to make tensors.
+what comes in and goes out. The constant closure is cloned into every segment that reads it, and never sent. Inputs of
+the model are declared as the file has them; other sizes are those of the graph where they are fixed, symbols where they
+follow from the inputs, and open where they depend on data or are a guess. Simplified: sequences, optionals and maps go
+from one segment to another only where the file or the op says what is in them (`value_kinds`); dead nodes are left out;
+an unknown kind of node is taken to make tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,85 +22,21 @@ from weftline.errors import InputError
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
+from weftline.importers.onnx.call import declared_type
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, find_cone
-from weftline.importers.onnx.infer import Environment, Inference
+from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.model import input_types, opsets_of
 from weftline.importers.onnx.scope import Node, Scope, read_scope, require_producers, unique_names
+from weftline.run.split.kinds import declare_kind, value_kinds
 from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire, write_manifest
+from weftline.run.split.open_axes import OpenShape, open_shapes
+from weftline.run.split.ranges import input_ranges
 from weftline.run.split.weights import INLINE_BYTES, WeightStore
 
 if TYPE_CHECKING:
     from weftline.run.split.segments import Parts
 
-__all__ = [
-    "TENSOR",
-    "SplitModel",
-    "has_external_weights",
-    "read_split_model",
-    "segment_model",
-    "split_model",
-    "value_kinds",
-]
-
-TENSOR = "tensor"
-_OPTIONAL = "optional "
-_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SplitToSequence", "SequenceMap"}
-
-
-def value_kinds(scope: Scope, outside: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What every value is that is no tensor; `outside` are the kinds of names that a body may capture."""
-    kinds = dict(outside or {})
-    for name, proto in scope.inputs.items():
-        if name not in kinds:
-            kinds[name] = _kind_of(proto)
-    for node in scope.nodes:
-        for name, kind in zip(node.outputs, _made(node, kinds), strict=False):
-            kinds[name] = kind
-    return {name: kind for name, kind in kinds.items() if kind != TENSOR}
-
-
-def _made(node: Node, kinds: Mapping[str, str]) -> list[str]:
-    """Kinds of a node's outputs, first ones first; those left out are tensors."""
-    first = kinds.get(node.inputs[0], TENSOR) if node.inputs else TENSOR
-    if node.kind in ("If", "Loop"):
-        return _made_by_bodies(node, kinds)
-    if node.kind == "Optional" and not node.inputs:
-        first = next((_kind_of(attribute.tp) for attribute in node.proto.attribute if attribute.HasField("tp")), first)
-    if node.kind in _SEQUENCES:
-        return ["sequence"] * len(node.outputs)
-    passed = {
-        "Optional": _OPTIONAL + first,
-        "OptionalGetElement": first.removeprefix(_OPTIONAL),
-        "Identity": first,
-        "ZipMap": "sequence",
-    }
-    return [passed[node.kind]] if node.kind in passed else []
-
-
-def _made_by_bodies(node: Node, kinds: Mapping[str, str]) -> list[str]:
-    if node.kind == "If":
-        return max((_ends(body, kinds) for body in node.bodies.values()), key=len, default=[])
-    if "body" not in node.bodies:
-        return []
-    body = node.bodies["body"]
-    carried = [kinds.get(name, TENSOR) for name in node.inputs[2:]]
-    return _ends(body, {**kinds, **dict(zip(list(body.inputs)[2:], carried, strict=False))})[1:]
-
-
-def _ends(body: Scope, outside: Mapping[str, str]) -> list[str]:
-    inside = value_kinds(body, outside)
-    return [inside.get(name, TENSOR) for name in body.outputs]
-
-
-def _kind_of(proto: Any) -> str:
-    which = proto.WhichOneof("value")
-    if which == "optional_type":
-        return _OPTIONAL + _kind_of(proto.optional_type.elem_type)
-    return {"sequence_type": "sequence", "map_type": "map", "sparse_tensor_type": "sparse tensor"}.get(which, TENSOR)
-
-
-_BY_DATA = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "If", "Loop", "SequenceAt", "OptionalGetElement"}
-"""Kinds whose outputs may be smaller than planned, or of another size for every input."""
+__all__ = ["SplitModel", "has_external_weights", "read_split_model", "segment_model", "split_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,22 +53,30 @@ class SplitModel:
     """The node of every op of the graph."""
     maker: dict[str, Node] = field(default_factory=dict)
     """Constant name -> the folded node that makes it."""
-    loose: frozenset[str] = frozenset()
-    """Names whose shape may differ from the planned one."""
+    open: dict[str, OpenShape] = field(default_factory=dict)
+    """Names whose shape may differ from the planned one -> how."""
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Input -> whole numbers that it may hold."""
+    shapes: bool = True
+    """False: segments say no shape but those of the model's inputs."""
+
+    def fixed(self, name: str) -> bool:
+        """Is the shape the planned one, whatever the inputs are?"""
+        return self.shapes and name not in self.open
 
 
-def read_split_model(model: Any, graph: Graph) -> SplitModel:
+def read_split_model(model: Any, graph: Graph, *, shapes: bool = True) -> SplitModel:
     """Find the node of every op; `InputError` if the model is another than the graph's."""
     scope = read_scope(model.graph)
     require_producers(scope)
     in_file_order = sorted(scope.nodes, key=lambda node: node.position)
     names = unique_names((node.name, node.outputs, node.kind) for node in in_file_order)
     drop_dead_nodes(scope)
-    shapes = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
+    planned = {tensor.name: tensor.shape for tensor in graph.tensors if tensor.producer == MODEL_INPUT}
     plain = {name for name, proto in scope.inputs.items() if proto.WhichOneof("value") == "tensor_type"}
-    given, symbols = input_types(scope, {name: shape for name, shape in shapes.items() if name in plain})
-    types = Inference(opsets_of(model), symbols).run(scope, given)
+    given, symbols = input_types(scope, {name: shape for name, shape in planned.items() if name in plain})
     cone = find_cone(scope)
+    types, unfixed = open_shapes(scope, cone.live, opsets_of(model), given, symbols)
     by_name = {names[node.position]: node for node in cone.live}
     if by_name.keys() != graph.index.keys():
         odd = sorted(by_name.keys() ^ graph.index.keys())[0]
@@ -144,7 +89,9 @@ def read_split_model(model: Any, graph: Graph) -> SplitModel:
         kinds=value_kinds(scope),
         nodes=[by_name[op.name] for op in graph.ops],
         maker={name: node for node in cone.folded for name in node.outputs if name},
-        loose=_loose(cone.live, types),
+        open=unfixed,
+        ranges=input_ranges(scope, types),
+        shapes=shapes,
     )
 
 
@@ -169,8 +116,16 @@ def segment_model(
     for node in (*folded, *nodes):
         _add_node(graph, node, store)
     made = {name for node in (*folded, *nodes) for name in node.outputs} - set(outputs)
-    graph.value_info.extend(value for value in split.model.graph.value_info if value.name in made)
+    noted = (value for value in split.model.graph.value_info if value.name in made)
+    graph.value_info.extend(value for value in noted if _is_right(split, value))
     return model
+
+
+def _is_right(split: SplitModel, value: Any) -> bool:
+    """Does a note of the file say what was computed? Others may be wrong, and ONNX Runtime finds out by itself."""
+    if not split.fixed(value.name) or value.name in split.kinds or value.name not in split.types.types:
+        return False
+    return declared_type(value.type)[1] == list(split.types.types[value.name].shape)
 
 
 def has_external_weights(model: Any) -> bool:
@@ -178,15 +133,6 @@ def has_external_weights(model: Any) -> bool:
     sparse = [part for tensor in model.graph.sparse_initializer for part in (tensor.values, tensor.indices)]
     inner = (tensor for node in model.graph.node for tensor in _tensors(node))
     return any(tensor.data_location == tensor.EXTERNAL for tensor in (*model.graph.initializer, *sparse, *inner))
-
-
-def _loose(live: Iterable[Node], types: Environment) -> frozenset[str]:
-    loose: set[str] = set()
-    for node in live:
-        if node.kind in _BY_DATA or not loose.isdisjoint(node.reads):
-            loose.update(node.outputs)
-        loose.update(name for name in node.outputs if name and types.is_guessed(name))
-    return frozenset(loose)
 
 
 def _closure(split: SplitModel, wanted: Iterable[str]) -> tuple[list[Node], dict[str, Any]]:
@@ -262,35 +208,53 @@ def _tensors(proto: Any) -> Iterator[Any]:
 def _value(split: SplitModel, name: str) -> Any:
     """Declaration of an input or output."""
     value = ValueInfoProto(name=name)
-    if split.kinds.get(name, TENSOR) != TENSOR:  # an input or output of the model, as the file has it
-        value.type.CopyFrom(split.scope.inputs.get(name) or split.scope.declared[name])
+    said = split.scope.inputs.get(name) or (split.scope.declared.get(name) if name in split.kinds else None)
+    if said is not None:  # as the file has it
+        value.type.CopyFrom(said)
         return value
-    kind = split.types.types[name]
+    if name in split.kinds:
+        value.type.CopyFrom(declare_kind(split.kinds[name], split.types.types[name].element))
+        return value
+    kind, unfixed = split.types.types[name], split.open.get(name, OpenShape())
     value.type.tensor_type.elem_type = kind.element
+    if unfixed.guessed or not split.shapes:
+        return value
     value.type.tensor_type.shape.SetInParent()
-    for size in kind.shape:
+    words = dict(unfixed.names)
+    for axis, size in enumerate(kind.shape):
         dimension = value.type.tensor_type.shape.dim.add()
-        if name not in split.loose:
+        if axis in unfixed.dynamic:
+            continue
+        if axis not in unfixed.symbolic:
             dimension.dim_value = size
+        elif axis in words:
+            dimension.dim_param = words[axis]
     return value
 
 
 def split_model(
-    model: Path | str, graph: Graph, parts: Parts, devices: Sequence[str], folder: Path | str, *, in_place: bool = False
+    model: Path | str,
+    graph: Graph,
+    parts: Parts,
+    devices: Sequence[str],
+    folder: Path | str,
+    *,
+    in_place: bool = False,
+    shapes: bool = True,
 ) -> Manifest:
     """Write the segments into a folder. `devices` are the ids of all devices, in the order of the problem.
 
     Weights that lie in files beside the model are copied, or, `in_place`, stay there: then the manifest says where.
+    Without `shapes` segments declare those of the model's inputs alone.
     """
     from weftline.importers.onnx.scope import load_model
     from weftline.importers.registry import file_sha256
-    from weftline.run.split.weights import WeightStore
 
     model, folder = Path(model), Path(folder)
     if len(parts.part) != len(graph.ops):
         raise InputError(f"the segments are those of {len(parts.part)} ops, the graph has {len(graph.ops)}")
     try:
-        split = read_split_model(load_model(model), graph)
+        split = read_split_model(load_model(model), graph, shapes=shapes)
         wires = _wires(split, graph, parts)
         source, stays = model.parent.resolve(), in_place and has_external_weights(split.model)
         with WeightStore(source, folder, stays) as store:
@@ -355,22 +319,31 @@ def _wires(split: SplitModel, graph: Graph, parts: Parts) -> list[ModelWire]:
             raise InputError(f"tensor {tensor.name[:80]!r} would go back from segment {source} to {targets[0]}")
         kind = split.kinds.get(tensor.name, "")
         if targets and source != MODEL_INPUT:
-            _require_sendable(tensor.name, kind, tensor.dtype, graph.ops[tensor.producer].name)
+            _require_sendable(split, tensor.name, kind, graph.ops[tensor.producer].name)
         if targets or source == MODEL_INPUT or tensor.output:
             dtype = "" if kind else tensor.dtype
-            wires.append(ModelWire(tensor.name, dtype, tensor.shape, source, targets, tensor.output))
+            wires.append(_wire(split, tensor.name, dtype, tensor.shape, (source, targets, tensor.output)))
     known = {tensor.name for tensor in graph.tensors}
     for name in split.scope.outputs:
         if name not in known:
             made = split.types.types[name]
-            wires.append(ModelWire(name, "" if name in split.kinds else made.dtype, made.shape, 0, (), True))
+            wires.append(_wire(split, name, "" if name in split.kinds else made.dtype, made.shape, (0, (), True)))
     return wires
 
 
-def _require_sendable(name: str, kind: str, dtype: str, maker: str) -> None:
-    if kind or dtype == "str":
+def _wire(
+    split: SplitModel, name: str, dtype: str, shape: tuple[int, ...], ends: tuple[int, tuple[int, ...], bool]
+) -> ModelWire:
+    unfixed = split.open.get(name, OpenShape())
+    guessed = unfixed.guessed or not (split.shapes or name in split.scope.inputs)
+    between = split.ranges.get(name, ())
+    return ModelWire(name, dtype, shape, *ends, unfixed.dynamic, unfixed.symbolic, guessed, between)
+
+
+def _require_sendable(split: SplitModel, name: str, kind: str, maker: str) -> None:
+    if kind and name not in split.scope.declared and declare_kind(kind, split.types.types[name].element) is None:
         raise InputError(
-            f"is {f'a value of kind {kind}' if kind else 'text'}, which cannot go from one device to another",
+            f"is a value of kind {kind}, which cannot go from one device to another",
             where=f"tensor {name[:80]!r}, made by op {maker[:80]!r}",
             hint="keep the ops that make and read it on one device: [limits] together in the cluster file",
         )
