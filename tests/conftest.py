@@ -45,6 +45,7 @@ SLOW = (
     "run/test_local_engine.py",
     "run/test_local_run.py",
     "run/test_local_watch.py",
+    "run/test_open_shapes.py",
     "run/test_openvino_reward.py",
     "run/test_openvino_run.py",
     "run/test_plan_torch.py",

@@ -40,7 +40,13 @@ _Requests = Annotated[int, typer.Option(metavar="N", min=1, max=10**6, help="loc
 _Rounds = Annotated[
     int, typer.Option(metavar="N", min=1, max=10_000, help="openvino: timed runs, each beside one device.")
 ]
-_Inputs = Annotated[Path | None, typer.Option(metavar="FILE", help="Plans: inputs by name, .npz.  [default: random]")]
+_Inputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Plans: inputs by name, .npz. May be repeated: requests take them in turns.  [default: random]",
+    ),
+]
 _Runtime = Annotated[
     list[str] | None,
     typer.Option(
@@ -134,7 +140,7 @@ def run(
             loaded,
             model=model,
             engine=engine,
-            inputs=None if inputs is None or trains else read_arrays(inputs),
+            inputs=[read_arrays(file) for file in inputs] if inputs and not trains else None,
             runtimes=runtimes,
             requests=requests,
             rounds=rounds,

@@ -68,6 +68,10 @@ def run(
     if chosen == "openvino":
         from weftline.run.openvino.run import run_openvino
 
+        if inputs is not None and not isinstance(inputs, Mapping):
+            if len(inputs) != 1:
+                raise UsageError("engine openvino takes one set of inputs")
+            given["inputs"] = inputs[0]
         return run_openvino(answer, rounds=rounds, **given)
     if watch:
         from weftline.run.local.watch import run_watched

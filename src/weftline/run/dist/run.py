@@ -20,8 +20,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.importers.registry import file_sha256
@@ -29,6 +27,7 @@ from weftline.run.devices import ort_devices
 from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
 from weftline.run.feeds import make_feeds
 from weftline.run.inputs import check_planned_model
+from weftline.run.local.slots import pack_value
 from weftline.run.local.start import run_folder
 from weftline.run.result import RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
@@ -108,7 +107,7 @@ def run_plan_torch(
     plan: Plan,
     *,
     model: Path | str,
-    inputs: Mapping[str, NDArray[Any]] | None = None,
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
     requests: int = 100,
     seed: int = 0,
@@ -151,7 +150,7 @@ class _Asked:
     plan: Plan
     problem: Problem
     used: Sequence[Device]
-    inputs: Mapping[str, NDArray[Any]] | None
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
     runtimes: Mapping[str, str]
     seed: int
 
@@ -229,12 +228,18 @@ def _folder(asked: _Asked, job: PlanJob, store: Any, first: bool, stack: ExitSta
     return folder
 
 
-def _digest(plan: Plan, model: str, inputs: Mapping[str, NDArray[Any]] | None, options: tuple[int, int, bool]) -> str:
+def _digest(
+    plan: Plan,
+    model: str,
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    options: tuple[int, int, bool],
+) -> str:
     """Equal where plan, model file (by its hash), inputs and options are; weights beside the model do not count."""
     found = hashlib.sha256(msgspec.json.encode((plan.placement, plan.provenance.problem_sha256, model, options)))
-    for name, array in sorted((inputs or {}).items()):
-        found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
+    for step in [inputs] if isinstance(inputs, Mapping) else inputs or ():
+        for name, value in sorted(step.items()):
+            found.update(name.encode())
+            found.update(pack_value(value))
     return found.hexdigest()
 
 

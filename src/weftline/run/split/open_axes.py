@@ -112,12 +112,12 @@ def _symbolic(
         other = Inference(opsets, larger).run(scope, others)
     except InputError:  # the model has no sense at these sizes
         return {**_behind(scope, found, types), **found}
-    words = {(size, larger[symbol]): symbol for symbol, size in symbols.items()}
+    symbol_of = {(size, larger[symbol]): symbol for symbol, size in symbols.items()}
     for name, kind in types.types.items():
         if name not in found and (axes := _changed(name, kind, other)):
             pairs = ((axis, (kind.shape[axis], _size(other, name, axis))) for axis in axes)
             found[name] = OpenShape(
-                symbolic=axes, names=tuple((axis, words[pair]) for axis, pair in pairs if pair in words)
+                symbolic=axes, names=tuple((axis, symbol_of[pair]) for axis, pair in pairs if pair in symbol_of)
             )
     return found
 
