@@ -18,9 +18,14 @@ from typing import Any
 import numpy as np
 
 from weftline.errors import InputError, WeftlineError
+from weftline.graph.ir import MODEL_INPUT
 from weftline.measure.kernels import RunNode
 from weftline.measure.processes import LEVELS, Measure, OrtSetup, Prepare, ProfileAnswer, Request, Rest
 from weftline.run.devices import CPU, Pace, bind_cores
+from weftline.run.feeds import example_feed
+from weftline.run.local.layout import ELEMENTS
+from weftline.run.split.manifest import ModelWire
+from weftline.run.split.values import input_ranges
 from weftline.worker.child import Conversation, serve
 
 __all__ = ["WARM_UP_RUNS", "OrtBench", "middle_of"]
@@ -47,6 +52,8 @@ class OrtBench:
             raise InputError(f"ONNX Runtime has no {setup.device.provider} here", hint=f"it has {', '.join(there)}")
         self._session: Any = None
         self._binding: Any = None
+        self._held: dict[str, Any] = {}
+        """Inputs, for as long as they are bound."""
         self._nodes: tuple[RunNode, ...] = ()
 
     @property
@@ -68,8 +75,11 @@ class OrtBench:
             raise InputError(f"ONNX Runtime does not use {device.provider} for this model")
         self._nodes = self._read_nodes() if ask.kernels else ()
         self._bind_arrays(Path(model), {} if ask.model else self._setup.shapes)
-        for _ in range(WARM_UP_RUNS):
-            self.run()
+        try:
+            for _ in range(WARM_UP_RUNS):
+                self.run()
+        except Exception as error:  # onnxruntime has a type for each of its codes
+            raise InputError(f"ONNX Runtime cannot run the model with random inputs: {_first_line(error)}") from error
         return ProfileAnswer(nodes=self._nodes)
 
     def measure(self, ask: Measure) -> ProfileAnswer:
@@ -135,16 +145,16 @@ class OrtBench:
 
     def _bind_arrays(self, model: Path, shapes: dict[str, tuple[int, ...]]) -> None:
         """Inputs where they are, outputs in the same memory every time."""
-        from weftline.importers.onnx.scope import load_model
-        from weftline.zoo.registry import example_inputs
-
-        loaded = load_model(model)
-        _fix_shapes(loaded.graph, shapes)
-        arrays = example_inputs(loaded, self._setup.seed)
+        found = _input_wires(model, shapes)
+        self._held = example_feed(found, np.random.default_rng(self._setup.seed))
         self._binding = self._session.io_binding()
+        wires = {wire.name: wire for wire in found}
         for value in self._session.get_inputs():
-            if value.name in arrays:
-                self._binding.bind_cpu_input(value.name, np.ascontiguousarray(arrays[value.name]))
+            if value.name in wires:
+                wire, array = wires[value.name], np.ascontiguousarray(self._held[value.name])
+                self._held[value.name] = array
+                where = int(array.ctypes.data)
+                self._binding.bind_input(value.name, "cpu", 0, ELEMENTS[wire.dtype], list(array.shape), where)
         for value in self._session.get_outputs():
             self._binding.bind_output(value.name)
 
@@ -188,14 +198,22 @@ def middle_of(times: Any) -> tuple[Any, Any]:
     return middle, (ordered[high - 1] - ordered[low]) / np.maximum(middle, HALF_MICROSECOND_NS)
 
 
-def _fix_shapes(graph: Any, shapes: dict[str, tuple[int, ...]]) -> None:
-    for value in graph.input:
-        if value.name in shapes and value.type.HasField("tensor_type"):
-            kind = value.type.tensor_type
-            kind.shape.Clear()
-            kind.shape.SetInParent()
-            for size in shapes[value.name]:
-                kind.shape.dim.add(dim_value=size)
+def _input_wires(model: Path, shapes: dict[str, tuple[int, ...]]) -> list[ModelWire]:
+    """Inputs of a model that have no default, with the numbers that fit."""
+    from weftline.importers.onnx.infer import Inference
+    from weftline.importers.onnx.model import input_types, opsets_of
+    from weftline.importers.onnx.scope import load_model, read_scope
+
+    loaded = load_model(model)
+    scope = read_scope(loaded.graph)
+    plain = {name for name, proto in scope.inputs.items() if proto.WhichOneof("value") == "tensor_type"}
+    given, symbols = input_types(scope, {name: shape for name, shape in shapes.items() if name in plain})
+    ranges = input_ranges(scope, Inference(opsets_of(loaded), symbols).run(scope, given))
+    return [
+        ModelWire(name, kind.dtype, kind.shape, MODEL_INPUT, (), False, between=ranges.get(name, ()))
+        for name, kind in given.items()
+        if name in plain
+    ]
 
 
 def answer(conversation: Conversation, folder: list[str]) -> None:

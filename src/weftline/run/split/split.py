@@ -27,10 +27,8 @@ from weftline.importers.onnx.constants import Cone, drop_dead_nodes, find_cone
 from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.model import input_types, opsets_of
 from weftline.importers.onnx.scope import Node, Scope, read_scope, require_producers, unique_names
-from weftline.run.split.kinds import declare_kind, value_kinds
 from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire, write_manifest
-from weftline.run.split.open_axes import OpenShape, open_shapes
-from weftline.run.split.ranges import input_ranges
+from weftline.run.split.values import OpenShape, declare_kind, input_ranges, open_shapes, value_kinds
 from weftline.run.split.weights import INLINE_BYTES, WeightStore
 
 if TYPE_CHECKING:
