@@ -1,9 +1,9 @@
-"""What is known of a split model's values before it runs: which sizes are open, which are no tensors, which numbers fit.
+"""What is known of a split model's values before it runs: open sizes, what is no tensor, numbers that fit.
 
 In: the scope and types of a model, read as for planning. Out: `OpenShape` by name, for tensors whose sizes depend on
 data or on open inputs; kinds of names that are no tensors (`value_kinds`, `declare_kind`); whole numbers that an input
-may hold (`input_ranges`). What follows from open inputs is found by inferring the types again with other sizes there: an
-axis that changes is open, and has the name of a symbol that changes alike. Simplified: where the model contradicts
+may hold (`input_ranges`). What follows from open inputs is found by inferring the types again with other sizes there:
+an axis that changes is open, and has the name of a symbol that changes alike. Simplified: where the model contradicts
 itself under these other sizes, all that depends on an open input is open; behind data-dependent sizes all axes are; an
 unknown kind of node is taken to make tensors; ranges are followed through ops that only reshape or convert.
 """
