@@ -22,7 +22,7 @@ help:
 	@echo "make fuzz     damaged files into every reader (INPUTS=200000)"
 	@echo "make reliability  fuzz, determinism, agreement, kills, mutants: hours; writes docs/reliability.md"
 	@echo "make docs     build the docs site into build/site, and check that every command and link in it works"
-	@echo "make package  build wheel and sdist, install them where nothing else is, and try them"
+	@echo "make package  build wheels (with and without machine code) and sdist into dist/, install them and try them"
 	@echo "make install  only create .venv with weftline and all extras"
 
 install: $(STAMP)
@@ -33,20 +33,20 @@ $(BASE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	@echo "compiling kernels, once after an installation: some minutes"
+	@echo "compiling kernels, once after an installation: a minute or two"
 	@$(MAKE) --no-print-directory --jobs 2 compile-pipelines compile-placements
 	touch $(BASE)
 
 compile-pipelines:
-	@$(BIN)/python -c 'from weftline.pipeline import prepare; prepare()'
+	@$(BIN)/python -m weftline.ask.compiling throughput
 
 compile-placements:
-	@$(BIN)/python -c 'from weftline.latency.prepare import prepare; from weftline.latency.policy import prepare as policy; prepare(); policy()'
+	@$(BIN)/python -m weftline.ask.compiling latency policy
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
-	@echo "compiling kernels of schedules, once after an installation: a minute or two"
-	@$(BIN)/python -c 'from weftline.schedule import prepare as schedules; schedules()'
+	@echo "compiling kernels of schedules, once after an installation: half a minute"
+	@$(BIN)/python -m weftline.ask.compiling schedule
 	touch $(STAMP)
 
 demo: $(BASE)
@@ -87,6 +87,7 @@ docs: $(STAMP)
 	$(BIN)/python -m pytest -q tests/docs
 
 package: $(STAMP)
+	$(BIN)/python tools/make_wheel.py dist
 	$(BIN)/python -m pytest -q tests/package
 
 clean:

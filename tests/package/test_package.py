@@ -1,27 +1,28 @@
-"""Wheel and sdist: built from a clean copy, installed where nothing else is but the dependencies, and tried.
+"""Wheels and sdist: built from a clean copy, installed where nothing else is but the dependencies, and tried.
 
 No network: the dependencies of the base install (and no extra) are linked in from the environment that runs the tests.
-Machine code of kernels is copied with the times of its sources, so that nothing is compiled again.
+Machine code that the clone has for the same sources goes into the wheel, so that hardly anything is compiled again.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
-from contextlib import suppress
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
 
 import weftline
+from weftline.simulate.kernels.processor import BASELINE_CPU, fits_baseline, this_processor
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "weftline"
@@ -29,21 +30,28 @@ SOURCE = ROOT / "src" / "weftline"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist; the wheel is built from the sdist, so the sdist is complete."""
+    """A folder with the wheels and the sdist; wheels are built from the sdist, so the sdist is complete."""
+    if not fits_baseline(this_processor()):
+        pytest.skip(f"the wheel with machine code is built on processors like {BASELINE_CPU}")
     folder = tmp_path_factory.mktemp("package")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / name)
-    shutil.copytree(SOURCE, folder / "src" / "weftline", ignore=shutil.ignore_patterns("__pycache__"))
-    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(folder)]
+    words = [sys.executable, str(ROOT / "tools" / "make_wheel.py"), str(folder)]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "dist"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pure(built: Path) -> Path:
+    """The wheel for every system."""
+    (found,) = built.glob("*-py3-none-any.whl")
+    return found
 
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    """The wheel."""
-    (found,) = built.glob("*.whl")
+    """The wheel with machine code."""
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    (found,) = built.glob(f"*-{python}-{python}*-manylinux_*_x86_64.whl")
     return found
 
 
@@ -58,7 +66,6 @@ def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [sys.executable, "-m", "pip", "--python", str(home), "install", "--quiet", "--no-deps", "--no-index"]
     done = subprocess.run([*install, str(wheel)], capture_output=True, encoding="utf-8", env=plain(), check=False)
     assert done.returncode == 0, done.stderr
-    keep_machine_code(packages / "weftline")
     return home / "bin"
 
 
@@ -101,18 +108,6 @@ def link(package: Distribution, target: Path) -> None:
             (target / top).symlink_to(source)
 
 
-def keep_machine_code(package: Path) -> None:
-    """The kernels' machine code belongs to sources of the same size and time."""
-    for file in SOURCE.rglob("*.py"):
-        about = file.stat()
-        os.utime(package / file.relative_to(SOURCE), ns=(about.st_atime_ns, about.st_mtime_ns))
-    for file in SOURCE.rglob("*.nb[ic]"):
-        copy = package / file.relative_to(SOURCE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # another process compiles at this moment
-            shutil.copy2(file, copy)
-
-
 def plain() -> dict[str, str]:
     """The environment without the paths of this one."""
     return {
@@ -129,19 +124,75 @@ def run(empty: Path, cwd: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_wheel_holds_every_file(wheel: Path) -> None:
-    """Tests that what stands in src is what is shipped: code, py.typed, presets, weights, templates."""
+def shipped_in(wheel: Path) -> set[str]:
+    """Names in a wheel, but for what describes it."""
     with zipfile.ZipFile(wheel) as archive:
-        shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def test_wheel_holds_every_file(pure: Path) -> None:
+    """Tests that what stands in src is what is shipped: code, py.typed, presets, weights, templates."""
+    shipped = shipped_in(pure)
+    with zipfile.ZipFile(pure) as archive:
         about = archive.read(f"weftline-{weftline.__version__}.dist-info/METADATA").decode()
     here = {
         f"weftline/{file.relative_to(SOURCE).as_posix()}"
         for file in SOURCE.rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
+        if file.is_file() and not {"__pycache__", "_kernels"} & set(file.parts)
     }
     assert shipped == here
     assert "weftline/py.typed" in shipped
     assert {"License-Expression: MIT", f"Version: {weftline.__version__}"} <= set(about.splitlines())
+
+
+def test_wheel_with_machine_code(pure: Path, wheel: Path) -> None:
+    """Tests that it holds the same and machine code, says for whom it is, and that its list of files is true."""
+    added = shipped_in(wheel) - shipped_in(pure)
+    assert shipped_in(pure) <= shipped_in(wheel)
+    assert {Path(name).suffix for name in added} == {".nbi", ".nbc"}
+    assert all(name.startswith("weftline/_kernels/") for name in added)
+    about = f"weftline-{weftline.__version__}.dist-info"
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.testzip() is None
+        told = archive.read(f"{about}/WHEEL").decode().splitlines()
+        rows = [line.split(",") for line in archive.read(f"{about}/RECORD").decode().splitlines()]
+        assert {name for name, _, _ in rows} == set(archive.namelist())
+        for name, digest, size in rows[:-1]:
+            data = archive.read(name)
+            found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert (digest, size) == (f"sha256={found}", str(len(data)))
+    assert f"Tag: {wheel.stem.partition('-')[2].partition('-')[2]}" in told
+    assert "Root-Is-Purelib: false" in told
+
+
+COUNTING = """
+import sys
+from weftline.cli import main
+from weftline.simulate.kernels.jit import Compilation
+with Compilation() as done:
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+print(done.count)
+"""
+FIRST_ANSWERS = {
+    "latency": "plan zoo:bert:small --cluster laptop --time 2s",
+    "throughput": "plan zoo:bert:small --cluster eight-gpus --objective throughput --time 2s",
+    "schedule": "schedule --shape vshape --devices 4 --memory 4 --time 2s",
+}
+
+
+@pytest.mark.parametrize("words", FIRST_ANSWERS.values(), ids=FIRST_ANSWERS)
+def test_first_answers_compile_nothing(empty: Path, tmp_path: Path, words: str) -> None:
+    """Tests that the machine code in the wheel is all that a first answer needs, and that it is used as it is."""
+    command = [str(empty / "python"), "-c", COUNTING, *words.split()]
+    done = subprocess.run(command, cwd=tmp_path, env=plain(), capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "0", done.stderr
+    assert "compiling" not in done.stderr
+    made = [path for path in empty.parent.rglob("*.nbc") if "_kernels" not in path.parts]
+    assert made == []
 
 
 def test_sdist_holds_what_a_build_needs(built: Path) -> None:

@@ -13,8 +13,15 @@ import numpy as np
 import pytest
 
 from weftline.graph.arrays import Ints
-from weftline.simulate.kernels import jit
+from weftline.simulate.kernels import jit, processor, stored
 from weftline.simulate.kernels.jit import kernel, part, uncounted_part
+from weftline.simulate.kernels.processor import (
+    BASELINE_CPU,
+    BASELINE_ENVIRONMENT,
+    BASELINE_FEATURES,
+    fits_baseline,
+    this_processor,
+)
 
 KERNEL = "from weftline.simulate.kernels.jit import kernel\n"
 CALLER = f"{KERNEL}from weftline.callee import inner\n@kernel\ndef outer():\n    return inner()\n"
@@ -24,12 +31,35 @@ def _callee(number: int) -> str:
     return f"{KERNEL}@kernel\ndef inner():\n    return {number}\n"
 
 
-def _outer(folder: Path, cache: str = "cache") -> str:
-    code = "from weftline.caller import outer; print(outer())"
+OUTER = "from weftline.caller import outer; print(outer())"
+STORE = f"""{OUTER}
+from pathlib import Path
+from weftline.simulate.kernels import jit, processor, stored
+stored.store(jit.made(), Path(stored.__file__).parents[2])
+"""
+
+
+def _package(folder: Path) -> Path:
+    """A package with nothing but a kernel that calls another one in another file."""
+    room = folder / "weftline"
+    kernels = room / "simulate" / "kernels"
+    kernels.mkdir(parents=True)
+    for module in (jit, processor, stored):
+        shutil.copy(str(module.__file__), kernels)
+    for each in (room, room / "simulate", kernels):
+        (each / "__init__.py").write_text("")
+    (room / "caller.py").write_text(CALLER)
+    (room / "callee.py").write_text(_callee(1))
+    return room
+
+
+def _outer(folder: Path, cache: str = "cache", code: str = OUTER, **environment: str) -> str:
+    known = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    paths = {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": cache and str(folder / cache)}
     run = subprocess.run(
         [sys.executable, "-B", "-c", code],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": cache and str(folder / cache)},
+        env={**known, **paths, **environment},
         capture_output=True,
         text=True,
         check=True,
@@ -39,14 +69,7 @@ def _outer(folder: Path, cache: str = "cache") -> str:
 
 def test_kernel_is_compiled_anew_when_one_it_calls_changes(tmp_path: Path) -> None:
     """Tests a kernel whose callee, in another file, is edited between two processes."""
-    room = tmp_path / "weftline"
-    kernels = room / "simulate" / "kernels"
-    kernels.mkdir(parents=True)
-    shutil.copy(jit.__file__, kernels / "jit.py")
-    for folder in (room, room / "simulate", kernels):
-        (folder / "__init__.py").write_text("")
-    (room / "caller.py").write_text(CALLER)
-    (room / "callee.py").write_text(_callee(1))
+    room = _package(tmp_path)
     assert _outer(tmp_path) == "1"
     assert list((tmp_path / "cache").rglob("*outer*.nbi"))
     (room / "callee.py").write_text(_callee(22))
@@ -56,14 +79,7 @@ def test_kernel_is_compiled_anew_when_one_it_calls_changes(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_machine_code_of_the_package_is_read(tmp_path: Path) -> None:
     """Tests that whoever keeps machine code elsewhere still uses what lies in the package, and copies nothing."""
-    room = tmp_path / "weftline"
-    kernels = room / "simulate" / "kernels"
-    kernels.mkdir(parents=True)
-    shutil.copy(jit.__file__, kernels / "jit.py")
-    for folder in (room, room / "simulate", kernels):
-        (folder / "__init__.py").write_text("")
-    (room / "callee.py").write_text(_callee(1))
-    (room / "caller.py").write_text(CALLER)
+    room = _package(tmp_path)
     assert _outer(tmp_path, cache="") == "1"
     assert list((room / "__pycache__").rglob("*outer*.nbi"))
     assert _outer(tmp_path) == "1"
@@ -71,6 +87,56 @@ def test_machine_code_of_the_package_is_read(tmp_path: Path) -> None:
     (room / "callee.py").write_text(_callee(22))
     assert _outer(tmp_path) == "22"
     assert list((tmp_path / "cache").rglob("*outer*.nbc"))
+
+
+@pytest.mark.slow
+def test_shipped_machine_code(tmp_path: Path) -> None:
+    """Tests that machine code for the baseline is used where it fits, and else everything is compiled."""
+    if not fits_baseline(this_processor()):
+        pytest.skip("this processor cannot run machine code for the baseline")
+    room = _package(tmp_path)
+    _outer(tmp_path, "elsewhere", STORE, **BASELINE_ENVIRONMENT)
+    shipped = room / "_kernels"
+    assert len(list(shipped.rglob("*.nbc"))) == 2
+    kept = shutil.copytree(shipped, tmp_path / "kept")
+
+    def compiled(cache: str, expected: str = "1", **environment: str) -> int:
+        assert _outer(tmp_path, cache, **environment) == expected
+        assert sorted(p.name for p in shipped.rglob("*")) == sorted(p.name for p in kept.rglob("*"))
+        return len(list((tmp_path / cache).rglob("*.nbc")))
+
+    assert compiled("fits") == 0
+    assert compiled("old processor", NUMBA_CPU_NAME="generic") == 2
+    (room / "callee.py").write_text(_callee(22))
+    assert compiled("other sources", "22") == 2
+    (room / "callee.py").write_text(_callee(1))
+    index = next(shipped.glob("*outer*.nbi"))
+    index.write_bytes(index.read_bytes().replace(numba.__version__.encode(), b"0" * len(numba.__version__)))
+    assert compiled("other numba") == 1
+
+
+def test_what_fits_the_baseline() -> None:
+    """Tests that all of its features must be there, whatever the processor is called."""
+    all_of_them = ",".join(f"+{name}" for name in sorted(BASELINE_FEATURES))
+    system = "x86_64-unknown-linux-gnu"
+    assert fits_baseline((system, "haswell", f"{all_of_them},-avx512f"))
+    assert fits_baseline((system, BASELINE_CPU, ""))
+    assert not fits_baseline((system, "generic", ""))
+    assert not fits_baseline((system, "haswell", all_of_them.replace("+avx2", "-avx2")))
+    assert not fits_baseline(("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+lse"))
+
+
+def test_stamps_hold_what_machine_code_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that settings of the compiler and its version count, and that how machine code is stored does not."""
+    file = Path(jit.__file__).with_name("sorting.py")
+    assert stored._SETTINGS in stored._uses(file)
+    assert stored._SETTINGS.is_file()
+    assert Path(stored.__file__) not in stored._uses(stored._SETTINGS)
+    before = stored.source_stamp(file)
+    monkeypatch.setattr(stored.llvmlite, "__version__", "0.0")
+    stored.source_stamp.cache_clear()
+    assert stored.source_stamp(file) != before
+    stored.source_stamp.cache_clear()
 
 
 def test_nowhere_to_keep_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +154,7 @@ def test_nowhere_to_keep_machine_code(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(numba, "njit", refusing)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    for function in (jit._temporary_folder, jit._warn_once):
+    for function in (stored._temporary_folder, stored._warn_once):
         function.cache_clear()
     with pytest.warns(RuntimeWarning, match="NUMBA_CACHE_DIR") as said:
         assert [kernel(doubled)(21), kernel(doubled)(4)] == [42, 8]
@@ -97,18 +163,18 @@ def test_nowhere_to_keep_machine_code(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(folder.rglob("*doubled*.nbc"))
     assert numba.config.CACHE_DIR == ""
     folder.chmod(0o777)
-    jit._temporary_folder.cache_clear()
+    stored._temporary_folder.cache_clear()
     with pytest.warns(RuntimeWarning, match="in every process"):
         assert kernel(doubled)(5) == 10
-    for function in (jit._temporary_folder, jit._warn_once):
+    for function in (stored._temporary_folder, stored._warn_once):
         function.cache_clear()
 
 
 def test_kernels_rest_on_tuples_of_arrays_too() -> None:
     """Tests that files are followed from which kernels take named tuples, whose fields may change places."""
     source = Path(jit.__file__).parents[2]
-    assert source / "problem" / "blocks.py" in jit._uses(source / "schedule" / "list" / "kernel.py")
-    assert source / "pipeline" / "reduce.py" in jit._uses(source / "pipeline" / "anneal" / "kernel.py")
+    assert source / "problem" / "blocks.py" in stored._uses(source / "schedule" / "list" / "kernel.py")
+    assert source / "pipeline" / "reduce.py" in stored._uses(source / "pipeline" / "anneal" / "kernel.py")
 
 
 @part

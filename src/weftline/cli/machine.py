@@ -107,14 +107,28 @@ def _about(cluster: Cluster) -> dict[str, object]:
     return built
 
 
-def doctor(json: JsonFlag = False) -> None:
+def doctor(
+    ahead: Annotated[
+        bool, typer.Option("--compile", help="First compile what any question needs and is not compiled yet.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
     """Check this installation and this machine.
 
     Python, the packages, plugins and compiled kernels; exit code 1 if something needed is missing.
+
+    weftline doctor --compile
     """
     from weftline.report.health import checkup
 
-    findings = checkup()
+    prepared = None
+    if ahead:
+        from weftline.ask.compiling import prepare_all
+        from weftline.search import Event
+
+        with progress("doctor") as tell:
+            prepared = prepare_all(lambda text: tell(Event(0.0, "", None, None, text)))
+    findings = checkup(prepared)
     if json:
         print_json({"ok": all(f.ok or not f.needed for f in findings), "checks": [f._asdict() for f in findings]})
     else:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import NamedTuple
 
 from weftline import __version__
+from weftline.ask.compiling import Prepared
 from weftline.plugins import broken_plugins
 
 __all__ = ["Finding", "checkup"]
@@ -36,8 +37,8 @@ class Finding(NamedTuple):
     detail: str
 
 
-def checkup() -> list[Finding]:
-    """Look at everything."""
+def checkup(prepared: Prepared | None = None) -> list[Finding]:
+    """Look at everything; `prepared` says what was compiled ahead."""
     findings = [
         Finding("weftline", True, True, f"{__version__} on Python {platform.python_version()}, {platform.platform()}")
     ]
@@ -47,7 +48,7 @@ def checkup() -> list[Finding]:
         told = "runs from its sources, so nobody knows what it needs: pip install -e ."
         findings.append(Finding("installation", False, False, told))
     findings += [_extra(name, packages) for name, packages in wanted.items() if name]
-    findings += [_kernels(), _machine(), _rights(), _browser()]
+    findings += [_kernels(prepared), _machine(), _rights(), _browser()]
     broken = broken_plugins()
     return findings + [Finding("plugin", False, True, f"{name}: {reason}") for name, reason in broken.items()]
 
@@ -108,7 +109,7 @@ def _browser() -> Finding:
     return Finding("chromium", path is not None, False, path or remedy)
 
 
-def _kernels() -> Finding:
+def _kernels(prepared: Prepared | None) -> Finding:
     """Simulate one tiny problem with the kernels and with the reference."""
     import numpy as np
 
@@ -124,9 +125,16 @@ def _kernels() -> Finding:
     placement = (np.arange(len(graph.ops)) % 3).astype(np.int32)
     fast = simulate_latency(problem, placement).value
     slow = reference_latency(problem, placement.tolist(), default_order(problem).tolist()).value
-    return Finding(
-        "kernels", fast == slow, True, "compiled and right" if fast == slow else f"wrong: {fast} is not {slow}"
-    )
+    told = "compiled and right" if fast == slow else f"wrong: {fast} is not {slow}"
+    return Finding("kernels", fast == slow, True, told + ("" if prepared is None else f"; {_told(prepared)}"))
+
+
+def _told(prepared: Prepared) -> str:
+    """What was compiled ahead, and where it is."""
+    if not prepared.compiled:
+        return "all questions: nothing was left to compile"
+    kept = f"kept in {prepared.folder}" if prepared.folder else "kept nowhere: set NUMBA_CACHE_DIR"
+    return f"all questions: {prepared.compiled} compiled in {prepared.seconds:.0f} s, {kept}"
 
 
 def _machine() -> Finding:
