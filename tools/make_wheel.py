@@ -33,8 +33,8 @@ def main(target: Path) -> None:
         _run("-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(tree))
         _run("-m", "weftline.ask.compiling", "--store", str(folder / "code"))
         (pure,) = (folder / "dist").glob("*.whl")
-        with_code = add_files(pure, folder / "code")
-        for file in (*(folder / "dist").iterdir(), with_code):
+        add_files(pure, folder / "code")
+        for file in sorted((folder / "dist").iterdir()):
             shutil.copy(file, target / file.name)
             print(target / file.name, f"{file.stat().st_size / 1e6:.1f} MB")
 

@@ -29,8 +29,9 @@ def prepare() -> None:
     import numpy as np
 
     from weftline.cost import CostTable, devices_of_file, expand_file_costs
-    from weftline.pipeline.bounds import node_cover_bound
+    from weftline.pipeline.bounds import lower_bounds, node_cover_bound
     from weftline.pipeline.convex.convex_set import convex_set_bound
+    from weftline.pipeline.exact.equal import work_before
     from weftline.pipeline.ideals import over_ideals
     from weftline.pipeline.pieces import make_pieces
     from weftline.problem import Problem, Rules
@@ -52,6 +53,8 @@ def prepare() -> None:
         for name in ("slice", "anneal"):
             solvers()[name].solve(search)
     best, pieces, never = search.best, make_pieces(equal), np.zeros(1, np.int64)
+    lower_bounds(equal)
+    work_before(pieces, pieces.time[:, 0].astype(np.int64))
     over_ideals(pieces, best, never)
     value = 1 if best is None else best.value
     node_cover_bound(pieces, 3, lambda: value, stop=never, work=20, on_bound=lambda bound, witness: None)
