@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
+from weftline.ask import compiling
 from weftline.report import health
 
 DECLARED = [
@@ -87,3 +89,20 @@ def test_this_installation_declares_its_extras() -> None:
     """Tests that the extras of this installation have purposes, so that no new one is silent."""
     assert version("weftline")
     assert set(health._requirements()) - {""} <= set(health._FOR)
+
+
+def test_doctor_compiles_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that every question is prepared, and that it is said what was compiled and where it is kept."""
+    asked: list[str] = []
+    for name, module in compiling.PREPARES.items():
+        monkeypatch.setattr(import_module(module), "prepare", lambda name=name: asked.append(name))
+    found = compiling.prepare_all()
+    assert asked == list(compiling.PREPARES)
+    assert found.compiled == 0
+
+    def told(prepared: compiling.Prepared) -> str:
+        return next(f.detail for f in health.checkup(prepared) if f.what == "kernels")
+
+    assert "nothing was left to compile" in told(found)
+    assert "; all questions: 12 compiled in 34 s, kept in /a/folder" in told(compiling.Prepared(12, 34.2, "/a/folder"))
+    assert "NUMBA_CACHE_DIR" in told(compiling.Prepared(12, 34.2, ""))

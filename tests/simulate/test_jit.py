@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_stamps_hold_what_machine_code_depends_on(monkeypatch: pytest.MonkeyPatc
     assert stored._SETTINGS.is_file()
     assert Path(stored.__file__) not in stored._uses(stored._SETTINGS)
     before = stored.source_stamp(file)
-    monkeypatch.setattr(stored.llvmlite, "__version__", "0.0")
+    monkeypatch.setattr(llvmlite, "__version__", "0.0")
     stored.source_stamp.cache_clear()
     assert stored.source_stamp(file) != before
     stored.source_stamp.cache_clear()
@@ -165,7 +166,10 @@ def test_nowhere_to_keep_machine_code(tmp_path: Path, monkeypatch: pytest.Monkey
     folder.chmod(0o777)
     stored._temporary_folder.cache_clear()
     with pytest.warns(RuntimeWarning, match="in every process"):
-        assert kernel(doubled)(5) == 10
+        unkept = kernel(doubled)
+        assert unkept(5) == 10
+    assert stored.kept_in([unkept]) == ""
+    assert not list(Path(__file__).parent.rglob("*doubled*.nb?"))
     for function in (stored._temporary_folder, stored._warn_once):
         function.cache_clear()
 

@@ -1,6 +1,7 @@
 """Compile (or load) every kernel of this room before a clock runs: tiny problems go through all of them once.
 
-The first call after an install compiles for about a minute; afterwards machine code comes from disk in a second.
+Where the installation brought no machine code, the first call compiles for half a minute; afterwards machine code comes
+from disk in a second.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def solvers() -> dict[str, Solver]:
 def prepare() -> None:
     """Compile (or load) every kernel of this room before a clock runs: tiny problems go through all of them, once.
 
-    The first call after an install compiles for about a minute; afterwards machine code comes from disk in a second.
+    Where the installation brought no machine code, this compiles for most of a minute; else it takes a second.
     Time limits are for searching, so `plan` calls this before its clock begins, and `make install` once.
     """
     import numpy as np
