@@ -165,8 +165,8 @@ def test_nowhere_to_keep_machine_code(tmp_path: Path, monkeypatch: pytest.Monkey
     assert numba.config.CACHE_DIR == ""
     folder.chmod(0o777)
     stored._temporary_folder.cache_clear()
+    unkept = kernel(doubled)
     with pytest.warns(RuntimeWarning, match="in every process"):
-        unkept = kernel(doubled)
         assert unkept(5) == 10
     assert stored.kept_in([unkept]) == ""
     assert not list(Path(__file__).parent.rglob("*doubled*.nb?"))
