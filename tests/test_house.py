@@ -28,6 +28,7 @@ FLOW = [
     "errors",
     "interrupts",
     "units",
+    "arguments",
     "files",
     "plugins",
     "worker",

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from weftline import _start  # noqa: F401
 from weftline.ask.answer import answer, resolve
+from weftline.ask.look import diff, explain, simulate, verify
 from weftline.ask.request import GridRequest, PlanRequest, ScheduleRequest
 from weftline.ask.verbs import (
     detect,
-    diff,
-    explain,
     from_openvino,
     from_torch,
     load,
@@ -28,9 +27,7 @@ from weftline.ask.verbs import (
     plan_stages,
     schedule,
     shape,
-    simulate,
     train,
-    verify,
 )
 from weftline.errors import (
     ExecutionMismatch,

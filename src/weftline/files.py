@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
+from weftline.arguments import a_path
 from weftline.errors import InputError
 
 __all__ = ["check_writable", "is_stdout", "other_kind", "protect", "protected", "read_limited", "write_atomically"]
@@ -65,7 +66,7 @@ def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
     A process that is killed leaves its temporary file, which the next writer of the same file takes over. Behind a
     symbolic link the file that it leads to is replaced. `-`, pipes and `/dev/null` are written to directly.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path) if isinstance(path, str) else a_path(path, "path")
     parts = [data] if isinstance(data, bytes) else data
     try:
         if is_stdout(path):

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
+from weftline.arguments import a_path, several
+from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest, a_stage_count, import_options
 from weftline.errors import InputError, UsageError, near
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "answer_schedule",
     "answer_stages",
     "find_cluster",
+    "find_devices",
     "model_path",
     "resolve",
     "resolve_blocks",
@@ -71,11 +73,13 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
     from weftline.problem import Problem
     from weftline.reduce import coarsened
 
+    if not isinstance(request, PlanRequest):
+        raise UsageError("resolve takes a PlanRequest")
     speak = say or (lambda text: None)
     inputs: dict[str, str] = {}
     cluster = _read_cluster(request.cluster, inputs, speak)
     costs = _read_costs(request, inputs)
-    file = None if request.model_file is None else Path(request.model_file)
+    file = None if request.model_file is None else a_path(request.model_file, "model_file")
     if isinstance(request.model, Graph | Problem):
         problem = _from_objects(request, cluster, costs)
     elif isinstance(request.model, Path | str):
@@ -163,7 +167,8 @@ def answer_stages(
         inputs.update(found.inputs)
         return found.problem
 
-    problems = stage_problems(load, counts)
+    numbers = counts if isinstance(counts, str) else several(counts, "stages", a_stage_count, '"1..8" or [1, 2, 4]')
+    problems = stage_problems(load, numbers)
     return sweep_stages(problems, **request.limits, inputs=inputs, begun=begun, on_event=on_event)
 
 
@@ -173,7 +178,7 @@ def find_cluster(word: str) -> tuple[Cluster, str]:
 
     if word in preset_names():
         return Cluster.preset(word), sha256(preset_text(word).encode()).hexdigest()
-    path = Path(word)
+    path = a_path(word, "cluster")
     if not path.exists():
         raise InputError(
             f"neither a file nor a preset{near(word, preset_names())}",
@@ -188,8 +193,8 @@ def model_path(model: Path | str) -> Path:
     """The model's file; one of the zoo is built, and removed when the process ends."""
     from weftline.zoo import ZOO
 
-    if not str(model).startswith(ZOO):
-        return Path(model)
+    if not (isinstance(model, Path | str) and str(model).startswith(ZOO)):
+        return a_path(model, "model")
     if not _zoo_file(str(model)).exists():  # somebody has tidied the folder of temporary files
         _zoo_file.cache_clear()
     return _zoo_file(str(model))
@@ -204,6 +209,11 @@ def _zoo_file(name: str) -> Path:
     folder = TemporaryDirectory(prefix="weftline-zoo-", ignore_cleanup_errors=True)
     register(folder.cleanup)
     return build_named(name, Path(folder.name))
+
+
+def find_devices(given: Cluster | Path | str | None) -> Cluster | None:
+    """A cluster that may be given as an object, a file, or the name of a preset."""
+    return _read_cluster(given, {}, lambda text: None)
 
 
 def _read_cluster(
@@ -227,9 +237,11 @@ def _read_cluster(
 
 
 def _read_costs(request: PlanRequest, inputs: dict[str, str]) -> Profile | None:
-    from weftline.cost import read_profile
+    from weftline.cost import Profile, read_profile
 
     if not isinstance(request.costs, Path | str):
+        if not isinstance(request.costs, Profile | None):
+            raise UsageError("costs are a Profile (wl.profile) or its file")
         return request.costs
     costs, inputs["costs"] = read_profile(request.costs)
     return costs
@@ -257,10 +269,9 @@ def _from_objects(request: PlanRequest, cluster: Cluster | None, costs: Profile 
 
 
 def _from_file(request: PlanRequest, file: Path, cluster: Cluster | None, costs: Profile | None) -> tuple[Problem, str]:
-    from weftline.importers import ImportOptions
     from weftline.problem import load_problem
 
-    options = ImportOptions(shapes=request.shapes, dims=request.dims)
+    options = import_options(request.shapes, request.dims)
     problem, digest = load_problem(
         file, cluster=cluster, rules=request.rules, without=request.without, options=options, costs=costs
     )

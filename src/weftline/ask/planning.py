@@ -22,17 +22,8 @@ from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.latency.measured import solve_measured
 from weftline.latency.measured.measurements import Backend, Measurements
-from weftline.plans.plan import (
-    BoundEntry,
-    DeviceUse,
-    GuessedFile,
-    Plan,
-    Progress,
-    ProgressRow,
-    Provenance,
-    Stage,
-    TimelineFile,
-)
+from weftline.plans.plan import BoundEntry, GuessedFile, Plan, Progress, ProgressRow, Provenance
+from weftline.plans.score import device_uses, placement_names, stage_list, timeline_file
 from weftline.problem import Problem, check_feasible
 from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, Termination, check_names, find_solver
@@ -71,7 +62,7 @@ def stop_rules(gap: float | None, time_limit: float | None, work_limit: int | No
 def make_plan(
     problem: Problem,
     *,
-    solver: str = "auto",
+    solver: str | Solver = "auto",
     gap: float | None = None,
     time_limit: float | None = None,
     work_limit: int | None = None,
@@ -92,8 +83,9 @@ def make_plan(
     solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`). With a
     `backend` candidates are run for real, and the plan is the best measured; its value is still the simulator's.
     """
-    asked = _Asked(solver, gap, time_limit, work_limit, seed, start, coarsen, settings, inputs, argv, backend)
-    work = _prepare(problem, asked, begun, on_event)
+    name = solver if isinstance(solver, str) else getattr(solver, "name", "")
+    asked = _Asked(name, gap, time_limit, work_limit, seed, start, coarsen, settings, inputs, argv, backend)
+    work = _prepare(problem, solver, asked, begun, on_event)
     with Interruption(insist=work.measured is None) as stop:
         try:
             _bound(work)
@@ -153,7 +145,13 @@ class _Work:
         self.seconds = None if self.asked.work_limit is not None else round(self.search.seconds, 3)
 
 
-def _prepare(problem: Problem, asked: _Asked, begun: float | None, on_event: Callable[[Event], None] | None) -> _Work:
+def _prepare(
+    problem: Problem,
+    given: str | Solver,
+    asked: _Asked,
+    begun: float | None,
+    on_event: Callable[[Event], None] | None,
+) -> _Work:
     """Check what was asked, load the kernels, open the search."""
     time_limit = asked.time_limit
     if asked.backend is not None:
@@ -164,7 +162,7 @@ def _prepare(problem: Problem, asked: _Asked, begun: float | None, on_event: Cal
     if not 0 <= asked.seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     check_feasible(problem)
-    solver = find_solver(solvers_for(problem.rules.objective), asked.solver)
+    solver = find_solver(solvers_for(problem.rules.objective), given)
     check_names(solver.name, solver.takes, asked.settings)
     with clock.preparing():
         QUESTIONS[problem.rules.objective].prepare()
@@ -264,12 +262,10 @@ def _assemble(work: _Work) -> Plan:
         seconds=work.seconds,
         stopped_by=str(work.stopped_by),
         baselines=work.baselines,
-        devices=_devices(problem, result),
-        placement=dict(
-            zip((op.name for op in problem.graph.ops), (problem.devices[d].id for d in result.placement), strict=True)
-        ),
-        stages=_stages(problem, result) if isinstance(result, Loads) else (),
-        timeline=_timeline(result) if isinstance(result, Timeline) else None,
+        devices=device_uses(problem, result),
+        placement=placement_names(problem, result.placement),
+        stages=stage_list(problem, result) if isinstance(result, Loads) else (),
+        timeline=timeline_file(result) if isinstance(result, Timeline) else None,
         bounds=tuple(entries),
         provenance=_provenance(work.asked, problem_hash(file)),
         problem=file,
@@ -339,36 +335,3 @@ def _is_proved(problem: check.PlanProblem, bound: Bound) -> bool:
         why = f"{type(error).__name__}: {error!s:.200}"
         warnings.warn(f"bound {bound.by!r} is only claimed, not proved: {why}", RuntimeWarning, stacklevel=3)
         return False
-
-
-def _devices(problem: Problem, result: Timeline | Loads) -> dict[str, DeviceUse]:
-    if isinstance(result, Loads):
-        load = result.load.tolist()
-    else:
-        load = [int((result.end - result.start)[result.placement == d].sum()) for d in range(len(problem.devices))]
-    return {
-        device.id: DeviceUse(load[d], int(result.peak[d]), device.capacity) for d, device in enumerate(problem.devices)
-    }
-
-
-def _stages(problem: Problem, loads: Loads) -> tuple[Stage, ...]:
-    return tuple(
-        Stage(
-            device=problem.devices[d].id,
-            ops=int((loads.placement == d).sum()),
-            compute_ns=int(loads.compute[d]),
-            in_ns=int(loads.entering[d]),
-            out_ns=int(loads.leaving[d]),
-            load_ns=int(loads.load[d]),
-        )
-        for d in loads.stages
-    )
-
-
-def _timeline(timeline: Timeline) -> TimelineFile:
-    ops = sorted(
-        zip(range(len(timeline.start)), timeline.start.tolist(), timeline.end.tolist(), strict=True),
-        key=lambda r: (r[1], r[0]),
-    )
-    transfers = sorted((tuple(row) for row in timeline.transfers.tolist()), key=lambda r: (r[4], r))
-    return TimelineFile(tuple(ops), tuple(transfers))

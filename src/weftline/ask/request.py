@@ -13,19 +13,45 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from weftline.arguments import (
+    a_choice,
+    a_flag,
+    a_mapping,
+    a_share,
+    a_text,
+    a_whole_number,
+    seconds,
+    several,
+    shown,
+)
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
     from weftline.cost import Profile
     from weftline.graph import Graph
+    from weftline.importers import ImportOptions
     from weftline.plans import Plan
     from weftline.problem import Blocks, Problem
+    from weftline.schedule import Scheduler
     from weftline.schedule.noise import Noise
+    from weftline.search import Solver
 
-__all__ = ["ClusterText", "GridRequest", "Objective", "PlanRequest", "ScheduleRequest", "read_dims", "read_shapes"]
+__all__ = [
+    "ClusterText",
+    "GridRequest",
+    "Objective",
+    "PlanRequest",
+    "ScheduleRequest",
+    "a_stage_count",
+    "import_options",
+    "read_dims",
+    "read_shapes",
+]
 
 Objective = Literal["latency", "throughput"]
+MOST_SEED = 2**31 - 1
+MOST_COUNT = 2**62
 
 
 @dataclass(frozen=True)
@@ -70,10 +96,12 @@ class PlanRequest:
     reward: Literal["simulated", "measured"] = "simulated"
     measurements: int | None = None
     runtimes: Mapping[str, str] = field(default_factory=dict)
-    solver: str = "auto"
-    gap: float | None = None
-    time_limit: float | None = None
-    """Seconds."""
+    solver: str | Solver = "auto"
+    """Its name, or one of your own."""
+    gap: float | str | None = None
+    """A share, or text like "1%"."""
+    time_limit: float | str | None = None
+    """Seconds, or text with a unit: "5s"."""
     work_limit: int | None = None
     seed: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -84,8 +112,22 @@ class PlanRequest:
     """The call that asks the same, for the plan's provenance."""
 
     def __post_init__(self) -> None:
+        _hold(self, _limits_of(self))
+        _hold(
+            self,
+            {
+                "without": several(self.without, "without", a_text, '("cpus",)'),
+                "shapes": a_mapping(self.shapes, "shapes", _shape, '{"input": (1, 3, 224, 224)}'),
+                "dims": a_mapping(self.dims, "dims", _size, '{"batch": 1}'),
+                "runtimes": a_mapping(self.runtimes, "runtimes", a_text, '{"gpu0": "openvino:GPU.1"}'),
+                "coarsen": a_text(self.coarsen, "coarsen"),
+                "model_name": a_text(self.model_name, "model_name"),
+            },
+        )
         if self.reward not in ("simulated", "measured"):
-            raise UsageError(f"a reward is simulated or measured, not {self.reward!r:.40}")
+            raise UsageError(f"a reward is simulated or measured, not {shown(self.reward)}")
+        if self.measurements is not None:
+            a_whole_number(self.measurements, "measurements", 1, 100_000)
         if self.reward == "simulated" and (self.runtimes or self.measurements is not None):
             raise UsageError("measurements and runtimes are for measured rewards")
 
@@ -132,14 +174,26 @@ class ScheduleRequest:
     recompute: bool = False
     objective: Literal["makespan", "device-span"] = "makespan"
     arrivals: int | None = None
-    solver: str = "auto"
-    gap: float | None = None
-    time_limit: float | None = None
+    solver: str | Scheduler = "auto"
+    gap: float | str | None = None
+    time_limit: float | str | None = None
     work_limit: int | None = None
     seed: int = 0
     robust: Noise | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _hold(self, _limits_of(self))
+        a_choice(self.objective, "objective", ("makespan", "device-span"))
+        for name in ("train", "split_backward", "recompute"):
+            a_flag(getattr(self, name), name)
+        if self.micro_batches is not None:
+            _hold(self, {"micro_batches": a_whole_number(self.micro_batches, "micro_batches", 1, MOST_COUNT)})
+        if self.arrivals is not None:
+            a_whole_number(self.arrivals, "arrivals", 0, MOST_COUNT)
+        if self.memory is not None and not isinstance(self.memory, int):
+            _hold(self, {"memory": several(self.memory, "memory", _amount, "(4, 8)")})
 
     @property
     def options(self) -> dict[str, Any]:
@@ -174,6 +228,56 @@ class GridRequest(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None
     """Seconds."""
     work_limit: int | None = None
+
+
+def import_options(shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportOptions:
+    """What is said about the shapes of a model's inputs."""
+    from weftline.importers import ImportOptions
+
+    return ImportOptions(
+        shapes=a_mapping(shapes, "shapes", _shape, '{"input": (1, 3, 224, 224)}'),
+        dims=a_mapping(dims, "dims", _size, '{"batch": 1}'),
+    )
+
+
+def _hold(request: PlanRequest | ScheduleRequest, values: Mapping[str, object]) -> None:
+    """Put what was read in place of what was given."""
+    for name, value in values.items():
+        object.__setattr__(request, name, value)
+
+
+def _limits_of(request: PlanRequest | ScheduleRequest) -> dict[str, object]:
+    """What every search takes, as it is meant."""
+    work = request.work_limit
+    return {
+        "gap": a_share(request.gap),
+        "time_limit": seconds(request.time_limit),
+        "work_limit": None if work is None else a_whole_number(work, "work_limit", 1, MOST_COUNT),
+        "seed": a_whole_number(request.seed, "seed", 0, MOST_SEED),
+        "settings": a_mapping(request.settings, "settings", _setting, '{"levels": "2"}'),
+    }
+
+
+def _shape(value: object, name: str) -> tuple[int, ...]:
+    return several(value, name, _size, "(1, 3, 224, 224)")
+
+
+def _size(value: object, name: str) -> int:
+    return a_whole_number(value, name, 1, MOST_COUNT)
+
+
+def a_stage_count(value: object, name: str) -> int:
+    """How many stages a pipeline may have; what is too many is said where it is used."""
+    return a_whole_number(value, name, 0, MOST_COUNT)
+
+
+def _amount(value: object, name: str) -> int:
+    return a_whole_number(value, name, 0, MOST_COUNT)
+
+
+def _setting(value: object, name: str) -> str:
+    """As the user would write it after `--set`."""
+    return value if isinstance(value, str) else a_text(f"{value}" if isinstance(value, int | float) else value, name)
 
 
 def read_shapes(words: Sequence[str], option: str = "") -> dict[str, tuple[int, ...]]:

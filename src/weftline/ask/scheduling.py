@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from weftline import __version__
+from weftline.arguments import shown
 from weftline.ask.clock import Clock, searching_time
 from weftline.certify.check import Refusal
 from weftline.certify.check_schedule import bound_of, check_schedule
@@ -45,8 +46,12 @@ SELF_CHECKED = 200_000
 TIME_LIMIT = 60.0
 
 
-def find_scheduler(name: str) -> Scheduler:
-    """The scheduler of that name, or an error that lists what exists."""
+def find_scheduler(name: str | Scheduler) -> Scheduler:
+    """The scheduler of that name, or an error that lists what exists; one of the caller's own is itself."""
+    if isinstance(name, Scheduler):
+        return name
+    if not isinstance(name, str):
+        raise UsageError(f"a solver is a name or a weftline.schedule.Scheduler, not {shown(name)}")
     known = schedulers()
     if name not in known:
         raise UsageError(f"unknown solver {name!r:.100}{near(name, known)} (there are: {', '.join(known)})")
@@ -57,7 +62,7 @@ def make_schedule(
     blocks: Blocks,
     micro_batches: int,
     *,
-    solver: str = "auto",
+    solver: str | Scheduler = "auto",
     device_span: bool = False,
     gap: float | None = None,
     time_limit: float | None = None,
@@ -82,10 +87,13 @@ def make_schedule(
     if not 0 <= seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     _check_size(blocks, micro_batches)
+    if not isinstance(robust, Noise | None):
+        raise UsageError(f"robust is a weftline.schedule.noise.Noise, not {shown(robust)}")
     if arrivals is not None:
         blocks = with_arrivals(blocks, arrivals)
         solver = "least-latency" if solver == "auto" else solver
     chosen = find_scheduler(solver)
+    solver = chosen.name
     check_names(solver, chosen.takes, settings)
     with clock.preparing():
         prepare()

@@ -1,4 +1,4 @@
-"""The verbs that need no machine but this one: read, plan, schedule, simulate, verify, explain, compare, train.
+"""The verbs that need no machine but this one: read, plan, schedule, detect, train.
 
 In: models, clusters, options. Out: frozen answers. Everything heavy is imported when a verb is called. Simplified: an
 answer that was interrupted is the best so far, and says so.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,26 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal
 # Rooms that have a verb's name are loaded here, before the face binds the verbs: to load one later would take its name.
 import weftline.schedule
 import weftline.simulate  # noqa: F401
+from weftline.arguments import a_flag, a_function, a_path, a_text, a_whole_number, seconds, several
 
 if TYPE_CHECKING:
     from weftline.ask.stages import Sweep
-    from weftline.certify import ScheduleVerdict, Verdict
     from weftline.cluster import Cluster
     from weftline.cost import Profile
     from weftline.graph import Graph
-    from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
-    from weftline.plans.explain import Reason
+    from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks, Problem
+    from weftline.schedule import Scheduler
     from weftline.schedule.noise import Noise
-    from weftline.search import Event
-    from weftline.simulate import Loads, Timeline, Timetable
+    from weftline.search import Event, Solver
 
 __all__ = [
-    "Explanation",
     "detect",
-    "diff",
-    "explain",
     "from_openvino",
     "from_torch",
     "load",
@@ -44,9 +39,7 @@ __all__ = [
     "plan_stages",
     "schedule",
     "shape",
-    "simulate",
     "train",
-    "verify",
 ]
 
 
@@ -56,22 +49,23 @@ def load(
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
 ) -> Graph | Problem:
-    """Read a model file of any known format: a Graph, or a Problem where the file holds costs too.
+    """Read a model file of any known format, or `zoo:NAME`: a Graph, or a Problem where the file holds costs too.
 
     `shapes` sets inputs with symbolic dimensions: {"input": (1, 3, 224, 224)}; `dims` the dimensions themselves,
     wherever they stand: {"batch": 1}.
     """
-    from weftline.importers import ImportOptions
+    from weftline.ask.answer import model_path
+    from weftline.ask.request import import_options
     from weftline.problem import read_model
 
-    return read_model(path, ImportOptions(shapes=shapes, dims=dims))
+    return read_model(model_path(a_path(path, "path")), import_options(shapes, dims))
 
 
 def from_openvino(model: Any, *, name: str = "") -> Graph:
     """The graph of an `openvino.Model`: the same that its saved IR gives."""
     from weftline.importers.openvino.live import graph_of_openvino
 
-    return graph_of_openvino(model, name)
+    return graph_of_openvino(model, a_text(name, "name"))
 
 
 def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
@@ -81,13 +75,13 @@ def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
     """
     from weftline.importers.torch import graph_of_torch
 
-    return graph_of_torch(module, inputs, name)
+    return graph_of_torch(module, inputs, a_text(name, "name"))
 
 
 def load_problem(
     path: Path | str,
     *,
-    cluster: Cluster | None = None,
+    cluster: Cluster | Path | str | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
     without: Collection[str] = (),
@@ -95,14 +89,22 @@ def load_problem(
 ) -> Problem:
     """Read a model or problem file as the command line does, with everything that may be said about it.
 
+    The cluster is an object, a file, or a preset.
+
     `rules` are objective, runtime, transfers, communication, memory, stages (for files with accelerators: how many);
     `without` drops limits: cpus, memory, together.
     """
-    from weftline.importers import ImportOptions
+    from weftline.ask.answer import find_devices, model_path
+    from weftline.ask.request import import_options
     from weftline.problem import load_problem
 
-    options = ImportOptions(shapes=shapes, dims=dims)
-    return load_problem(path, cluster=cluster, rules=rules, without=without, options=options)[0]
+    return load_problem(
+        model_path(a_path(path, "path")),
+        cluster=find_devices(cluster),
+        rules=rules,
+        without=several(without, "without", a_text, '("cpus",)'),
+        options=import_options(shapes, dims),
+    )[0]
 
 
 def plan(
@@ -125,9 +127,9 @@ def plan(
     reward: Literal["simulated", "measured"] = "simulated",
     measurements: int | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
-    solver: str = "auto",
-    gap: float | None = None,
-    time_limit: float | None = None,
+    solver: str | Solver = "auto",
+    gap: float | str | None = None,
+    time_limit: float | str | None = None,
     work_limit: int | None = None,
     seed: int = 0,
     settings: Mapping[str, str] = MappingProxyType({}),
@@ -138,7 +140,9 @@ def plan(
     The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. A Graph needs a cluster;
     a Problem has its own devices. What is not given keeps the problem's rules or the defaults (latency, parallel,
     per-tensor, added, dynamic). `shapes`, `dims` and `without` are as in `load_problem`, for a file. `time_limit` is in
-    seconds. A throughput search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
+    seconds, or text like "5s" or "2 min"; `gap` a share, or text like "1%". `solver` is the name of one
+    (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput
+    search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
     time or work is limited.
 
     `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
@@ -170,7 +174,7 @@ def plan(
         shapes=shapes,
         dims=dims,
         strict=strict,
-        without=tuple(without),
+        without=without,  # type: ignore[arg-type]
         costs=costs,
         coarsen=coarsen,
         model_file=model_file,
@@ -184,6 +188,7 @@ def plan(
         seed=seed,
         settings=settings,
     )
+    a_function(on_event, "on_event")
     notes: list[str] = []
     found = resolve(request, say=notes.append)
     for note in notes:
@@ -198,9 +203,9 @@ def plan_stages(
     stages: str | Sequence[int] = "auto",
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
-    solver: str = "auto",
-    gap: float | None = None,
-    time_limit: float | None = None,
+    solver: str | Solver = "auto",
+    gap: float | str | None = None,
+    time_limit: float | str | None = None,
     work_limit: int | None = None,
     seed: int = 0,
     on_event: Callable[[Event], None] | None = None,
@@ -225,6 +230,7 @@ def plan_stages(
         work_limit=work_limit,
         seed=seed,
     )
+    a_function(on_event, "on_event")
     notes: list[str] = []
     try:
         return answer_stages(request, stages, on_event=on_event, say=notes.append)
@@ -237,7 +243,7 @@ def shape(name: str, devices: int, *, train: bool = True) -> Blocks:
     """The blocks of one micro-batch in a named placement: vshape, xshape, mshape, nnshape, kshape, ..."""
     from weftline.schedule.make_blocks import make_shape
 
-    return make_shape(name, devices, train=train)
+    return make_shape(a_text(name, "name"), a_whole_number(devices, "devices", 1, 4096), train=a_flag(train, "train"))
 
 
 def schedule(
@@ -250,9 +256,9 @@ def schedule(
     recompute: bool = False,
     objective: Literal["makespan", "device-span"] = "makespan",
     arrivals: int | None = None,
-    solver: str = "auto",
-    gap: float | None = None,
-    time_limit: float | None = None,
+    solver: str | Scheduler = "auto",
+    gap: float | str | None = None,
+    time_limit: float | str | None = None,
     work_limit: int | None = None,
     seed: int = 0,
     robust: Noise | None = None,
@@ -287,56 +293,14 @@ def schedule(
         robust=robust,
         settings=settings,
     )
-    return answer_schedule(request, on_event=on_event)
-
-
-def simulate(plan: Plan | Schedule) -> Timeline | Loads | Timetable:
-    """Run the decisions of a plan or schedule through the simulator again."""
-    from weftline.plans import Plan, plan_result
-
-    return plan_result(plan)[1] if isinstance(plan, Plan) else plan.timetable()
-
-
-def verify(plan: Plan | Schedule | Path | str) -> Verdict | ScheduleVerdict:
-    """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
-    from weftline.certify import verify_file
-    from weftline.certify.run import verify_bytes
-    from weftline.plans import Plan
-    from weftline.plans.plan import plan_to_json
-    from weftline.plans.schedule import Schedule, schedule_to_json
-
-    if isinstance(plan, Schedule):
-        return verify_bytes(schedule_to_json(plan))
-    return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(plan)
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What decides the value of a plan."""
-
-    chain: tuple[Reason, ...]
-    """Ops and transfers that end last, in order of time."""
-    slowest_stage: SlowestStage | None
-    """Throughput: the stage that takes longest."""
-    binding: tuple[Binding, ...]
-    """Limits that bind."""
-
-
-def explain(plan: Plan | Path | str, op: str | None = None) -> Explanation | OpStory:
-    """What decides the value of a plan; or why one op stands where it does, and what each other device would cost."""
-    from weftline.plans import Plan, binding_limits, explain_op, explain_plan, explain_stage, load_plan
-
-    answer = plan if isinstance(plan, Plan) else load_plan(plan)
-    if op is not None:
-        return explain_op(answer, op)
-    return Explanation(tuple(explain_plan(answer)), explain_stage(answer), tuple(binding_limits(answer)))
+    return answer_schedule(request, on_event=a_function(on_event, "on_event"))
 
 
 def detect(
     devices: int | None = None,
     *,
     quick: bool = False,
-    time_limit: float = 60.0,
+    time_limit: float | str = 60.0,
     on_event: Callable[[str], None] | None = None,
 ) -> Cluster:
     """Measure this machine: compute and memory rates of its cores, transfer rates between them.
@@ -346,13 +310,20 @@ def detect(
     """
     from weftline.cluster import detect as measure
 
-    return measure(devices, quick=quick, time_limit=time_limit, on_event=on_event)
+    count = None if devices is None else a_whole_number(devices, "devices", 1, 4096)
+    limit = seconds(time_limit)
+    return measure(
+        count,
+        quick=a_flag(quick, "quick"),
+        time_limit=60.0 if limit is None else limit,
+        on_event=a_function(on_event, "on_event"),
+    )
 
 
 def train(
     output: Path | str,
     *,
-    time_limit: float | None = None,
+    time_limit: float | str | None = None,
     steps: int | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -364,11 +335,11 @@ def train(
     """
     from weftline.latency.policy.train import train_policy
 
-    return train_policy(output, seconds=time_limit, steps=steps, seed=seed, resume=resume, on_event=on_event)
-
-
-def diff(a: Plan, b: Plan) -> Difference:
-    """What differs between two plans."""
-    from weftline.plans import diff_plans
-
-    return diff_plans(a, b)
+    return train_policy(
+        a_path(output, "output"),
+        seconds=seconds(time_limit),
+        steps=None if steps is None else a_whole_number(steps, "steps", 1, 2**31),
+        seed=a_whole_number(seed, "seed", 0, 2**31 - 1),
+        resume=a_flag(resume, "resume"),
+        on_event=a_function(on_event, "on_event"),
+    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from weftline.ask.request import read_dims, read_shapes
+from weftline.cli import options as given
 from weftline.cli.output import JsonFlag, print_json, show
 from weftline.errors import InputError, UsageError, VerificationError
 
@@ -48,26 +50,73 @@ def verify(
 
 
 def simulate(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    plan: Annotated[
+        Path,
+        typer.Argument(metavar="PLAN|SCHEDULE|MODEL", help="A plan or schedule file; with --placement a model."),
+    ],
+    cluster: given.Cluster = None,
+    *,
+    placement: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Score this placement of the model: JSON like {"op": "device"}, or a plan; "order" beside '
+            '"placement" is the order of ops.',
+        ),
+    ] = None,
+    costs: given.Costs = None,
+    objective: given.Objective = None,
+    stages: Annotated[int | None, typer.Option(metavar="K", min=1, help="Throughput: at most K devices.")] = None,
+    shape: given.Shape = None,
+    dim: given.Dim = None,
+    runtime: Annotated[
+        Literal["parallel", "sequential"] | None,
+        typer.Option(help="Latency: devices at the same time, or one after another.  [default: parallel]"),
+    ] = None,
+    transfers: given.Transfers = None,
+    communication: given.Communication = None,
+    memory: given.Memory = None,
+    without: given.Without = "",
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Simulate a plan again; write a trace of it.
+    """Simulate a plan again, or score a placement.
+
+    Exit code 4 where the placement breaks a limit, with every limit that it breaks.
 
     weftline simulate plan.json --trace trace.json
+
+    weftline simulate model.onnx --cluster laptop --placement placement.json
     """
     from weftline.certify.run import is_schedule
+
+    asked = {"cluster": cluster, "costs": costs, "objective": objective, "stages": stages}
+    asked |= {"runtime": runtime, "transfers": transfers, "communication": communication, "memory": memory}
+    question = {name: value for name, value in asked.items() if value is not None}
+    if placement is not None:
+        question |= {
+            "shapes": read_shapes(shape or [], "--shape "),
+            "dims": read_dims(dim or [], "--dim "),
+            "without": tuple(word for word in without.split(",") if word),
+        }
+        _score(plan, placement, question, trace, json)
+    elif question or shape or dim or without:
+        raise UsageError("a plan has its own devices and rules; to score a model on a cluster add --placement FILE")
+    elif is_schedule(plan):
+        _schedule(plan, trace, json)
+    else:
+        _again(plan, trace, json)
+
+
+def _again(path: Path, trace: Path | None, json: bool) -> None:
     from weftline.files import write_atomically
     from weftline.plans import load_plan, plan_result
     from weftline.report import device_table, stage_table, trace_json
     from weftline.units import format_time
 
-    if is_schedule(plan):
-        _schedule(plan, trace, json)
-        return
-    answer = load_plan(plan)
+    answer = load_plan(path)
     problem, result = plan_result(answer)
     if trace is not None:
         write_atomically(trace, trace_json(answer))
@@ -88,6 +137,30 @@ def simulate(
     show(stage_table(answer) if answer.stages else device_table(answer))
     if result.value != answer.value_ns:
         raise VerificationError("the simulated value is not the plan's; weftline verify says what does not hold")
+    _tell_trace(trace)
+
+
+def _score(model: Path, placement: Path, question: dict[str, Any], trace: Path | None, json: bool) -> None:
+    import weftline
+    from weftline.files import write_atomically
+    from weftline.plans.score import Score
+    from weftline.report import device_table, stage_table, trace_json
+    from weftline.units import format_time
+
+    found = weftline.simulate(model, placement, **question)
+    assert isinstance(found, Score)
+    if trace is not None:
+        write_atomically(trace, trace_json(found))
+    if json:
+        print_json(found.to_json())
+        return
+    what = "latency" if found.objective == "latency" else "period"
+    show(f"{found.problem.graph.name}: {what} {format_time(found.value_ns)} with this placement", "")
+    show(*([stage_table(found), ""] if found.stages else []), device_table(found))
+    _tell_trace(trace)
+
+
+def _tell_trace(trace: Path | None) -> None:
     if trace is not None:
         show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")
 
@@ -108,8 +181,7 @@ def _schedule(path: Path, trace: Path | None, json: bool) -> None:
     show(f"{answer.name}: simulated makespan {found.makespan}, the schedule says {answer.makespan}")
     if found.makespan != answer.makespan:
         raise VerificationError("the simulated makespan is not the schedule's; weftline verify says what does not hold")
-    if trace is not None:
-        show("", f"trace written to {trace}: open it in ui.perfetto.dev or chrome://tracing")
+    _tell_trace(trace)
 
 
 def explain(

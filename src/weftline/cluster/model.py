@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from weftline.arguments import a_path, a_text
 from weftline.errors import InputError, near
 
 __all__ = [
@@ -125,14 +126,14 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
         """Read and check a TOML file; one without a `name` is called after the file."""
         from weftline.cluster.toml import load_cluster
 
-        return load_cluster(Path(path))
+        return load_cluster(a_path(path, "path"))
 
     @classmethod
     def parse(cls, text: str, where: str = "cluster") -> Cluster:
         """Read and check TOML text; `where` stands before the place in every error."""
         from weftline.cluster.toml import parse_cluster
 
-        return parse_cluster(text, where)
+        return parse_cluster(a_text(text, "text"), a_text(where, "where"))
 
     @classmethod
     def preset(cls, name: str) -> Cluster:
@@ -185,7 +186,7 @@ def preset_descriptions() -> dict[str, str]:
 
 def preset_text(name: str) -> str:
     """The commented TOML file of a preset, a good start for one's own."""
-    if name not in _PRESETS:
+    if a_text(name, "name") not in _PRESETS:
         what = f"unknown preset {name[:64]!r}{near(name, _PRESETS)}"
         raise InputError(what, hint=f"the presets are {', '.join(_PRESETS)}")
     return (files("weftline.cluster") / "presets" / f"{name}.toml").read_text(encoding="utf-8")

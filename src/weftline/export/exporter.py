@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from weftline.arguments import a_mapping, a_path, a_text
 from weftline.errors import InputError, UsageError, WeftlineError, near
 
 if TYPE_CHECKING:
@@ -103,22 +104,20 @@ def export(
     `to` is a target: "openvino", "onnx-stages", "torch-csv", ... Plans: `model` is their file, where a target needs its
     names or checks them; `runtimes` says what a device is there: {"gpu0": "openvino:GPU.1"}.
     """
+    from weftline.ask.look import read_answer
     from weftline.certify.run import is_schedule
-    from weftline.plans.plan import load_plan
-    from weftline.plans.schedule import Schedule, load_schedule
+    from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
 
-    check_target(to)
-    trains = isinstance(answer, Schedule)
-    if isinstance(answer, Path | str):
-        trains = is_schedule(Path(answer))
+    check_target(a_text(to, "to"))
+    folder, asked = a_path(output, "output"), a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "openvino:GPU.1"}')
+    file = None if model is None else a_path(model, "model")
+    known = isinstance(answer, Plan | Schedule)
+    trains = isinstance(answer, Schedule) if known else is_schedule(a_path(answer, "answer"))
     target = _target(to, "schedule" if trains else "plan")
-    if isinstance(answer, Path | str):
-        answer = load_schedule(answer) if trains else load_plan(answer)
-    folder = Path(output)
+    answer = read_answer(answer)
     given = (
-        (answer.timetable(), folder)
-        if isinstance(answer, Schedule)
-        else (answer, folder, ExportOptions(None if model is None else Path(model), dict(runtimes)))
+        (answer.timetable(), folder) if isinstance(answer, Schedule) else (answer, folder, ExportOptions(file, asked))
     )
     with _made(folder):
         return target.write(*given)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from weftline.arguments import a_function, a_path, a_share, a_text, a_whole_number, seconds, several
+
 if TYPE_CHECKING:
     from weftline.grid.grid import PlanSweep
     from weftline.grid.job import Row
@@ -30,8 +32,8 @@ def sweep(
     stages: Sequence[int] = (),
     solvers: Sequence[str] = ("auto",),
     seeds: Sequence[int] = (0,),
-    gap: float | None = None,
-    time_limit: float | None = None,
+    gap: float | str | None = None,
+    time_limit: float | str | None = None,
     work_limit: int | None = None,
     jobs: int | None = None,
     engine: Literal["local", "ray"] = "local",
@@ -40,21 +42,38 @@ def sweep(
 ) -> PlanSweep:
     """Plan every combination in parallel, into a folder that keeps what is finished; started again, it goes on.
 
-    Models are files or `zoo:NAME:SIZE`, clusters are files or presets. The limits are for each search. An error of one
+    Models are files or `zoo:NAME:SIZE`, clusters are files or presets; solvers are names, those that you registered in
+    this process (`weftline.latency.solvers()[name] = solver`) are unknown to the processes that plan. The limits
+    are for each search. An error of one
     question is a row. `on_row` hears each new row, how many are finished, and how many are asked.
     """
     from weftline.ask.request import GridRequest
     from weftline.grid.grid import sweep_plans
 
     wanted = GridRequest(
-        models=tuple(map(str, models)),
-        clusters=tuple(map(str, clusters)),
-        objectives=tuple(objectives),
-        stages=tuple(stages),
-        solvers=tuple(solvers),
-        seeds=tuple(seeds),
-        gap=gap,
-        time_limit=time_limit,
-        work_limit=work_limit,
+        models=several(models, "models", _file, '("bert.onnx", "zoo:bert")'),
+        clusters=several(clusters, "clusters", _file, '("laptop", "box.toml")'),
+        objectives=several(objectives, "objectives", a_text, '("latency",)'),
+        stages=several(stages, "stages", _number, "(1, 2, 4)"),
+        solvers=several(solvers, "solvers", a_text, '("auto", "heft")'),
+        seeds=several(seeds, "seeds", _number, "(0, 1)"),
+        gap=a_share(gap),
+        time_limit=seconds(time_limit),
+        work_limit=None if work_limit is None else _number(work_limit, "work_limit"),
     )
-    return sweep_plans(wanted, folder, jobs=jobs, engine=engine, address=address, on_row=on_row)
+    return sweep_plans(
+        wanted,
+        a_path(folder, "folder"),
+        jobs=None if jobs is None else _number(jobs, "jobs"),
+        engine=a_text(engine, "engine"),
+        address=None if address is None else a_text(address, "address"),
+        on_row=a_function(on_row, "on_row"),
+    )
+
+
+def _file(value: object, name: str) -> str:
+    return str(a_path(value, name))
+
+
+def _number(value: object, name: str) -> int:
+    return a_whole_number(value, name, 0, 2**62)

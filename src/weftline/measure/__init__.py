@@ -16,8 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from weftline.ask.answer import answer, model_path
-from weftline.ask.request import PlanRequest
+from weftline.arguments import a_choice, a_flag, a_function, a_mapping, a_text, a_whole_number
+from weftline.ask.answer import answer, find_devices, model_path
+from weftline.ask.request import PlanRequest, import_options
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from weftline.cost import Profile
     from weftline.graph.arrays import Indices
     from weftline.plans import Plan
-    from weftline.search import Event
+    from weftline.search import Event, Solver
 
 __all__ = ["answer_calibrated", "calibrate", "profile"]
 
 
 def profile(
     model: Path | str,
-    cluster: Cluster,
+    cluster: Cluster | Path | str,
     *,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
@@ -44,28 +45,34 @@ def profile(
 ) -> Profile:
     """Measure every op of a model on every device of a cluster, by ONNX Runtime or OpenVINO on this machine.
 
+    The cluster is an object, a file, or a preset.
+
     `runtimes` says what stands for a device here: {"gpu": "ort:CPUExecutionProvider:2-3"}. With `cache`, what was
     measured before for the same question is given back. `channel` is what links are measured over: shared memory, or
     gloo for plans that are run over torch.distributed.
     """
     from weftline.measure.profiling import profile_model
 
+    found = find_devices(cluster)
+    if found is None:
+        raise UsageError("profile needs a cluster: an object, a file, or the name of a preset")
+    options = import_options(shapes, dims)
     return profile_model(
-        model,
-        cluster,
-        shapes=shapes,
-        dims=dims,
-        runtimes=runtimes,
-        repeats=repeats,
-        cache=cache,
-        seed=seed,
-        channel=channel,
+        model_path(model),
+        found,
+        shapes=options.shapes,
+        dims=options.dims,
+        runtimes=a_mapping(runtimes, "runtimes", a_text, '{"gpu": "ort:CPUExecutionProvider"}'),
+        repeats=a_whole_number(repeats, "repeats", 1, 1_000_000),
+        cache=a_flag(cache, "cache"),
+        seed=a_whole_number(seed, "seed", 0, 2**31 - 1),
+        channel=a_choice(channel, "channel", ("memory", "gloo")),  # type: ignore[arg-type]
     )
 
 
 def calibrate(
     model: Path | str,
-    cluster: Cluster | str,
+    cluster: Cluster | Path | str,
     costs: Profile | Path | str,
     *,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
@@ -78,9 +85,9 @@ def calibrate(
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
-    solver: str = "auto",
-    gap: float | None = None,
-    time_limit: float | None = None,
+    solver: str | Solver = "auto",
+    gap: float | str | None = None,
+    time_limit: float | str | None = None,
     work_limit: int | None = None,
     seed: int = 0,
     settings: Mapping[str, str] = MappingProxyType({}),
@@ -99,7 +106,7 @@ def calibrate(
         communication=communication,
         memory=memory,
         stages=stages,
-        without=tuple(without),
+        without=without,  # type: ignore[arg-type]
         shapes=shapes,
         dims=dims,
         costs=costs,
@@ -110,7 +117,8 @@ def calibrate(
         seed=seed,
         settings=settings,
     )
-    return answer_calibrated(request, rounds=rounds, on_event=on_event)
+    number = a_whole_number(rounds, "rounds", 1, 1000)
+    return answer_calibrated(request, rounds=number, on_event=a_function(on_event, "on_event"))
 
 
 def answer_calibrated(

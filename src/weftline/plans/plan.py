@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from weftline.arguments import a_path
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
 from weftline.problem.model import ProblemFile
@@ -216,12 +217,12 @@ def plan_to_json(plan: Plan) -> bytes:
 
 def save_plan(plan: Plan, path: Path | str) -> None:
     """Write plan.json."""
-    write_atomically(Path(path), plan_to_json(plan))
+    write_atomically(path, plan_to_json(plan))
 
 
 def load_plan(path: Path | str) -> Plan:
     """Read plan.json; every failure is an `InputError` that names the file and the place in it."""
-    path = Path(path)
+    path = a_path(path, "path")
     try:
         if path.stat().st_size > MAX_PLAN_BYTES or not path.is_file():
             raise InputError("more than 2 GiB, or not a file at all, is not a plan", where=str(path))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from weftline.arguments import a_path
 from weftline.errors import InputError, UsageError
 from weftline.files import other_kind, write_atomically
 from weftline.problem.blocks import BlocksFile, blocks_of_file
@@ -145,7 +146,7 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
 
     def save(self, path: Path | str) -> None:
         """Write sched.json."""
-        write_atomically(Path(path), schedule_to_json(self))
+        write_atomically(path, schedule_to_json(self))
 
     @classmethod
     def load(cls, path: Path | str) -> Schedule:
@@ -168,7 +169,7 @@ def schedule_to_json(schedule: Schedule) -> bytes:
 
 def load_schedule(path: Path | str) -> Schedule:
     """Read sched.json; every failure is an `InputError` that names the file and the place in it."""
-    path = Path(path)
+    path = a_path(path, "path")
     try:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             raise InputError("more than 1 GiB, or not a file at all, is not a schedule", where=str(path))

@@ -11,6 +11,7 @@ from typing import get_args, get_type_hints
 
 import msgspec
 
+from weftline.arguments import shown
 from weftline.cluster import Cluster, Device
 from weftline.cost import CostTable, Profile, analytic_costs, devices_of_file, expand_file_costs, profiled_costs
 from weftline.errors import InputError, UsageError
@@ -101,7 +102,7 @@ def asked_rules(asked: Mapping[str, object], own: Rules | None = None) -> Rules:
     for name, value in changes.items():
         options = _OPTIONS.get(name)
         if options and value not in options:
-            raise UsageError(f"{name} is one of {', '.join(options)}, not {value!r:.60}")
+            raise UsageError(f"{name} is one of {', '.join(options)}, not {shown(value)}")
     merged = {**msgspec.structs.asdict(own or Rules()), **changes}
     try:
         rules = msgspec.convert(merged, Rules)

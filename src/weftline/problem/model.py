@@ -130,8 +130,8 @@ class Problem:
         return {device.id: i for i, device in enumerate(self.devices)}
 
     def with_rules(self, rules: Rules) -> Problem:
-        """The same problem under other rules."""
-        return replace(self, rules=rules)
+        """The same problem under other rules; itself where they are the same, so that what is known of it stays."""
+        return self if rules == self.rules else replace(self, rules=rules)
 
     def __repr__(self) -> str:
         return f"Problem({self.graph.name!r}, {len(self.graph.ops)} ops, {len(self.devices)} devices, {self.rules})"

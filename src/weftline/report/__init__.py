@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weftline.arguments import a_function, a_path, seconds
 from weftline.errors import UsageError
 from weftline.lazy import lazy_names
 
@@ -56,26 +57,30 @@ def report(
     output: Path | str | None = None,
     *,
     run: LocalResult | Mapping[str, Any] | Path | str | None = None,
-    sensitivity: float | None = None,
+    sensitivity: float | str | None = None,
     on_event: Callable[[str], None] | None = None,
 ) -> bytes:
     """A plan or schedule as one HTML page that needs no network; written to `output` if that is given.
 
     `run` is what `wl.run` returned or `weftline run --json` printed: measured stands beside predicted then.
-    `sensitivity` is a number of seconds: with them the plan is solved again with one thing better at a time.
+    `sensitivity` is a number of seconds, or text like "10s": with them the plan is solved again with one thing
+    better at a time.
     """
+    from weftline.ask.look import read_answer
     from weftline.files import write_atomically
     from weftline.plans import Plan
-    from weftline.report.html import load_answer, report_html
+    from weftline.report.html import report_html
     from weftline.report.html.run import find_run
     from weftline.report.html.sensitivity import ask
 
-    found = load_answer(answer) if isinstance(answer, Path | str) else answer
-    measured = None if run is None else find_run(run)
-    if sensitivity is not None and (not isinstance(found, Plan) or not sensitivity > 0):
-        raise UsageError("sensitivity is a number of seconds above 0, for plans")
-    helps = ask(found, sensitivity, on_event) if isinstance(found, Plan) and sensitivity else []
-    page = report_html(found, run=measured, helps=helps)
+    found, limit, file = read_answer(answer), seconds(sensitivity, "sensitivity"), None
     if output is not None:
-        write_atomically(output, page)
+        file = a_path(output, "output")
+    measured = None if run is None else find_run(run)
+    if limit is not None and (not isinstance(found, Plan) or not limit > 0):
+        raise UsageError("sensitivity is a number of seconds above 0, for plans")
+    helps = ask(found, limit, a_function(on_event, "on_event")) if isinstance(found, Plan) and limit else []
+    page = report_html(found, run=measured, helps=helps)
+    if file is not None:
+        write_atomically(file, page)
     return page

@@ -15,6 +15,7 @@ import msgspec
 from weftline.certify.check_schedule import period_bound_of
 from weftline.plans import Move, OpStory, Plan, placed_ops
 from weftline.plans.schedule import Schedule
+from weftline.plans.score import Score
 from weftline.plans.summary import gap_words, guarantee, measured_words, proof_words
 from weftline.units import format_bytes, format_name, format_time
 
@@ -59,7 +60,7 @@ def comparison_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
     return ("", what, "against the plan"), rows
 
 
-def device_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
+def device_rows(plan: Plan | Score) -> tuple[tuple[str, ...], Rows]:
     """Every device: ops, busy time, memory."""
     ops = dict.fromkeys(plan.devices, 0)
     for device in plan.placement.values():
@@ -72,7 +73,7 @@ def device_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
     return ("device", "ops", "load", "busy", "memory", "limit"), rows
 
 
-def _ends(plan: Plan) -> tuple[dict[str, str], dict[str, str]]:
+def _ends(plan: Plan | Score) -> tuple[dict[str, str], dict[str, str]]:
     """The first and the last op of each device, in the graph's order."""
     first: dict[str, str] = {}
     last: dict[str, str] = {}
@@ -83,7 +84,7 @@ def _ends(plan: Plan) -> tuple[dict[str, str], dict[str, str]]:
     return first, last
 
 
-def stage_rows(plan: Plan) -> tuple[tuple[str, ...], Rows]:
+def stage_rows(plan: Plan | Score) -> tuple[tuple[str, ...], Rows]:
     """Every stage of a pipeline, in order."""
     first, last = _ends(plan)
     rows: Rows = [
@@ -112,12 +113,12 @@ def comparison_table(plan: Plan) -> Table:
     return text_table("How good is it", *comparison_rows(plan))
 
 
-def device_table(plan: Plan) -> Table:
+def device_table(plan: Plan | Score) -> Table:
     """What each device does."""
     return text_table("Devices", *device_rows(plan))
 
 
-def stage_table(plan: Plan) -> Table:
+def stage_table(plan: Plan | Score) -> Table:
     """The stages of a pipeline."""
     return text_table("Stages", *stage_rows(plan))
 

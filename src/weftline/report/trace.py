@@ -13,6 +13,7 @@ import msgspec
 from weftline.plans import Plan, plan_result
 from weftline.plans.result import Crossing, crossings
 from weftline.plans.schedule import Schedule
+from weftline.plans.score import Score
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, memory_over_time
 
@@ -29,15 +30,12 @@ SCHEMATIC = (
 Events = list[dict[str, Any]]
 
 
-def trace_json(plan: Plan) -> bytes:
+def trace_json(plan: Plan | Score) -> bytes:
     """The trace of a plan as JSON bytes. Names are plain JSON strings, so nothing in them can break the file."""
-    problem, result = plan_result(plan)
-    about: dict[str, object] = {
-        "tool": "weftline",
-        "objective": plan.objective,
-        "value_ns": plan.value_ns,
-        "bound_ns": plan.bound_ns,
-    }
+    problem, result = plan_result(plan) if isinstance(plan, Plan) else (plan.problem, plan.result)
+    about: dict[str, object] = {"tool": "weftline", "objective": plan.objective, "value_ns": plan.value_ns}
+    if isinstance(plan, Plan):
+        about["bound_ns"] = plan.bound_ns
     if isinstance(result, Timeline):
         events = _tracks(problem, {COMPUTE_TRACKS: "devices", TRANSFER_TRACKS: "transfers (by sender)"})
         events += _latency_events(problem, result)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from weftline.arguments import a_choice, a_flag, a_function, a_mapping, a_path, a_text, a_whole_number, seconds
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def run(
     steps: int = 3,
     seed: int = 0,
     seeds: int = 1,
-    timeout: float = 60.0,
+    timeout: float | str = 60.0,
     baselines: bool = True,
     check: bool = True,
     watch: bool = False,
@@ -49,10 +50,19 @@ def run(
     runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. `watch` plans again
     while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a `StageModel`; engine weftline
     or torch, `steps` for each of `seeds` models. `check=False` saves the comparison (torch, schedules)."""
+    from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
 
-    if isinstance(answer, Path | str):
-        answer = load_answer(answer, engine)
+    if engine is not None:
+        a_choice(engine, "engine", ("local", "openvino", "torch", "weftline"))
+    if not isinstance(answer, Plan | Schedule):
+        answer = load_answer(a_path(answer, "answer"), engine)
+    _check_counts(seed, requests=requests, rounds=rounds, steps=steps, seeds=seeds)
+    for name, flag in {"baselines": baselines, "check": check, "watch": watch}.items():
+        a_flag(flag, name)
+    a_function(on_event, "on_event")
+    a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "ort:CUDAExecutionProvider:0"}')
+    limit = seconds(60.0 if timeout is None else timeout, "timeout")
     if isinstance(answer, Schedule):
         return _run_schedule(answer, model, engine or "weftline", steps=steps, seed=seed, seeds=seeds, check=check)
     if not isinstance(model, Path | str):
@@ -64,7 +74,7 @@ def run(
     if chosen == "torch":
         from weftline.run.dist.run import run_plan_torch
 
-        return run_plan_torch(answer, requests=requests, check=check, timeout=timeout, **given)
+        return run_plan_torch(answer, requests=requests, check=check, timeout=limit, **given)
     if chosen == "openvino":
         from weftline.run.openvino.run import run_openvino
 
@@ -76,10 +86,16 @@ def run(
     if watch:
         from weftline.run.local.watch import run_watched
 
-        return run_watched(answer, requests=requests, timeout=timeout, on_event=on_event, **given)
+        return run_watched(answer, requests=requests, timeout=limit, on_event=on_event, **given)
     from weftline.run.local.run import run_local
 
-    return run_local(answer, requests=requests, timeout=timeout, baselines=baselines, on_event=on_event, **given)
+    return run_local(answer, requests=requests, timeout=limit, baselines=baselines, on_event=on_event, **given)
+
+
+def _check_counts(seed: int, **counts: int) -> None:
+    a_whole_number(seed, "seed", 0, 2**31 - 1)
+    for name, count in counts.items():
+        a_whole_number(count, name, 1, 2**31)
 
 
 def load_answer(file: Path | str, engine: Engine | None) -> Plan | Schedule:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from weftline.arguments import shown
 from weftline.errors import InfeasibleError, UsageError, near
 from weftline.graph.arrays import Indices, Ints
 from weftline.plugins import load_plugins
@@ -254,8 +255,12 @@ def best_of(search: Search, solvers: dict[str, Solver], names: tuple[str, ...]) 
     return tuple(reasons)
 
 
-def find_solver(solvers: dict[str, Solver], name: str) -> Solver:
-    """The solver of that name, or an error that lists what exists."""
+def find_solver(solvers: dict[str, Solver], name: str | Solver) -> Solver:
+    """The solver of that name, or an error that lists what exists; one of the caller's own is itself."""
+    if isinstance(name, Solver):
+        return name
+    if not isinstance(name, str):
+        raise UsageError(f"a solver is a name or a weftline.search.Solver, not {shown(name)}")
     if name not in solvers:
         raise UsageError(f"unknown solver {name!r:.100}{near(name, solvers)} (there are: {', '.join(solvers)})")
     return solvers[name]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,10 +19,9 @@ import msgspec
 from weftline import __version__
 from weftline.certify import check
 from weftline.certify.check_schedule import check_schedule
-from weftline.certify.run import is_schedule
 from weftline.errors import InputError, VerificationError
-from weftline.plans import Plan, load_plan, plan_result
-from weftline.plans.schedule import Schedule, load_schedule
+from weftline.plans import Plan, plan_result
+from weftline.plans.schedule import Schedule
 from weftline.report.html.pack import PageBudget, asset_text, csp_hash, script_json, scripts, styles
 from weftline.report.html.page import plan_page
 from weftline.report.html.plan import plan_data
@@ -34,7 +32,7 @@ from weftline.report.html.sensitivity import Help
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["MOST_BYTES", "holds", "load_answer", "policy", "report_html"]
+__all__ = ["MOST_BYTES", "holds", "policy", "report_html"]
 
 WHOLE_OPS = 5_000
 WHOLE_OPERATIONS = 50_000
@@ -77,11 +75,6 @@ def _schedule_holds(schedule: Schedule) -> bool:
 
 MOST_BYTES = 5_000_000
 MOST_TRIES = 6
-
-
-def load_answer(path: Path | str) -> Plan | Schedule:
-    """A plan or schedule file, whatever it says that it is."""
-    return load_schedule(path) if is_schedule(Path(path)) else load_plan(path)
 
 
 def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: Sequence[Help] = ()) -> bytes:

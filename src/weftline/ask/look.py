@@ -1,0 +1,135 @@
+"""The verbs that look at an answer, or at a placement of somebody else's: simulate, verify, explain, diff.
+
+In: a plan or schedule, as an object or a file; or a model and a placement. Out: what the simulator or the independent
+checker says of it. Simplified: nothing is searched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import weftline.simulate  # noqa: F401  # a room with a verb's name: see verbs.py
+from weftline.arguments import a_path, a_text
+from weftline.errors import UsageError
+
+if TYPE_CHECKING:
+    from weftline.certify import ScheduleVerdict, Verdict
+    from weftline.cluster import Cluster
+    from weftline.graph import Graph
+    from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
+    from weftline.plans.explain import Reason
+    from weftline.plans.schedule import Schedule
+    from weftline.plans.score import Score
+    from weftline.problem import Problem
+    from weftline.simulate import Loads, Timeline, Timetable
+
+__all__ = ["Explanation", "diff", "explain", "read_answer", "read_plan", "simulate", "verify"]
+
+
+def simulate(
+    what: Plan | Schedule | Problem | Graph | Path | str,
+    placement: Mapping[str, str] | Plan | Path | str | None = None,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    order: Sequence[str] | None = None,
+    **question: Any,
+) -> Timeline | Loads | Timetable | Score:
+    """Run the decisions of a plan or schedule through the simulator again; or score a placement of your own.
+
+    With a `placement` (op -> device id, a plan, or a JSON file of either), `what` is a Problem, a Graph or a file of a
+    model, and the answer is a `Score`: value, busy time and memory of every device, stages or timeline.
+    `InfeasibleError` says which limits it breaks. `cluster` and `question` (objective, runtime, shapes, costs, ...) are
+    as in `wl.plan`; to score many placements, make the Problem once (`wl.load_problem`). `order` (latency) names all
+    ops in the order in which they are booked.
+    """
+    from weftline.plans import Plan, plan_result
+    from weftline.plans.score import read_placement, score_placement
+
+    if placement is None:
+        if cluster is not None or order is not None or question:
+            raise UsageError("cluster, order and rules are for a model with a placement; a plan has its own")
+        answer = read_answer(what)  # type: ignore[arg-type]
+        return plan_result(answer)[1] if isinstance(answer, Plan) else answer.timetable()
+    if not isinstance(placement, Plan | Mapping):
+        placement, said = read_placement(a_path(placement, "placement"))
+        order = said if order is None else order
+    return score_placement(_problem(what, cluster, question), placement, order)
+
+
+def _problem(what: Any, cluster: Cluster | Path | str | None, question: dict[str, Any]) -> Problem:
+    from weftline.ask.answer import resolve
+    from weftline.ask.request import PlanRequest
+
+    try:
+        request = PlanRequest(model=what, cluster=cluster, **question)
+    except TypeError as error:  # a name that no request has
+        raise UsageError(f"simulate: {str(error).partition('() ')[2] or error}") from error
+    return resolve(request).problem
+
+
+def verify(plan: Plan | Schedule | Path | str) -> Verdict | ScheduleVerdict:
+    """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
+    from weftline.certify import verify_file
+    from weftline.certify.run import verify_bytes
+    from weftline.plans import Plan
+    from weftline.plans.plan import plan_to_json
+    from weftline.plans.schedule import Schedule, schedule_to_json
+
+    if isinstance(plan, Schedule):
+        return verify_bytes(schedule_to_json(plan))
+    return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(a_path(plan, "plan"))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What decides the value of a plan."""
+
+    chain: tuple[Reason, ...]
+    """Ops and transfers that end last, in order of time."""
+    slowest_stage: SlowestStage | None
+    """Throughput: the stage that takes longest."""
+    binding: tuple[Binding, ...]
+    """Limits that bind."""
+
+
+def explain(plan: Plan | Path | str, op: str | None = None) -> Explanation | OpStory:
+    """What decides the value of a plan; or why one op stands where it does, and what each other device would cost."""
+    from weftline.plans import binding_limits, explain_op, explain_plan, explain_stage
+
+    answer = read_plan(plan)
+    if op is not None:
+        return explain_op(answer, a_text(op, "op"))
+    return Explanation(tuple(explain_plan(answer)), explain_stage(answer), tuple(binding_limits(answer)))
+
+
+def diff(a: Plan | Path | str, b: Plan | Path | str) -> Difference:
+    """What differs between two plans."""
+    from weftline.plans import diff_plans
+
+    return diff_plans(read_plan(a, "a"), read_plan(b, "b"))
+
+
+def read_plan(plan: Plan | Path | str, name: str = "plan") -> Plan:
+    """A plan, or the one in a file."""
+    from weftline.plans import Plan, load_plan
+
+    return plan if isinstance(plan, Plan) else load_plan(a_path(plan, name))
+
+
+def read_answer(answer: Plan | Schedule | Path | str) -> Plan | Schedule:
+    """A plan or schedule, or the one in a file."""
+    from weftline.certify.run import is_schedule
+    from weftline.graph import Graph
+    from weftline.plans import Plan, load_plan
+    from weftline.plans.schedule import Schedule, load_schedule
+    from weftline.problem import Problem
+
+    if isinstance(answer, Plan | Schedule):
+        return answer
+    if isinstance(answer, Graph | Problem):
+        raise UsageError("a model has no decisions to simulate: give a placement, {op: device}, or plan it first")
+    path = a_path(answer, "answer")
+    return load_schedule(path) if is_schedule(path) else load_plan(path)
