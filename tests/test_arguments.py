@@ -253,12 +253,13 @@ def test_wrong_types_are_refused(name: str, folder: Path) -> None:
 
 def test_times_and_shares_are_text_or_numbers() -> None:
     """Tests "5s", "1.5 min", bare numbers, numpy's numbers, and what is neither."""
-    assert [seconds(value) for value in ("5s", "5", 5, 5.0, np.float32(5), "1.5 min", None)] == [*[5.0] * 5, 90.0, None]
+    assert [seconds(value) for value in ("5s", "5", 5, 5.0, np.float64(5), "1.5 min", None)] == [*[5.0] * 5, 90.0, None]
     assert [a_share(value) for value in ("1%", "0.01", 0.01, None)] == [0.01, 0.01, 0.01, None]
     assert a_whole_number(np.int64(3), "n", 1, 4) == 3
-    for wrong in ("soon", "5 apples", -1, float("inf"), True, [], Rude()):
+    several_wrong: list[Any] = ["soon", "5 apples", -1, float("inf"), True, [], Rude()]
+    for wrong in several_wrong:
         with pytest.raises(wl.UsageError):
-            seconds(wrong)  # type: ignore[arg-type]
+            seconds(wrong)
     with pytest.raises(wl.UsageError, match="gap lies between"):
         a_share(2)
     with pytest.raises(wl.UsageError):
@@ -281,7 +282,7 @@ def test_a_solver_may_be_an_object() -> None:
 
     mine = Solver("mine", "everything on the last device", last)
     for objective in ("latency", "throughput"):
-        made = wl.plan(graph(), "two-gpus", objective=objective, solver=mine)  # type: ignore[arg-type]
+        made = wl.plan(graph(), "two-gpus", objective=objective, solver=mine)
         assert made.solver == "mine"
         assert set(made.placement.values()) == {list(made.devices)[-1]}
         wl.verify(made)

@@ -92,7 +92,7 @@ def simulate(
     """
     from weftline.certify.run import is_schedule
 
-    asked = {"cluster": cluster, "costs": costs, "objective": objective, "stages": stages}
+    asked: dict[str, Any] = {"cluster": cluster, "costs": costs, "objective": objective, "stages": stages}
     asked |= {"runtime": runtime, "transfers": transfers, "communication": communication, "memory": memory}
     question = {name: value for name, value in asked.items() if value is not None}
     if placement is not None:
@@ -156,7 +156,9 @@ def _score(model: Path, placement: Path, question: dict[str, Any], trace: Path |
         return
     what = "latency" if found.objective == "latency" else "period"
     show(f"{found.problem.graph.name}: {what} {format_time(found.value_ns)} with this placement", "")
-    show(*([stage_table(found), ""] if found.stages else []), device_table(found))
+    if found.stages:
+        show(stage_table(found), "")
+    show(device_table(found))
     _tell_trace(trace)
 
 

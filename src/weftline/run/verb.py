@@ -58,11 +58,10 @@ def run(
     if not isinstance(answer, Plan | Schedule):
         answer = load_answer(a_path(answer, "answer"), engine)
     _check_counts(seed, requests=requests, rounds=rounds, steps=steps, seeds=seeds)
-    for name, flag in {"baselines": baselines, "check": check, "watch": watch}.items():
-        a_flag(flag, name)
+    _check_flags(baselines=baselines, check=check, watch=watch)
     a_function(on_event, "on_event")
     a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "ort:CUDAExecutionProvider:0"}')
-    limit = seconds(60.0 if timeout is None else timeout, "timeout")
+    limit = seconds(timeout, "timeout") or 60.0
     if isinstance(answer, Schedule):
         return _run_schedule(answer, model, engine or "weftline", steps=steps, seed=seed, seeds=seeds, check=check)
     if not isinstance(model, Path | str):
@@ -96,6 +95,11 @@ def _check_counts(seed: int, **counts: int) -> None:
     a_whole_number(seed, "seed", 0, 2**31 - 1)
     for name, count in counts.items():
         a_whole_number(count, name, 1, 2**31)
+
+
+def _check_flags(**flags: bool) -> None:
+    for name, flag in flags.items():
+        a_flag(flag, name)
 
 
 def load_answer(file: Path | str, engine: Engine | None) -> Plan | Schedule:
