@@ -18,10 +18,10 @@ from weftline.cli.write import export as export_verb
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
 from weftline.export.layers import check_layers, layers_of, megatron_layout, vllm_partition
-from weftline.export.stack import stacks_of
 from weftline.export.weights import accelerate_map, llamacpp_arguments, read_arguments
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.ir import MODEL_INPUT
+from weftline.graph.stack import stacks_of
 from weftline.importers.onnx.scope import block_of
 from weftline.plans import Plan
 from weftline.problem import build_problem

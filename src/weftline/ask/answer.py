@@ -71,6 +71,7 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
     from weftline.graph import Graph
     from weftline.plans.summary import guess_words
     from weftline.problem import Problem
+    from weftline.problem.feasible import keep_layers
     from weftline.reduce import coarsened
 
     if not isinstance(request, PlanRequest):
@@ -89,6 +90,8 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
         raise UsageError("plan takes a Graph or Problem (wl.load), or a file, and a Cluster (Cluster.load or .preset)")
     if request.strict and (words := guess_words(problem.graph)):
         raise InputError(words, where=str(file or problem.graph.name), hint="leave --strict out to plan with guesses")
+    if request.keep:
+        problem = keep_layers(problem)
     grouped = coarsened(problem, request.coarsen, model=file)
     if grouped.note:
         speak(grouped.note)

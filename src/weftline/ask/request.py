@@ -81,6 +81,8 @@ class PlanRequest:
     stages: int | None = None
     without: tuple[str, ...] = ()
     """Limits to be dropped: cpus, memory, together."""
+    keep: Literal["", "layers"] = ""
+    """What stays whole on one device: each layer, found by names or by structure."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbolic dimensions, by name."""
@@ -124,6 +126,8 @@ class PlanRequest:
                 "model_name": a_text(self.model_name, "model_name"),
             },
         )
+        if self.keep not in ("", "layers"):
+            raise UsageError(f"what can be kept whole are layers, not {shown(self.keep)}")
         if self.reward not in ("simulated", "measured"):
             raise UsageError(f"a reward is simulated or measured, not {shown(self.reward)}")
         if self.measurements is not None:

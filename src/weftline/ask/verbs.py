@@ -121,6 +121,7 @@ def plan(
     dims: Mapping[str, int] = MappingProxyType({}),
     strict: bool = False,
     without: Collection[str] = (),
+    keep: Literal["", "layers"] = "",
     costs: Profile | Path | str | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
     model_file: Path | str | None = None,
@@ -144,6 +145,9 @@ def plan(
     (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput
     search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
     time or work is limited.
+
+    `keep="layers"` keeps each layer whole on one device: numbered blocks where ops have names of them, else sub-graphs
+    that repeat; ops between layers are placed freely.
 
     `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
     as one are not cut.
@@ -175,6 +179,7 @@ def plan(
         dims=dims,
         strict=strict,
         without=without,  # type: ignore[arg-type]
+        keep=keep,
         costs=costs,
         coarsen=coarsen,
         model_file=model_file,
@@ -203,6 +208,7 @@ def plan_stages(
     stages: str | Sequence[int] = "auto",
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
+    keep: Literal["", "layers"] = "",
     solver: str | Solver = "auto",
     gap: float | str | None = None,
     time_limit: float | str | None = None,
@@ -224,6 +230,7 @@ def plan_stages(
         objective="throughput",
         communication=communication,
         memory=memory,
+        keep=keep,
         solver=solver,
         gap=gap,
         time_limit=time_limit,

@@ -20,6 +20,7 @@ __all__ = [
     "Costs",
     "Dim",
     "Gap",
+    "Keep",
     "Measurements",
     "Memory",
     "Model",
@@ -219,6 +220,12 @@ Memory = Annotated[
 ]
 Without = Annotated[
     str, typer.Option(metavar="LIMITS", help="Limits to drop, comma-separated: cpus, memory, together.")
+]
+Keep = Annotated[
+    Literal["layers"] | None,
+    typer.Option(
+        help="Keep every layer whole on one device: numbered blocks by their names, else sub-graphs that repeat.",
+    ),
 ]
 Coarsen = Annotated[
     Literal["none", "gcof", "oracle", "chains", "coplace"],

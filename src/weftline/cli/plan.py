@@ -47,6 +47,7 @@ def plan(
     communication: given.Communication = None,
     memory: given.Memory = None,
     without: given.Without = "",
+    keep: given.Keep = None,
     coarsen: given.Coarsen = "none",
     preset: given.Preset = None,
     polish: given.Polish = None,
@@ -97,6 +98,7 @@ def plan(
         memory=memory,
         stages=number,
         without=tuple(word for word in without.split(",") if word),
+        keep=keep or "",
         shapes=read_shapes(shape or [], "--shape "),
         dims=read_dims(dim or [], "--dim "),
         strict=strict,
@@ -310,7 +312,7 @@ def sweep(
     from weftline.ask.request import GridRequest
     from weftline.grid.grid import sweep_plans
     from weftline.grid.questions import read_sweep_file
-    from weftline.report.sweep import plan_sweep_table, plan_sweep_words
+    from weftline.report.sweep import plan_sweep_table, plan_sweep_words, ratio_table
 
     if output is None:
         raise UsageError("where to? Add -o FOLDER")
@@ -335,6 +337,8 @@ def sweep(
     else:
         if answer.rows:
             show(plan_sweep_table(answer), "")
+        if (ratios := ratio_table(answer)) is not None:
+            show(ratios, "")
         show(*plan_sweep_words(answer))
     raise typer.Exit(EXIT_INTERRUPTED if answer.interrupted else EXIT_FINISHED)
 

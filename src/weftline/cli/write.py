@@ -18,7 +18,8 @@ def export(
     answer: Annotated[Path | None, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")] = None,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The target; `--to help` lists them.")] = "help",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the files.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER|FILE", help="Folder for the files; svg and png: the file."),
     ] = None,
     model: Annotated[
         Path | None,
@@ -35,6 +36,8 @@ def export(
     weftline export plan.json --to openvino --model model.xml -o out
 
     weftline export sched.json --to torch-csv -o out
+
+    weftline export plan.json --to svg -o timeline.svg
     """
     from weftline.export import check_target, export_targets
     from weftline.export import export as write
@@ -50,7 +53,7 @@ def export(
     if answer is None:
         raise UsageError("export what? Try: weftline export plan.json --to openvino -o out")
     if output is None:
-        raise UsageError("where to? Add -o FOLDER")
+        raise UsageError("where to? Add -o FOLDER (for svg and png -o FILE)")
     written = [str(path) for path in write(answer, to, output, model=model, runtimes=read_runtimes(runtime or []))]
     if json:
         print_json({"files": written})

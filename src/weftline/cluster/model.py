@@ -15,6 +15,7 @@ import msgspec
 
 from weftline.arguments import a_path, a_text
 from weftline.errors import InputError, near
+from weftline.lazy import notebook_html
 
 __all__ = [
     "Cluster",
@@ -111,6 +112,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """All ops that match any pattern of one set run on one device."""
     forbid: tuple[OpDevice, ...] = ()
     """These ops never run on that device."""
+    block: tuple[str, ...] = ()
+    """Patterns of blocks (`encoder/layer.*`), each of which stays whole on one device; `layers` are all that are found.
+    """
 
 
 class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -159,6 +163,10 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(list(self.index)[:16])}"
             raise InputError(f"unknown device {id[:64]!r}", where=f"cluster {self.name!r}", hint=hint)
         return self.devices[self.index[id]]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         return f"Cluster({self.name!r}, {len(self.devices)} devices, {len(self.links)} links)"

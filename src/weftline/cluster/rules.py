@@ -117,6 +117,8 @@ def _check_limits(limits: Limits, known: dict[str, int]) -> None:
         for i, limit in enumerate(getattr(limits, field)):
             _check_pattern(limit.op, f"limits.{field}[{i}].op")
             _check_known(limit.device, known, f"limits.{field}[{i}].device")
+    for i, pattern in enumerate(limits.block):
+        _check_pattern(pattern, f"limits.block[{i}]")
     for i, patterns in enumerate(limits.together):
         if not patterns:
             raise InputError("is empty", where=f"limits.together[{i}]", hint="name the ops that must share a device")

@@ -246,7 +246,7 @@ def _links(value: object, place: str, room: int) -> tuple[list[Link], str, str]:
 
 
 def _limits(value: object) -> Limits:
-    table = _Table(value, "limits", ("pin", "together", "forbid"))
+    table = _Table(value, "limits", ("pin", "together", "forbid", "block"))
     return Limits(
         pin=tuple(_op_device(item, place) for place, item in table.items("pin")),
         together=tuple(
@@ -254,6 +254,7 @@ def _limits(value: object) -> Limits:
             for place, item in table.items("together")
         ),
         forbid=tuple(_op_device(item, place) for place, item in table.items("forbid")),
+        block=tuple(table.texts("block")) if "block" in table else (),
     )
 
 
@@ -321,7 +322,8 @@ def _write_limits(limits: Limits) -> list[str]:
         [f"{{ op = {_quote(limit.op)}, device = {_quote(limit.device)} }}" for limit in group]
         for group in (limits.pin, limits.forbid)
     )
-    for field, items in (("pin", pin), ("together", together), ("forbid", forbid)):
+    block = [_quote(pattern) for pattern in limits.block]
+    for field, items in (("pin", pin), ("together", together), ("forbid", forbid), ("block", block)):
         if items:
             lines += [f"{field} = [", *(f"  {item}," for item in items), "]"]
     return lines

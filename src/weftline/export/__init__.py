@@ -4,6 +4,8 @@ In: a plan, or the `Timetable` of a schedule. Out: text or files, held to strict
 written. Simplified: what a target cannot express is refused with a sentence, never approximated.
 """
 
+from typing import TYPE_CHECKING
+
 from weftline.export.exporter import (
     Exporter,
     ExportOptions,
@@ -14,6 +16,10 @@ from weftline.export.exporter import (
     schedule_exporters,
     why_not,
 )
+from weftline.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from weftline.export.picture import picture_of, to_png, to_svg
 
 __all__ = [
     "ExportOptions",
@@ -21,7 +27,12 @@ __all__ = [
     "check_target",
     "export",
     "export_targets",
+    "picture_of",
     "plan_exporters",
     "schedule_exporters",
+    "to_png",
+    "to_svg",
     "why_not",
 ]
+
+__getattr__ = lazy_names(__name__, dict.fromkeys(("picture_of", "to_png", "to_svg"), "weftline.export.picture"))

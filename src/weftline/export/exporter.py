@@ -43,9 +43,12 @@ class Exporter:
     write: Callable[..., list[Path]]
     """What is accepted and a folder that exists -> the files that were written. For a schedule that is its `Timetable`;
     for a plan the `Plan`, and `ExportOptions` come third."""
-    accepts: Literal["plan", "schedule"] = "schedule"
+    accepts: Literal["plan", "schedule", "both"] = "schedule"
     check: Callable[..., object] | None = None
     """As `write` without the folder: raises what `write` would, as far as that is known quickly, and writes nothing."""
+    file: bool = False
+    """True: it writes one file, and takes its path (or a folder, for a file of the usual name) and, of a schedule, the
+    `Schedule` itself."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ _BUILT_IN = {
     "megatron": "layers",
     "llamacpp": "weights",
     "torch-csv": "torch_csv",
+    "svg": "picture",
+    "png": "picture",
 }
 """Target -> module, in the order in which they are shown."""
 
@@ -83,12 +88,12 @@ def _exporters() -> tuple[Exporter, ...]:
 
 def plan_exporters() -> dict[str, Exporter]:
     """Targets that take plans, by name."""
-    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts == "plan"}
+    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts != "schedule"}
 
 
 def schedule_exporters() -> dict[str, Exporter]:
     """Targets that take schedules, by name."""
-    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts == "schedule"}
+    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts != "plan"}
 
 
 def export(
@@ -99,10 +104,10 @@ def export(
     model: Path | str | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
-    """Write a plan or schedule for another program, into a folder -> the files.
+    """Write a plan or schedule for another program, into a folder (svg and png: to a file) -> the files.
 
-    `to` is a target: "openvino", "onnx-stages", "torch-csv", ... Plans: `model` is their file, where a target needs its
-    names or checks them; `runtimes` says what a device is there: {"gpu0": "openvino:GPU.1"}.
+    `to` is a target: "openvino", "onnx-stages", "torch-csv", "svg", ... Plans: `model` is their file, where a target
+    needs its names or checks them; `runtimes` says what a device is there: {"gpu0": "openvino:GPU.1"}.
     """
     from weftline.ask.look import read_answer
     from weftline.certify.run import is_schedule
@@ -116,6 +121,8 @@ def export(
     trains = isinstance(answer, Schedule) if known else is_schedule(a_path(answer, "answer"))
     target = _target(to, "schedule" if trains else "plan")
     answer = read_answer(answer)
+    if target.file:
+        return target.write(answer, folder)
     given = (
         (answer.timetable(), folder) if isinstance(answer, Schedule) else (answer, folder, ExportOptions(file, asked))
     )

@@ -27,9 +27,9 @@ from pathlib import Path
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
-from weftline.export.stack import one_device, one_stack
 from weftline.files import write_atomically
 from weftline.graph import Graph
+from weftline.graph.stack import one_device, one_stack
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 

@@ -27,9 +27,9 @@ from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
 from weftline.export.layers import CUDA_RUNTIME, Layers, check_layers, layers_of, placed_devices
-from weftline.export.stack import one_device, path_of, stacks_of, whole_hint
 from weftline.files import write_atomically
 from weftline.graph import Graph
+from weftline.graph.stack import named_stacks, one_device, path_of, whole_hint
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 
@@ -73,7 +73,7 @@ def accelerate_map(plan: Plan, runtimes: Mapping[str, str] | None = None) -> dic
 def _whole_layers(graph: Graph, ids: Sequence[str]) -> dict[int, str]:
     """Op -> the module of its layer; transformers has layers on one device each (`_no_split_modules`)."""
     found: dict[int, str] = {}
-    for stack in stacks_of(graph):
+    for stack in named_stacks(graph):
         for number, ops in zip(stack.numbers, stack.layers, strict=True):
             one_device(f"layer {number} ({stack.name})", graph, ids, ops, ACCELERATE)
             found |= dict.fromkeys(ops, _module(f"{stack.key}{number}"))

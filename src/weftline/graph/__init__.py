@@ -8,6 +8,7 @@ Simplified: shapes are static, control edges are tensors of 0 bytes, a weight is
 from weftline.graph.arrays import GraphArrays
 from weftline.graph.build import assemble, check_graph, graph_from_json, graph_to_json
 from weftline.graph.ir import Graph, Op, Tensor, Tied
+from weftline.graph.repeats import repeated_layers
 
 __all__ = [
     "Graph",
@@ -19,4 +20,5 @@ __all__ = [
     "check_graph",
     "graph_from_json",
     "graph_to_json",
+    "repeated_layers",
 ]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weftline.lazy import notebook_html
+
 if TYPE_CHECKING:
     from weftline.graph.arrays import GraphArrays
 
@@ -105,6 +107,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True, 
         from weftline.graph.build import graph_to_json
 
         write_atomically(path, graph_to_json(self))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self.ops)} ops, {len(self.tensors)} tensors)"

@@ -23,6 +23,7 @@ import msgspec
 from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
 from weftline.files import read_limited, write_atomically
+from weftline.grid.compare import compared_solvers
 from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
 from weftline.grid.questions import GridQuestion, questions_of
@@ -145,6 +146,7 @@ class PlanSweep:
             "without_plan": sum(row.error is not None for row in self.rows),
             "interrupted": self.interrupted,
             "rows": self.rows,
+            "ratios": compared_solvers(self.rows),
         }
         return msgspec.json.encode(about) + b"\n"
 

@@ -7,6 +7,7 @@ files are read where the question says, so other machines need them at the same 
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import Literal
 
 import msgspec
@@ -58,12 +59,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     plan: str | None = None
     """File of the plan, relative to the folder."""
     error: Failure | None = None
+    ops: int | None = None
+    """Of the model."""
+    took_seconds: float | None = None
+    """From reading the model to the plan, under a work limit, too; the only field that differs from run to run then."""
 
 
 def answer(question: GridQuestion) -> tuple[Row, bytes]:
     """Plan; an error is a row too."""
     from weftline.plans.plan import plan_to_json
 
+    begun = monotonic()
     try:
         plan = _plan(question)
     except WeftlineError as error:
@@ -84,6 +90,8 @@ def answer(question: GridQuestion) -> tuple[Row, bytes]:
             "seconds": plan.seconds,
             "stopped_by": plan.stopped_by,
             "plan": f"plans/{question.key}.json",
+            "ops": len(plan.problem.graph.ops),
+            "took_seconds": round(monotonic() - begun, 3),
         }
     )
     return row, plan_to_json(plan)

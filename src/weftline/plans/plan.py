@@ -10,13 +10,14 @@ from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from weftline.arguments import a_path
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
+from weftline.lazy import notebook_html
 from weftline.problem.model import ProblemFile
 from weftline.search import Event
 
@@ -201,6 +202,16 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
         from weftline.plans.summary import summary
 
         return summary(self)
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """timeline, transfers, placement, devices, stages, baselines or bounds, as a list of dicts."""
+        from weftline.plans.records import plan_records
+
+        return plan_records(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         guess = f", costs of {self.guessed.ops} ops are a guess" if self.guessed else ""

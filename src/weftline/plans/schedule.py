@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from weftline.arguments import a_path
 from weftline.errors import InputError, UsageError
 from weftline.files import other_kind, write_atomically
+from weftline.lazy import notebook_html
 from weftline.problem.blocks import BlocksFile, blocks_of_file
 from weftline.units import MAX_QUANTITY
 
@@ -152,6 +153,16 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
     def load(cls, path: Path | str) -> Schedule:
         """Read sched.json."""
         return load_schedule(path)
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """timeline, devices or reached, as a list of dicts."""
+        from weftline.plans.records import schedule_records
+
+        return schedule_records(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         return f"Schedule({self.name}, makespan {self.makespan}, period {self.period_exact}, by {self.solver})"

@@ -19,6 +19,7 @@ import numpy as np
 from weftline.errors import InfeasibleError, InputError, UsageError, near
 from weftline.files import read_limited
 from weftline.graph.arrays import Indices
+from weftline.lazy import notebook_html
 from weftline.plans.plan import DeviceUse, Plan, Stage, TimelineFile
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, simulate_latency, simulate_throughput, violations
@@ -89,6 +90,16 @@ class Score:
                 "timeline": self.timeline,
             }
         )
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """timeline, transfers, placement, devices or stages, as a list of dicts."""
+        from weftline.plans.records import plan_records
+
+        return plan_records(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         return f"Score({self.objective}, {format_time(self.value_ns)}, {len(self.devices)} devices)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import translate
 
 import numpy as np
@@ -17,10 +18,14 @@ from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Ints
+from weftline.graph.stack import layers_of_graph, path_of
 from weftline.problem.model import Problem
 from weftline.units import format_bytes, format_names
 
-__all__ = ["allowed_devices", "apply_limits", "check_feasible", "least_memory", "merge_together"]
+__all__ = ["allowed_devices", "apply_limits", "check_feasible", "keep_layers", "least_memory", "merge_together"]
+
+WHOLE_LAYERS = "layers"
+"""Stands for all layers that are found, by names or by structure."""
 
 
 def check_feasible(problem: Problem) -> Problem:
@@ -164,7 +169,37 @@ def apply_limits(
                 what = f"no device is left for op {graph.ops[op].name!r}"
                 raise InfeasibleError(what, conflicts=tuple(reasons[op]), proved=True)
     sets = [[op for pattern in patterns for op in _matches(graph, pattern, "together")] for patterns in limits.together]
+    sets += [ops for pattern in limits.block for ops in _blocks(graph, pattern)]
     return cost.with_time(time), merge_together(sets)
+
+
+def keep_layers(problem: Problem) -> Problem:
+    """The same problem with every layer whole on one device; ops between layers stay free."""
+    layers = layers_of_graph(problem.graph)
+    try:
+        return check_feasible(replace(problem, together=merge_together([*problem.together, *layers])))
+    except InfeasibleError as error:
+        conflicts = (*error.conflicts, f"each of {len(layers)} layers stays whole on one device, as asked")
+        raise InfeasibleError(error.what, conflicts=conflicts, proved=error.proved) from error
+
+
+def _blocks(graph: Graph, pattern: str) -> list[list[int]]:
+    """The ops of each block of that name: the shortest beginning of an op's path that matches."""
+    if pattern == WHOLE_LAYERS:
+        return [list(ops) for ops in layers_of_graph(graph)]
+    expression = re.compile(translate(pattern.strip("/")))
+    found: dict[str, list[int]] = {}
+    for i, op in enumerate(graph.ops):
+        path = path_of(op)
+        ends = [*(at.start() for at in re.finditer(r"[./]", path)), len(path)]
+        name = next((path[:end] for end in ends if end and expression.match(path[:end])), None)
+        if name is not None:
+            found.setdefault(name, []).append(i)
+    if not found:
+        known = list(dict.fromkeys(path for op in graph.ops if (path := path_of(op))))
+        hint = f"blocks are named like {format_names(known, 3)}" if known else "its ops have no blocks; try 'layers'"
+        raise InputError(f"{pattern!r} matches no block of {graph.name!r}", where="limits.block", hint=hint)
+    return list(found.values())
 
 
 def merge_together(sets: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:

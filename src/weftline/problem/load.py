@@ -139,7 +139,7 @@ def build_problem(
     if cost is None and costs is not None:
         cost, kernels = profiled_costs(graph, cluster, costs, busy=rules.objective == "throughput")
     cost = cost or analytic_costs(graph, cluster)
-    limits = msgspec.structs.replace(cluster.limits, together=()) if "together" in without else cluster.limits
+    limits = msgspec.structs.replace(cluster.limits, together=(), block=()) if "together" in without else cluster.limits
     try:
         cost, together = apply_limits(graph, cluster.index, cost, limits)
     except InputError as error:

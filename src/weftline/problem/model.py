@@ -23,6 +23,7 @@ from weftline.cost.table import check_table_size, distinct_rows
 from weftline.errors import InputError
 from weftline.graph import Graph, assemble
 from weftline.graph.arrays import Indices, Ints
+from weftline.lazy import notebook_html
 from weftline.units import MAX_QUANTITY
 
 __all__ = [
@@ -132,6 +133,10 @@ class Problem:
     def with_rules(self, rules: Rules) -> Problem:
         """The same problem under other rules; itself where they are the same, so that what is known of it stays."""
         return self if rules == self.rules else replace(self, rules=rules)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         return f"Problem({self.graph.name!r}, {len(self.graph.ops)} ops, {len(self.devices)} devices, {self.rules})"

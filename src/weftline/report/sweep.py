@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from weftline.ask.scheduling import MemorySweep
 from weftline.ask.stages import GOOD_ENOUGH, Sweep, SweepRow
+from weftline.grid.compare import compared_solvers
 from weftline.grid.grid import PlanSweep
 from weftline.grid.job import Row
 from weftline.report.tables import Rows, text_table
@@ -23,6 +24,7 @@ __all__ = [
     "plan_sweep_rows",
     "plan_sweep_table",
     "plan_sweep_words",
+    "ratio_table",
     "sweep_curve",
     "sweep_rows",
     "sweep_table",
@@ -147,7 +149,7 @@ def plan_sweep_table(sweep: PlanSweep) -> Table:
 def plan_sweep_rows(sweep: PlanSweep) -> tuple[tuple[str, ...], Rows]:
     """What was asked, value, bound, gap, proof, and why the search ended or what went wrong."""
     asked = ("model", "cluster", "objective", "stages", "solver", "seed")
-    header = (*asked, "value", "bound", "gap", "proof", "stopped by")
+    header = (*asked, "ops", "value", "bound", "gap", "proof", "stopped by", "took")
     return header, [_plan_sweep_row(row) for row in sweep.rows]
 
 
@@ -172,9 +174,28 @@ def _plan_sweep_row(row: Row) -> tuple[str, ...]:
         str(row.seed),
     )
     if row.error is not None or row.value_ns is None or row.bound_ns is None or row.gap is None:
-        return (*asked, "", "", "", "", row.error.kind if row.error is not None else "")
+        return (*asked, "", "", "", "", "", row.error.kind if row.error is not None else "", "")
     bound = format_time(row.bound_ns) if row.bound_ns else ""
-    return (*asked, format_time(row.value_ns), bound, f"{row.gap:.2%}", row.proof or "", row.stopped_by or "")
+    found = (format_time(row.value_ns), bound, f"{row.gap:.2%}", row.proof or "", row.stopped_by or "")
+    took = "" if row.took_seconds is None else f"{row.took_seconds:.1f} s"
+    return (*asked, "" if row.ops is None else str(row.ops), *found, took)
+
+
+def ratio_table(sweep: PlanSweep) -> Table | None:
+    """Solvers against the first one, None where there is nothing to compare."""
+    found = compared_solvers(sweep.rows)
+    if not found:
+        return None
+    rows: Rows = []
+    for one in found:
+        mean, best, worst = (
+            "" if value is None else f"{value:.3f}x" for value in (one.geometric_mean, one.best, one.worst)
+        )
+        missing = f", {one.without_plan} without a plan" if one.without_plan else ""
+        counts = f"{one.wins} faster, {one.losses} slower of {one.questions}{missing}"
+        rows.append((one.solver, one.objective, mean, best, worst, "" if one.solver == one.against else counts))
+    title = f"Values against {found[0].against}: geometric mean, least, largest (below 1 is faster)"
+    return text_table(title, ("solver", "objective", "mean", "least", "largest", "questions"), rows)
 
 
 def _short(word: str) -> str:

@@ -1,10 +1,10 @@
-"""The stacks of layers of a graph, found by the names of modules, and the sentence for a plan that cuts a layer.
+"""The stacks of layers of a graph, and the sentence for a plan that cuts a layer.
 
-In: a graph whose ops carry blocks (`encoder/layer.3`, `model.layers.3.mlp`). Out: `Stack`: the ops of every layer. A
-stack is a numbered sequence with a separator (`h.0`, `h.1`); `linear1` and `linear2` are none. Its members follow each
-other in the graph, so experts are none. Members at its ends with fewer matrix products than any layer has (the norm or
-head at the end of a Sequential) are not counted as layers. Simplified: with `layer_0`, only where no name is like
-`layer.0`.
+In: a graph whose ops carry blocks (`encoder/layer.3`, `model.layers.3.mlp`); where there are none, layers are sub-
+graphs that repeat (`repeats.py`). Out: `Stack`: the ops of every layer. By names a stack is a numbered sequence with
+a separator (`h.0`, `h.1`); `linear1` and `linear2` are none. Its members follow each other in the graph, so experts
+are none. Members at its ends with fewer matrix products than any layer has (the norm or head at the end of a
+Sequential) are not counted as layers. Simplified: with `layer_0`, only where no name is like `layer.0`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from weftline.errors import UsageError
-from weftline.graph import Graph
-from weftline.graph.ir import Op
+from weftline.graph.ir import Graph, Op
+from weftline.graph.repeats import PRODUCT_KIND, repeated_layers
 from weftline.units import format_names
 
-__all__ = ["Stack", "one_device", "one_stack", "path_of", "stacks_of", "whole_hint"]
+__all__ = ["Stack", "layers_of_graph", "named_stacks", "one_device", "one_stack", "path_of", "stacks_of", "whole_hint"]
 
 _NUMBERED = re.compile(r"(?<![^./])\d{1,6}(?![^./])")
 _UNDERSCORED = re.compile(r"(?<=[_-])\d{1,6}(?![^./])")
-_PRODUCT = re.compile(r"MatMul|Gemm|Einsum|Attention|FullyConnected|Conv(?!ert)")
 LEAST_PRODUCTS = 2
 """Of a layer; a head or a projection has one, a norm or an embedding none."""
 MOST_SHOWN = 4
@@ -61,10 +60,36 @@ def path_of(op: Op) -> str:
 
 
 def stacks_of(graph: Graph) -> list[Stack]:
-    """Every stack of layers that is not inside a layer of another one."""
+    """Every stack of layers: by names where there are any, else by structure."""
+    return named_stacks(graph) or repeated_stacks(graph)
+
+
+def repeated_stacks(graph: Graph) -> list[Stack]:
+    """Stacks of sub-graphs that repeat; their keys are made up, no op has such a name."""
+    found = repeated_layers(graph)
+    many = len(found) > 1
+    return [
+        Stack(f"repeated{n if many else ''}.", tuple(range(len(layers))), tuple(map(tuple, layers)))
+        for n, layers in enumerate(found)
+    ]
+
+
+def layers_of_graph(graph: Graph) -> list[tuple[int, ...]]:
+    """The ops of every layer of every stack; `UsageError` where there are no layers."""
+    found = [ops for stack in stacks_of(graph) for ops in stack.layers]
+    if not found:
+        raise UsageError(
+            "no layers were found in this model: no names of numbered blocks, and no sub-graph of two or more matrix "
+            "products that repeats. Name what stays together in the cluster file: [limits] together or block"
+        )
+    return found
+
+
+def named_stacks(graph: Graph) -> list[Stack]:
+    """Every stack of layers by names that is not inside a layer of another one."""
     paths = [path_of(op) for op in graph.ops]
     members = _members(paths, _NUMBERED) or _members(paths, _UNDERSCORED)
-    product = [_PRODUCT.search(op.kind) is not None for op in graph.ops]
+    product = [PRODUCT_KIND.search(op.kind) is not None for op in graph.ops]
     most = max((sum(product[op] for op in ops) for stack in members.values() for ops in stack.values()), default=0)
     found = [_layers(key, stack, product, min(most, LEAST_PRODUCTS)) for key, stack in members.items()]
     found = [stack for stack in found if stack.layers and _in_a_row(graph, stack)]
@@ -78,8 +103,8 @@ def one_stack(graph: Graph, target: str) -> Stack:
     if not stacks:
         missing = "its ops have no names of layers" if not any(op.block for op in graph.ops) else "no block is numbered"
         raise UsageError(
-            f"{target} needs a model of numbered layers, such as encoder/layer.0; here {missing} (onnx-stages "
-            "takes any ONNX model)"
+            f"{target} needs a model of numbered layers, such as encoder/layer.0; here {missing}, and no sub-graph "
+            "repeats (onnx-stages takes any ONNX model)"
         )
     if len(stacks) > 1:
         names = format_names(sorted(stack.name for stack in stacks))
@@ -109,7 +134,8 @@ def whole_hint(graph: Graph, ops: Sequence[int]) -> str:
     """How to keep these ops on one device, in the names of this model."""
     patterns = _patterns(graph, ops)
     shown = [f'"{pattern}"' for pattern in patterns[:MOST_SHOWN]] + ["..."] * (len(patterns) > MOST_SHOWN)
-    return f"keep it whole by a set in the cluster file: [limits] together = [[{', '.join(shown)}], ...]"
+    whole = "plan again with --keep layers, or keep it whole by a set in the cluster file"
+    return f"{whole}: [limits] together = [[{', '.join(shown)}], ...]"
 
 
 def _members(paths: Iterable[str], numbered: re.Pattern[str]) -> dict[str, dict[int, list[int]]]:
