@@ -53,15 +53,13 @@ def run(
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
 
-    if engine is not None:
-        a_choice(engine, "engine", ("local", "openvino", "torch", "weftline"))
+    a_choice(engine or "local", "engine", ("local", "openvino", "torch", "weftline"))
     if not isinstance(answer, Plan | Schedule):
         answer = load_answer(a_path(answer, "answer"), engine)
     _check_counts(seed, requests=requests, rounds=rounds, steps=steps, seeds=seeds)
-    _check_flags(baselines=baselines, check=check, watch=watch)
-    a_function(on_event, "on_event")
-    a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "ort:CUDAExecutionProvider:0"}')
-    limit = seconds(timeout, "timeout") or 60.0
+    _check_rest(runtimes, on_event, baselines=baselines, check=check, watch=watch)
+    limit = seconds(timeout, "timeout")
+    limit = 60.0 if limit is None else limit
     if isinstance(answer, Schedule):
         return _run_schedule(answer, model, engine or "weftline", steps=steps, seed=seed, seeds=seeds, check=check)
     if not isinstance(model, Path | str):
@@ -77,11 +75,7 @@ def run(
     if chosen == "openvino":
         from weftline.run.openvino.run import run_openvino
 
-        if inputs is not None and not isinstance(inputs, Mapping):
-            if len(inputs) != 1:
-                raise UsageError("engine openvino takes one set of inputs")
-            given["inputs"] = inputs[0]
-        return run_openvino(answer, rounds=rounds, **given)
+        return run_openvino(answer, rounds=rounds, **given | {"inputs": _one_set(inputs)})
     if watch:
         from weftline.run.local.watch import run_watched
 
@@ -97,9 +91,20 @@ def _check_counts(seed: int, **counts: int) -> None:
         a_whole_number(count, name, 1, 2**31)
 
 
-def _check_flags(**flags: bool) -> None:
+def _check_rest(runtimes: Mapping[str, str], on_event: Callable[[str], None] | None, **flags: bool) -> None:
+    a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "ort:CUDAExecutionProvider:0"}')
+    a_function(on_event, "on_event")
     for name, flag in flags.items():
         a_flag(flag, name)
+
+
+def _one_set(inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any] | None:
+    """What an engine takes that runs one request at a time."""
+    if inputs is None or isinstance(inputs, Mapping):
+        return inputs
+    if len(inputs) != 1:
+        raise UsageError("engine openvino takes one set of inputs")
+    return inputs[0]
 
 
 def load_answer(file: Path | str, engine: Engine | None) -> Plan | Schedule:
