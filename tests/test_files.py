@@ -6,13 +6,23 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from weftline import files
 from weftline.errors import InputError
-from weftline.files import other_kind, protected, read_limited, write_atomically
+from weftline.files import (
+    RUN_PREFIX,
+    other_kind,
+    protected,
+    read_limited,
+    remove_forgotten,
+    run_folder,
+    unchanged,
+    write_atomically,
+)
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
@@ -217,3 +227,93 @@ def test_the_kind_of_a_file(data: bytes, kind: str) -> None:
 def test_nothing_is_said_about_other_files(data: bytes) -> None:
     """Tests that what is like nothing we know is not called by a name; long runs of blanks take no time."""
     assert other_kind(data, "a weftline plan") == ""
+
+
+def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a folder that someone holds stays, and that one whose owner is gone is removed by the next run."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = tmp_path / f"{RUN_PREFIX}dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+    (dead / "weights.bin").write_bytes(b"x")
+    (tmp_path / f"{RUN_PREFIX}link").symlink_to(tmp_path)
+    with run_folder() as mine:
+        assert not dead.exists()
+        (mine / "file").touch()
+        remove_forgotten(tmp_path)
+        assert (mine / "file").exists()
+    assert not mine.exists()
+    assert tmp_path.exists()
+
+
+def _swapping(monkeypatch: pytest.MonkeyPatch, swap: Callable[[], None]) -> None:
+    """Something happens to the folder after it was looked at, and before the new file takes its place."""
+    before = os.fsync
+
+    def late(descriptor: int) -> None:
+        before(descriptor)
+        swap()
+
+    monkeypatch.setattr(files.os, "fsync", late)
+
+
+def test_a_folder_that_is_swapped_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a folder that becomes a link to another while a file is written in it changes nothing there."""
+    folder, moved, victim = tmp_path / "folder", tmp_path / "moved", tmp_path / "victim"
+    folder.mkdir()
+    victim.mkdir()
+    (victim / "file").write_bytes(b"precious")
+    (victim / ".file.0.tmp").write_bytes(b"what an attacker prepared")
+
+    def swap() -> None:
+        folder.rename(moved)
+        folder.symlink_to(victim)
+
+    _swapping(monkeypatch, swap)
+    write_atomically(folder / "file", b"new")
+    assert (moved / "file").read_bytes() == b"new"
+    assert {path.name: path.read_bytes() for path in victim.iterdir()} == {
+        "file": b"precious",
+        ".file.0.tmp": b"what an attacker prepared",
+    }
+    assert list(moved.iterdir()) == [moved / "file"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "input"])
+def test_a_target_that_is_swapped_meanwhile(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that what is not a regular file any more, or has become what is read, is not replaced; nothing is left."""
+    path, other = tmp_path / "file", tmp_path / "other"
+    other.write_bytes(b"precious")
+
+    def swap() -> None:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "link":
+            path.symlink_to(other)
+        else:
+            path.hardlink_to(other)
+
+    _swapping(monkeypatch, swap)
+    with protected([other]), pytest.raises(InputError, match=r"file: is (not a regular file any more|also what is)"):
+        write_atomically(path, b"new")
+    assert other.read_bytes() == b"precious"
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("kind", ["written", "replaced", "link"])
+def test_what_changes_while_it_is_read(kind: str, tmp_path: Path) -> None:
+    """Tests that a file that is another one by the time it was read is an error, though its size is the same."""
+    path, other, link = tmp_path / "file", tmp_path / "other", tmp_path / "link"
+    path.write_bytes(b"old")
+    other.write_bytes(b"new")
+    link.symlink_to(path)
+    with unchanged(link):
+        assert link.read_bytes() == b"old"
+    with pytest.raises(InputError, match="link: has changed while it was read"), unchanged(link):
+        if kind == "written":
+            path.write_bytes(b"new")
+        elif kind == "replaced":
+            other.replace(path)
+        else:
+            link.unlink()
+            link.symlink_to(other)

@@ -1,8 +1,12 @@
 """Files that are read up to a limit, or written whole or not at all: temporary file beside it, fsync, rename.
 
-Only regular files are ever replaced, and none that is `protected` because it is being read.
+Only regular files are ever replaced, and none that is `protected` because it is being read. The folder of a file that
+is written is opened once: whoever puts another in its place meanwhile changes nothing.
 
-And `other_kind`: what a file is that was given for something else.
+`run_folder` is a temporary folder that no crash leaves behind for long: its owner holds a lock in it, which the system
+drops when the owner dies, however it dies, and the next one removes every folder whose lock nobody holds.
+
+And `unchanged`, for files that are read twice; `other_kind`: what a file is that was given for something else.
 """
 
 from __future__ import annotations
@@ -10,17 +14,35 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from types import TracebackType
+from typing import BinaryIO, Self
 
 from weftline.arguments import a_path
 from weftline.errors import InputError
 
-__all__ = ["check_writable", "is_stdout", "other_kind", "protect", "protected", "read_limited", "write_atomically"]
+__all__ = [
+    "RUN_PREFIX",
+    "Replacement",
+    "check_writable",
+    "is_stdout",
+    "other_kind",
+    "protect",
+    "protected",
+    "read_limited",
+    "remove_forgotten",
+    "run_folder",
+    "unchanged",
+    "write_atomically",
+]
 
 _LOCKS = sys.platform != "win32"
 if sys.platform != "win32":
@@ -80,21 +102,8 @@ def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:
                 stream.writelines(parts)
             return
         path = Path(os.path.realpath(path)) if path.is_symlink() else path
-        temporary, descriptor = _temporary(path)
-        with os.fdopen(descriptor, "wb") as file:
-            try:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-                if not _LOCKS:
-                    file.close()  # elsewhere an open file cannot be renamed
-                temporary.replace(path)
-            except BaseException:  # removed while it is locked: afterwards it may be another writer's
-                with suppress(OSError):
-                    if not _LOCKS:
-                        file.close()
-                    temporary.unlink(missing_ok=True)
-                raise
+        with Replacement(path) as new:
+            new.file.writelines(parts)
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise InputError(f"cannot be written: {getattr(error, 'strerror', '') or error}", where=str(path)) from error
 
@@ -159,39 +168,142 @@ def protected(paths: Iterable[Path | str]) -> Iterator[None]:
         _guards.pop()
 
 
-def _temporary(path: Path) -> tuple[Path, int]:
+class Replacement:
+    """A context: what is written to `file` takes the place of a path at the end, unless an exception comes first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._folder = path, _open_folder(path.parent)
+        try:
+            self._name, descriptor = _temporary(path, self._folder)
+        except BaseException:
+            self._close_folder()
+            raise
+        self.file: BinaryIO = os.fdopen(descriptor, "wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.file.flush()
+                os.fsync(self.file.fileno())
+                if not _LOCKS:
+                    self.file.close()  # elsewhere an open file cannot be renamed
+                _check_replaceable(self._path, self._folder)
+                os.replace(self._name, _entry(self._path, self._folder), **_from_to(self._folder))  # noqa: PTH105
+                self._name = ""
+        finally:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Remove what is left while it is locked: afterwards it may be another writer's."""
+        with suppress(OSError):
+            if self._name and _LOCKS:
+                os.unlink(self._name, dir_fd=self._folder)
+        with suppress(OSError):  # what is left in the buffer may find no room
+            self.file.close()
+        with suppress(OSError):
+            if self._name and not _LOCKS:
+                os.unlink(self._name)  # noqa: PTH108
+        self._close_folder()
+
+    def _close_folder(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+
+
+def _open_folder(folder: Path) -> int | None:
+    """A folder to which names are relative, however its own name changes; None where the system cannot."""
+    if not _LOCKS or os.open not in os.supports_dir_fd:
+        return None
+    return os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _entry(path: Path, folder: int | None) -> str:
+    return str(path) if folder is None else path.name
+
+
+def _from_to(folder: int | None) -> dict[str, int]:
+    return {} if folder is None else {"src_dir_fd": folder, "dst_dir_fd": folder}
+
+
+def _check_replaceable(path: Path, folder: int | None) -> None:
+    """What stands there now may be something else than what was looked at before the work."""
+    try:
+        about = os.stat(_entry(path, folder), dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(about.st_mode):
+        raise InputError("is not a regular file any more, so it is not replaced", where=str(path))
+    if any((about.st_dev, about.st_ino) in guard for guard in _guards):
+        raise InputError("is also what is read; write to another file", where=str(path))
+
+
+def _temporary(path: Path, folder: int | None) -> tuple[str, int]:
     """A temporary file beside a path, empty, and open for writing; whoever holds its lock may use it."""
     stem = f".{path.name[:80]}"
     for slot in range(_SLOTS if _LOCKS else 0):
-        place = path.with_name(f"{stem}.{slot}.tmp")
+        place = _entry(path.with_name(f"{stem}.{slot}.tmp"), folder)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(place, flags, 0o666, dir_fd=folder)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES) and os.path.lexists(place):
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES, errno.ENXIO) and _is_there(place, folder):
                 continue  # something that is none of ours
             raise
         try:
-            if _is_ours(descriptor, place):
+            if _is_ours(descriptor, place, folder):
                 os.ftruncate(descriptor, 0)
                 return place, descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    place = path.with_name(f"{stem}.{token_hex(8)}.tmp")
-    return place, os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    place = _entry(path.with_name(f"{stem}.{token_hex(8)}.tmp"), folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return place, os.open(place, flags, 0o666, dir_fd=folder)
 
 
-def _is_ours(descriptor: int, place: Path) -> bool:
+def _is_there(place: str, folder: int | None) -> bool:
+    with suppress(OSError):
+        os.stat(place, dir_fd=folder, follow_symlinks=False)
+        return True
+    return False
+
+
+def _is_ours(descriptor: int, place: str, folder: int | None) -> bool:
     """Locked, a plain file with one name, of this user, and still there (not renamed while we waited for it)."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        there = place.lstat()
+        there = os.stat(place, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False  # in use, or just renamed
     mine = os.fstat(descriptor)
     plain = stat.S_ISREG(mine.st_mode) and mine.st_nlink == 1 and mine.st_uid == os.geteuid()
     return plain and (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+@contextmanager
+def unchanged(path: Path | str) -> Iterator[None]:
+    """Around everything that is read of a file: an `InputError` if it was replaced or written to meanwhile."""
+    before = _version(path)
+    yield
+    if _version(path) != before:
+        raise InputError("has changed while it was read", where=str(path), hint="try again")
+
+
+def _version(path: Path | str) -> list[tuple[int, ...]]:
+    """Of a name, and of the file that it leads to: which it is, its size, when it was changed."""
+    found = []
+    for follow in (False, True):
+        with suppress(OSError, ValueError):
+            about = Path(path).stat(follow_symlinks=follow)
+            found.append((about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+    return found
+
+
+_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_limited(path: Path | str, most: int) -> bytes:
@@ -201,7 +313,10 @@ def read_limited(path: Path | str, most: int) -> bytes:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise InputError("is not a regular file", where=str(path))
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, _READING), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):  # another since then; nobody waits for it
+                raise InputError("is not a regular file", where=str(path))
             data = file.read(min(most, status.st_size) + 1)  # memory for the file, not for the limit
             if status.st_size < len(data) <= most:  # it grew meanwhile, or is one of those that have no size
                 data += file.read(most + 1 - len(data))
@@ -211,3 +326,48 @@ def read_limited(path: Path | str, most: int) -> bytes:
         size = f"{most >> 20} MiB" if most >= 2**20 else f"{most} bytes"
         raise InputError(f"larger than {size}", where=str(path))
     return data
+
+
+RUN_PREFIX = "weftline-local-"
+_NEW = ".weftline-local-"
+_LOCK = "lock"
+FORGOTTEN_SECONDS = 3600.0
+"""Seconds after which a folder counts as forgotten that has not even got its lock."""
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """A folder for files that live no longer than this process; it may be removed before the end."""
+    root = Path(tempfile.gettempdir())
+    if not _LOCKS:
+        with tempfile.TemporaryDirectory(prefix=RUN_PREFIX, ignore_cleanup_errors=True) as name:
+            yield Path(name)
+        return
+    remove_forgotten(root)
+    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=root))
+    descriptor = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    folder = new.with_name(RUN_PREFIX + new.name.removeprefix(_NEW))  # whoever sees this name finds the lock held
+    new.rename(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def remove_forgotten(root: Path) -> None:
+    """Remove folders of this user whose owners are gone."""
+    for folder in [*root.glob(f"{RUN_PREFIX}*"), *root.glob(f"{_NEW}*")]:
+        with suppress(OSError):
+            about = folder.lstat()
+            if folder.is_symlink() or not folder.is_dir() or about.st_uid != os.geteuid():
+                continue
+            if folder.name.startswith(_NEW) and time.time() - about.st_mtime < FORGOTTEN_SECONDS:
+                continue
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
 from weftline.grid.grid import SweepFolder, sweep_plans
-from weftline.grid.job import answer
+from weftline.grid.job import answer, failed
 from weftline.grid.questions import questions_of, read_sweep_file
 
 WANTED = GridRequest(
@@ -167,6 +168,67 @@ def test_one_sweep_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text('{"key": "1"}\n')
     with pytest.raises(InputError, match=r"results.jsonl: line 1: is not a row"):
         sweep_plans(WANTED, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", ".lock"])
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe"])
+def test_files_of_others_in_a_folder(kind: str, name: str, tmp_path: Path) -> None:
+    """Tests that links to what is somebody's, and pipes, are refused and stay as they were."""
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    folder.mkdir()
+    other.write_bytes(b"precious")
+    if kind == "symlink":
+        (folder / name).symlink_to(other)
+    elif kind == "hard link":
+        (folder / name).hardlink_to(other)
+    else:
+        os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=name), SweepFolder(folder):
+        pass
+    assert other.read_bytes() == b"precious"
+
+
+def test_a_last_line_that_is_no_row_stays(tmp_path: Path) -> None:
+    """Tests that only what can be the beginning of a row is dropped."""
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b"my own notes, without an end of line")
+    with pytest.raises(InputError, match="its last line is not a row"), SweepFolder(tmp_path):
+        pass
+    assert path.read_bytes() == b"my own notes, without an end of line"
+    for rest in (b'{"k', b'{"key":"abc","mod', b"\0\0\0"):
+        path.write_bytes(rest)
+        with SweepFolder(tmp_path) as folder:
+            assert folder.rows == {}
+        assert path.read_bytes() == b""
+
+
+def test_keys_name_no_files_elsewhere(tmp_path: Path) -> None:
+    """Tests that a row whose key is a path does not count as finished."""
+    plan = tmp_path / "plans" / "x.json"
+    plan.parent.mkdir()
+    plan.write_text("{}")
+    about = {"objective": "latency", "seed": 0, "stages": None, "gap_limit": None, "time_limit": None}
+    texts = dict.fromkeys(("model", "solver", "model_sha256", "cluster_sha256", "cluster"), "x")
+    row = {"key": "../plans/x", **about, **texts, "work_limit": None}
+    (tmp_path / "results.jsonl").write_text(json.dumps(row) + "\n")
+    with SweepFolder(tmp_path) as folder:
+        assert folder.rows == {}
+
+
+def test_a_full_disk_leaves_no_part_of_a_row(tmp_path: Path) -> None:
+    """Tests that a row that finds no room is an error, and that the rows before it stay whole."""
+    row = failed(questions_of(msgspec.structs.replace(WANTED, models=("none.onnx",)), tmp_path)[0], "x", "y" * 500, 3)
+    with SweepFolder(tmp_path / "out") as folder:
+        folder.add(row, b"")
+        size = (tmp_path / "out" / "results.jsonl").stat().st_size
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
+        try:
+            with pytest.raises(InputError, match="results.jsonl: cannot be written: no room left"):
+                folder.add(row, b"")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "out" / "results.jsonl").stat().st_size == size
 
 
 def test_questions(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from weftline.cluster import Device
+from weftline.files import run_folder
 from weftline.importers.registry import read_file
 from weftline.interrupts import keep_interrupts
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import Engine, Seat
 from weftline.run.local.layout import WorkerLayout, lay_out
-from weftline.run.local.start import run_folder
 from weftline.run.split.segments import parts_by_level
 from weftline.run.split.split import split_model
 

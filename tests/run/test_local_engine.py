@@ -18,12 +18,12 @@ import pytest
 from tests.run.local_samples import engine, expected, feeds, seats, small_model, split, stages
 
 from weftline.errors import InputError, WeftlineError
+from weftline.files import RUN_PREFIX, remove_forgotten
 from weftline.run import devices as ort_session
 from weftline.run.compare import difference
 from weftline.run.devices import CPU, OrtDevice
 from weftline.run.local.engine import Engine, LanePass
 from weftline.run.local.layout import REQUESTS_AHEAD, WorkerAnswer
-from weftline.run.local.start import PREFIX, sweep
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,8 +46,8 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield
     gc.collect()
     assert process.num_fds() <= descriptors
-    sweep(here)  # as the next run does, after one that was killed
-    assert not list(here.glob(f"{PREFIX}*"))
+    remove_forgotten(here)  # as the next run does, after one that was killed
+    assert not list(here.glob(f"{RUN_PREFIX}*"))
     assert set(process.children()) <= children
 
 

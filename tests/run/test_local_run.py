@@ -21,7 +21,7 @@ from weftline.plans import Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.run.local import start as local_start
 from weftline.run.local.run import LocalResult, run_local
-from weftline.run.local.start import PREFIX, misplaced, run_folder, sweep
+from weftline.run.local.start import misplaced
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 
@@ -141,23 +141,6 @@ def test_another_model(model: Path, tmp_path: Path) -> None:
         run_local(plan, model=tmp_path / "none.onnx")
     with pytest.raises(UsageError, match="at least one request"):
         run_local(plan, model=model, requests=0)
-
-
-def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that a folder that someone holds stays, and that one whose owner is gone is removed by the next run."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    dead = tmp_path / f"{PREFIX}dead"
-    dead.mkdir()
-    (dead / "lock").touch()
-    (dead / "weights.bin").write_bytes(b"x")
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path)
-    with run_folder() as mine:
-        assert not dead.exists()
-        (mine / "file").touch()
-        sweep(tmp_path)
-        assert (mine / "file").exists()
-    assert not mine.exists()
-    assert tmp_path.exists()
 
 
 def test_no_silent_fallback(model: Path) -> None:

@@ -8,13 +8,12 @@ folder that lives as long as the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
@@ -22,6 +21,7 @@ import msgspec
 from weftline.arguments import a_path, several
 from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest, a_stage_count, import_options
 from weftline.errors import InputError, UsageError, near
+from weftline.files import run_folder, unchanged
 
 if TYPE_CHECKING:
     from weftline.ask.scheduling import MemorySweep
@@ -178,6 +178,7 @@ def answer_stages(
 def find_cluster(word: str) -> tuple[Cluster, str]:
     """A preset's name or a TOML file -> the cluster and the sha256 of its text."""
     from weftline.cluster import Cluster, preset_names, preset_text
+    from weftline.cluster.toml import read_cluster
 
     if word in preset_names():
         return Cluster.preset(word), sha256(preset_text(word).encode()).hexdigest()
@@ -188,8 +189,7 @@ def find_cluster(word: str) -> tuple[Cluster, str]:
             where=word,
             hint=f"the presets are {', '.join(preset_names())}",
         )
-    cluster = Cluster.load(path)
-    return cluster, sha256(path.read_bytes()).hexdigest()
+    return read_cluster(path)
 
 
 def model_path(model: Path | str) -> Path:
@@ -209,9 +209,9 @@ def _zoo_file(name: str) -> Path:
 
     from weftline.zoo import build_named
 
-    folder = TemporaryDirectory(prefix="weftline-zoo-", ignore_cleanup_errors=True)
-    register(folder.cleanup)
-    return build_named(name, Path(folder.name))
+    ending = ExitStack()
+    register(ending.close)
+    return build_named(name, ending.enter_context(run_folder()))
 
 
 def find_devices(given: Cluster | Path | str | None) -> Cluster | None:
@@ -315,13 +315,13 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
 
     if (request.blocks is None) == (request.plan is None):
         raise UsageError("a schedule needs blocks or a plan, one of them")
-    inputs = {}
-    for role, given in (("plan", request.plan), ("blocks", request.blocks)):
-        if isinstance(given, Path | str):
-            inputs[role] = given
-    blocks = request.blocks if request.plan is None else _blocks_of(request)
-    if isinstance(blocks, Path | str):
-        blocks = read_blocks(blocks)
+    role, given = ("blocks", request.blocks) if request.plan is None else ("plan", request.plan)
+    file = given if isinstance(given, Path | str) else None
+    with nullcontext() if file is None else unchanged(file):
+        blocks = request.blocks if request.plan is None else _blocks_of(request)
+        if isinstance(blocks, Path | str):
+            blocks = read_blocks(blocks)
+        digests = {} if file is None else {role: sha256(Path(file).read_bytes()).hexdigest()}
     if not isinstance(blocks, Blocks):
         raise UsageError("schedule takes Blocks (wl.shape) or their file, or a throughput Plan")
     if request.memory is not None:
@@ -329,7 +329,6 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
     count = request.micro_batches
     if count is None:
         count = BATCHES_PER_DEVICE * sum(not lane.link for lane in blocks.devices)
-    digests = {role: sha256(Path(given).read_bytes()).hexdigest() for role, given in inputs.items()}
     return ResolvedBlocks(request, blocks, count, digests)
 
 

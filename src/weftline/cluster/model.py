@@ -128,9 +128,9 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
     @classmethod
     def load(cls, path: Path | str) -> Cluster:
         """Read and check a TOML file; one without a `name` is called after the file."""
-        from weftline.cluster.toml import load_cluster
+        from weftline.cluster.toml import read_cluster
 
-        return load_cluster(a_path(path, "path"))
+        return read_cluster(a_path(path, "path"))[0]
 
     @classmethod
     def parse(cls, text: str, where: str = "cluster") -> Cluster:

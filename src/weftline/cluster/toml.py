@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from weftline.errors import InputError, near
 from weftline.files import other_kind
 from weftline.units import exact_bytes, exact_count, exact_time, parse_bandwidth, parse_bytes, parse_flops, parse_time
 
-__all__ = ["MAX_FILE_BYTES", "load_cluster", "parse_cluster", "write_cluster"]
+__all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "write_cluster"]
 
 MAX_FILE_BYTES = 2**20
 CLUSTER = "a cluster file"
@@ -34,8 +35,8 @@ _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+
 _KINDS = {dict: "a table", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
-def load_cluster(path: Path) -> Cluster:
-    """Read and check a file."""
+def read_cluster(path: Path) -> tuple[Cluster, str]:
+    """Read and check a file, once -> (cluster, sha256 of what was read)."""
     where = str(path)
     try:
         if not path.is_file():
@@ -50,7 +51,7 @@ def load_cluster(path: Path) -> Cluster:
         raise InputError(other or f"cannot be read: {error}", where=where) from error
     name = path.stem if path.stem.isprintable() and len(path.stem) <= 64 else "cluster"
     try:
-        return parse_cluster(text, where, name=name)
+        return parse_cluster(text, where, name=name), sha256(data).hexdigest()
     except InputError as error:
         if other := other_kind(data, CLUSTER):
             raise InputError(other, where=where) from error

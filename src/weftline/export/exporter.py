@@ -79,11 +79,11 @@ _BUILT_IN = {
 @cache
 def _exporters() -> tuple[Exporter, ...]:
     """All targets: ours, then those other packages offer as entry points `weftline.export`."""
-    from weftline.plugins import load_plugins
+    from weftline.plugins import registered
 
     modules = {module: import_module(f"weftline.export.{module}").EXPORTERS for module in set(_BUILT_IN.values())}
     ours = (one for name, module in _BUILT_IN.items() for one in modules[module] if one.name == name)
-    return (*ours, *load_plugins("weftline.export"))
+    return tuple(registered("weftline.export", ours).values())
 
 
 def plan_exporters() -> dict[str, Exporter]:

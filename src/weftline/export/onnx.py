@@ -28,7 +28,7 @@ from weftline.graph import Graph
 from weftline.importers.onnx.scope import looks_like_onnx
 from weftline.plans.plan import Plan
 from weftline.run.inputs import check_planned_model
-from weftline.run.split.manifest import MANIFEST
+from weftline.run.split.manifest import MANIFEST, read_manifest
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 from weftline.run.split.weights import WEIGHTS, open_weights
@@ -71,18 +71,22 @@ def _export_stages(plan: Plan, folder: Path, options: ExportOptions) -> list[Pat
     weights, before = folder / WEIGHTS, {path: path.stat().st_ino for path in _old(folder)}
     (folder / MANIFEST).unlink(missing_ok=True)  # whatever happens now, nobody takes old and new files for one export
     manifest = split_model(model, problem.graph, parts_of_plan(plan), devices, folder)
-    for path in _old(folder):
-        if path.stat().st_ino == before.get(path):
+    for path, number in before.items():
+        if path.is_file() and path.stat().st_ino == number:
             path.unlink()
     files = [folder / MANIFEST, *(folder / segment.file for segment in manifest.segments)]
     return [*files, weights] if weights.exists() else files
 
 
 def _old(folder: Path) -> list[Path]:
-    """Files of an export, if this folder had one."""
+    """Files of an export, if this folder had one; a manifest of something else is not ours to replace."""
     if not (folder / MANIFEST).is_file():
         return []
-    return [path for path in (*folder.glob("segment_*.onnx"), folder / WEIGHTS) if path.is_file()]
+    try:
+        names = [segment.file for segment in read_manifest(folder).segments]
+    except InputError as error:
+        raise InputError(f"is not of an export: {error.what}", where=error.where, hint="name another folder") from error
+    return [path for path in (*(folder / name for name in names), folder / WEIGHTS) if path.is_file()]
 
 
 _RUNTIME = re.compile(r"ort:(?P<name>[A-Za-z]{1,40}ExecutionProvider)(?::(?P<rest>[\d,-]{1,40}))?")

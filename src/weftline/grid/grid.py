@@ -11,6 +11,8 @@ bounds on, there is `plan.sweep_stages`.
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -22,7 +24,7 @@ import msgspec
 
 from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
-from weftline.files import read_limited, write_atomically
+from weftline.files import write_atomically
 from weftline.grid.compare import compared_solvers
 from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
@@ -34,6 +36,21 @@ __all__ = ["ENGINES", "PlanSweep", "SweepFolder", "sweep_plans"]
 MOST_BYTES = 2**30
 DEFECT_CODE = 1
 """Exit code of what should not happen, and is tried again."""
+
+
+_FIRST_WORDS = b'{"key":"'
+"""With which every row begins."""
+_KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
+
+
+def _open_own(path: Path, flags: int) -> int:
+    """A regular file with one name in the folder itself: no link to what is somebody's."""
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+        os.close(descriptor)
+        raise InputError("is a link or no regular file", where=str(path), hint="take a new folder")
+    return descriptor
 
 
 class SweepFolder:
@@ -48,9 +65,9 @@ class SweepFolder:
     def __enter__(self) -> SweepFolder:
         try:
             self._plans.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            self._lock = _open_own(self.path / ".lock", os.O_RDWR | os.O_CREAT)
             self._hold()
-            self._file = os.open(self._results, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = _open_own(self._results, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             self.rows = self._read()
         except OSError as error:
             self._close()
@@ -75,8 +92,10 @@ class SweepFolder:
         if plan:
             write_atomically(self._plans / f"{row.key}.json", plan)
         line = msgspec.json.encode(row) + b"\n"
+        before = os.fstat(self._file).st_size
         try:
             if os.write(self._file, line) != len(line):
+                os.ftruncate(self._file, before)
                 raise InputError("cannot be written: no room left", where=str(self._results))
             os.fsync(self._file)
         except OSError as error:
@@ -97,10 +116,8 @@ class SweepFolder:
             raise UsageError(f"another sweep works in {self.path}; wait for it, or take another folder") from error
 
     def _read(self) -> dict[str, Row]:
-        data = read_limited(self._results, MOST_BYTES)
+        data = self._content()
         whole = data.rfind(b"\n") + 1
-        if whole != len(data):
-            os.ftruncate(self._file, whole)  # a killed sweep left a part of a line
         rows = {}
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
@@ -108,9 +125,25 @@ class SweepFolder:
             except (ValueError, RecursionError) as error:
                 where = f"{self._results}: line {number}"
                 raise InputError(f"is not a row: {str(error)[:200]}", where=where, hint="take a new folder") from error
-            if row.error is not None or (self._plans / f"{row.key}.json").is_file():
+            if row.error is not None or self._has_plan(row.key):
                 rows[row.key] = row
+        rest = data[whole:]
+        if rest:  # a killed sweep left a part of a line
+            if not (rest.startswith(_FIRST_WORDS) or _FIRST_WORDS.startswith(rest.rstrip(b"\0"))):
+                raise InputError("its last line is not a row", where=str(self._results), hint="take a new folder")
+            os.ftruncate(self._file, whole)
         return rows
+
+    def _content(self) -> bytes:
+        """Of the file that is open, whatever has its name by now."""
+        if os.fstat(self._file).st_size > MOST_BYTES:
+            raise InputError(f"larger than {MOST_BYTES >> 20} MiB", where=str(self._results))
+        with os.fdopen(os.dup(self._file), "rb") as file:
+            file.seek(0)
+            return file.read()
+
+    def _has_plan(self, key: str) -> bool:
+        return bool(_KEY.fullmatch(key)) and (self._plans / f"{key}.json").is_file()
 
     def _close(self) -> None:
         for file in (self._file, self._lock):

@@ -130,7 +130,10 @@ def _plan(question: GridQuestion) -> Plan:
         work_limit=question.work_limit,
         seed=question.seed,
     )
-    return answer_plan(request)
+    plan = answer_plan(request)
+    if plan.provenance.inputs.get("model") != question.model_sha256:
+        raise WeftlineError(f"{question.model}: has changed while it was planned")
+    return plan
 
 
 def _about(question: GridQuestion) -> Row:

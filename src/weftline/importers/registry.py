@@ -7,6 +7,7 @@ Our own JSON graph (`weftline-graph`) is read here; its op costs are flops and b
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError
-from weftline.files import other_kind
+from weftline.files import other_kind, unchanged
 from weftline.graph import Graph, graph_from_json
 from weftline.importers.foreign import foreign_file, foreign_folder
-from weftline.plugins import load_plugins
+from weftline.plugins import registered
 
 __all__ = [
     "DeviceClass",
@@ -130,8 +131,7 @@ def importers() -> dict[str, Importer]:
     """All importers by name: ours, then those that other packages offer under the entry point `weftline.importers`."""
     found = [_JSON]
     found += [one for module in _BUILT_IN for one in import_module(f"weftline.importers.{module}").IMPORTERS]
-    found += load_plugins("weftline.importers")
-    return {importer.name: importer for importer in found}
+    return registered("weftline.importers", found)
 
 
 def detect(path: Path) -> Importer:
@@ -150,10 +150,11 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Importe
                 f"a size is given for {next(iter(options.dims))!r}, but {importer.name} files have no named dimensions"
             )
             raise InputError(what, hint="leave --dim out; an open input takes --shape")
-        graph, costs = importer.read(path, options)
-        digest = file_sha256(path)
+        with unchanged(path):
+            graph, costs = importer.read(path, options)
+            digest = file_sha256(path)
     except InputError as error:
-        raise error.at(str(path)) from error
+        raise (error if error.where == str(path) else error.at(str(path))) from error
     except (OSError, RecursionError, MemoryError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error or type(error).__name__}", where=str(path)) from error
     return Imported(graph=graph, format=importer.name, sha256=digest, costs=costs)
@@ -161,7 +162,7 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Importe
 
 def _detect(path: Path, head: bytes) -> Importer:
     for importer in importers().values():
-        if importer.accepts(path, head):
+        if _accepts(importer, path, head):
             return importer
     if other := other_kind(head, "a model"):
         raise InputError(other, hint=next((hint for kind, hint in _HINTS.items() if kind in other), ""))
@@ -170,6 +171,16 @@ def _detect(path: Path, head: bytes) -> Importer:
     if foreign := foreign_file(path, head):
         raise InputError(foreign.what, hint=foreign.hint)
     raise InputError("the format is not known", hint=f"weftline reads {_known_formats()}")
+
+
+def _accepts(importer: Importer, path: Path, head: bytes) -> bool:
+    """One of another package that fails says nothing about files that are none of its own."""
+    try:
+        return importer.accepts(path, head)
+    except Exception as error:
+        what = f"importer {importer.name!r} fails at {path.name[:80]!r}, left out: {type(error).__name__}: {error}"
+        warnings.warn(what[:500], RuntimeWarning, stacklevel=2)
+        return False
 
 
 def _known_formats() -> str:

@@ -20,13 +20,14 @@ import numpy as np
 
 from weftline.cost.profile_file import DeviceProfile, Profile
 from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.files import run_folder
 from weftline.graph.arrays import Indices
 from weftline.measure.processes import Measure, Prepare, Workers
 from weftline.measure.profiling import MOST_SECONDS, settling
 from weftline.plans.plan import Plan, Stage
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import HANG_SECONDS
-from weftline.run.local.start import Asked, run_folder, start_plan
+from weftline.run.local.start import Asked, start_plan
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 

@@ -21,7 +21,6 @@ from importlib.util import find_spec
 from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import mean, median
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +30,7 @@ from weftline.cluster import Cluster, Device, Link
 from weftline.cost import Profile
 from weftline.cost.profile_file import LinkProfile
 from weftline.errors import MissingExtra, WeftlineError
+from weftline.files import run_folder
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices, Ints
 from weftline.importers import read_file
@@ -40,7 +40,7 @@ from weftline.run.feeds import make_feeds
 from weftline.run.local.channel import CHANNEL_WARM_UP, ChannelAsk, ChannelTimes, fit, measure_channel, pin
 from weftline.run.local.engine import Engine, Seat
 from weftline.run.local.layout import lay_out
-from weftline.run.local.start import run_folder, whole_model
+from weftline.run.local.start import whole_model
 from weftline.run.split.segments import Parts, cut_places, parts_by_level
 from weftline.run.split.split import split_model
 from weftline.run.train.launch import Task, run_processes, start
@@ -124,10 +124,10 @@ def measure_gloo(
     if find_spec("torch") is None:
         raise MissingExtra("torch", "torch")
     asked = tuple(sorted(set(sizes)))
-    with TemporaryDirectory(prefix="weftline-gloo-") as folder:
+    with run_folder() as folder:
         ask = ChannelAsk(asked, (tuple(cores[0]), tuple(cores[1])), rounds)
-        (Path(folder) / ASK).write_bytes(msgspec.json.encode(ask))
-        answer = run_processes("weftline.measure.links", Path(folder), 2, timeout)
+        (folder / ASK).write_bytes(msgspec.json.encode(ask))
+        answer = run_processes("weftline.measure.links", folder, 2, timeout)
     times = msgspec.json.decode(answer, type=list[int])
     latency, bandwidth = fit(asked, times)
     return ChannelTimes(asked, tuple(times), latency, bandwidth)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 import msgspec
 
 from weftline.errors import InputError, WeftlineError
+from weftline.files import run_folder
 from weftline.graph import Graph
 from weftline.measure.kernels import RunNode
 from weftline.run.devices import OrtDevice
@@ -159,11 +160,12 @@ class Workers(Closing):
         seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._limit, self.versions = seconds, dict.fromkeys(devices, "")
-        self._folder = TemporaryDirectory(prefix="weftline-profile-", ignore_cleanup_errors=True)
+        self._ending = ExitStack()
+        root = self._ending.enter_context(run_folder())
         self._workers: dict[str, DeviceProcess] = {}
         try:
             for number, (id, device) in enumerate(devices.items()):
-                folder = Path(self._folder.name) / str(number)
+                folder = root / str(number)
                 folder.mkdir()
                 self._workers[id] = DeviceProcess(id)
                 setup = OrtSetup(
@@ -204,4 +206,4 @@ class Workers(Closing):
         for worker in self._workers.values():
             worker.child.close()
         self._workers.clear()
-        self._folder.cleanup()
+        self._ending.close()

@@ -102,7 +102,10 @@ def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
             entries = archive.infolist()
             if len(entries) > MOST_ARRAYS or sum(entry.file_size for entry in entries) > MOST_BYTES:
                 raise InputError(f"more than {MOST_ARRAYS} arrays or {MOST_BYTES >> 30} GiB", where=str(path))
-            return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
+            names = [entry.filename.removesuffix(".npy") for entry in entries]
+            if len(set(names)) < len(names):
+                raise InputError("an array stands in it twice", where=str(path))
+            return {name: _array(archive, entry) for name, entry in zip(names, entries, strict=True)}
     except InputError:
         raise
     except OSError as error:

@@ -55,14 +55,13 @@ _SMALL = {
 @cache
 def schedulers() -> dict[str, Scheduler]:
     """All schedulers by name: ours, then those other packages offer as entry points `weftline.schedule`."""
-    from weftline.plugins import load_plugins
+    from weftline.plugins import registered
 
     found: list[Scheduler] = []
     for name in _BUILT_IN:
         module = import_module(f"weftline.schedule.{name}")
         found += getattr(module, "SCHEDULERS", None) or (module.SCHEDULER,)
-    found += load_plugins("weftline.schedule")
-    return {scheduler.name: scheduler for scheduler in found}
+    return registered("weftline.schedule", found)
 
 
 @cache

@@ -20,7 +20,7 @@ import numpy as np
 from weftline.arguments import shown
 from weftline.errors import InfeasibleError, UsageError, near
 from weftline.graph.arrays import Indices, Ints
-from weftline.plugins import load_plugins
+from weftline.plugins import registered
 from weftline.problem import Problem
 from weftline.search.bound import Bound
 from weftline.search.parameters import field_names, read_parameters
@@ -235,8 +235,7 @@ def load_solvers(room: str, modules: tuple[str, ...]) -> dict[str, Solver]:
     for name in modules:
         module = import_module(f"weftline.{room}.{name}")
         found += getattr(module, "SOLVERS", None) or (module.SOLVER,)
-    found += load_plugins(f"weftline.{room}")
-    return {solver.name: solver for solver in found}
+    return registered(f"weftline.{room}", found)
 
 
 def best_of(search: Search, solvers: dict[str, Solver], names: tuple[str, ...]) -> tuple[str, ...]:

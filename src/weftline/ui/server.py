@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weftline.errors import InputError
-from weftline.run.local.start import run_folder
+from weftline.files import run_folder
 from weftline.ui.app import State, make_app
 from weftline.ui.models import PageLimits
 

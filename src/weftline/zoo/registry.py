@@ -22,7 +22,7 @@ from weftline.errors import InputError, UsageError, near
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.importers import ImportOptions
-from weftline.plugins import load_plugins
+from weftline.plugins import registered
 from weftline.zoo.builder import Builder
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ _BUILT_IN = (
 def architectures() -> dict[str, Architecture]:
     """All architectures by name: ours, then those other packages offer as `weftline.architectures` entry points."""
     found = [entry for module, name in _BUILT_IN for entry in getattr(import_module(f"weftline.zoo.{module}"), name)]
-    found += load_plugins("weftline.architectures")
-    return {architecture.name: architecture for architecture in found}
+    return registered("weftline.architectures", found)
 
 
 def build(name: str, *, size: str = "full", seed: int = 0, weights: bool = True, **parameters: int) -> onnx.ModelProto:

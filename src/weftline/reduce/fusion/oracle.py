@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from weftline.cost.analytic import FREE_KINDS
 from weftline.errors import WeftlineError
+from weftline.files import run_folder
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 from weftline.graph.ir import MODEL_INPUT
@@ -61,8 +61,7 @@ class OptimisedNode(msgspec.Struct, frozen=True, array_like=True):
 
 def ask(path: Path, graph: Graph, seconds: int = MOST_SECONDS) -> list[OptimisedNode]:
     """The optimised graph, node by node."""
-    with TemporaryDirectory(prefix="weftline-oracle-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with run_folder() as folder:
         try:
             _write_light_copy(path, graph, folder)
             return _run(folder, seconds)

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
+from weftline.files import run_folder
 from weftline.importers.registry import file_sha256
 from weftline.run.devices import ort_devices
 from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
 from weftline.run.feeds import make_feeds
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.slots import pack_value
-from weftline.run.local.start import run_folder
 from weftline.run.result import RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import parts_of_plan

@@ -2,17 +2,13 @@
 
 In: a plan, its ONNX file, inputs, what stands for its devices. Out: a `StartedPlan` with the engine, for as long as the
 `with` lasts. The files of segments are read again, node by node, so that a mistake of splitting shows (`misplaced`).
-They lie in a temporary folder that no crash leaves behind for long: its owner holds a lock in it, which the system
-drops when the owner dies, however it dies, and the next run removes every folder whose lock nobody holds. Simplified:
-constants may stand anywhere, they are no ops of a plan.
+They lie in a `run_folder`, which no crash leaves behind for long. Simplified: constants may stand anywhere, they are no
+ops of a plan.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from weftline.errors import InputError, WeftlineError
+from weftline.files import run_folder
 from weftline.graph.ir import MODEL_INPUT
 from weftline.run.compare import Precision, as_numbers, output_difference, precision_of
 from weftline.run.devices import OrtDevice, SegmentRefused, ort_devices
@@ -36,68 +33,7 @@ if TYPE_CHECKING:
     from weftline.plans import Plan
     from weftline.problem import Problem
 
-__all__ = [
-    "PREFIX",
-    "Asked",
-    "Feeds",
-    "StartedPlan",
-    "misplaced",
-    "run_folder",
-    "start_plan",
-    "sweep",
-    "whole_model",
-    "why_unsplit_fails",
-]
-
-PREFIX = "weftline-local-"
-_NEW = ".weftline-local-"
-_LOCK = "lock"
-FORGOTTEN_SECONDS = 3600.0
-"""Seconds after which a folder counts as forgotten that has not even got its lock."""
-
-
-@contextmanager
-def run_folder() -> Iterator[Path]:
-    """A folder for the files of one run; it may be removed before the end."""
-    root = Path(tempfile.gettempdir())
-    sweep(root)
-    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=root))
-    descriptor = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    _locked(descriptor)
-    folder = new.with_name(PREFIX + new.name.removeprefix(_NEW))  # whoever sees this name finds the lock held
-    new.rename(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
-
-
-def sweep(root: Path) -> None:
-    """Remove folders of this user whose owners are gone."""
-    for folder in [*root.glob(f"{PREFIX}*"), *root.glob(f"{_NEW}*")]:
-        with suppress(OSError):
-            about = folder.lstat()
-            if folder.is_symlink() or not folder.is_dir() or about.st_uid != os.getuid():
-                continue
-            if folder.name.startswith(_NEW) and time.time() - about.st_mtime < FORGOTTEN_SECONDS:
-                continue
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            try:
-                if _locked(descriptor):
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+__all__ = ["Asked", "Feeds", "StartedPlan", "misplaced", "start_plan", "whole_model", "why_unsplit_fails"]
 
 
 def misplaced(plan: Plan, problem: Problem, manifest: Manifest, folder: Path) -> tuple[str, ...]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from weftline.cluster import Device
 from weftline.errors import InputError, LimitReached, MissingExtra, UsageError, WeftlineError
+from weftline.files import run_folder
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
 from weftline.importers.registry import detect
@@ -123,7 +123,7 @@ class OpenvinoMeter(Closing):
         self._budget, self._rounds, self._warm_up = budget, rounds, warm_up
         self._give_up, self._tolerance, self._limit = give_up, tolerance, seconds
         self._process: Child | None = None
-        self._folder: TemporaryDirectory[str] | None = None
+        self._folder = ExitStack()
 
     @property
     def left(self) -> int | None:
@@ -190,9 +190,7 @@ class OpenvinoMeter(Closing):
         if self._process is not None:
             self._process.close()
             self._process = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._folder.close()
 
     def _device_number(self, device: int) -> int:
         id = self._ids[device] if 0 <= device < len(self._ids) else None
@@ -202,10 +200,9 @@ class OpenvinoMeter(Closing):
         return self._number[id]
 
     def _start(self, end: float | None) -> None:
-        self._folder = TemporaryDirectory(prefix="weftline-openvino-")
         inputs, stored = dict(self._inputs or {}), ""
         if inputs:
-            stored = str(Path(self._folder.name) / "inputs.npz")
+            stored = str(self._folder.enter_context(run_folder()) / "inputs.npz")
             np.savez(stored, *inputs.values(), allow_pickle=False)  # without names: some are options of savez
         self._process = Child("weftline.run.openvino.worker")
         pairs = tuple((device.name, dict(device.properties)) for device in self._known.values())

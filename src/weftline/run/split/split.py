@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from weftline.errors import InputError
-from weftline.files import write_atomically
+from weftline.files import unchanged, write_atomically
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import declared_type
@@ -252,7 +252,8 @@ def split_model(
     if len(parts.part) != len(graph.ops):
         raise InputError(f"the segments are those of {len(parts.part)} ops, the graph has {len(graph.ops)}")
     try:
-        split = read_split_model(load_model(model), graph, shapes=shapes)
+        with unchanged(model):
+            split, digest = read_split_model(load_model(model), graph, shapes=shapes), file_sha256(model)
         wires = _wires(split, graph, parts)
         source, stays = model.parent.resolve(), in_place and has_external_weights(split.model)
         with WeightStore(source, folder, stays) as store:
@@ -262,7 +263,7 @@ def split_model(
                 made = segment_model(split, ops, segment.inputs, segment.outputs, store)
                 write_atomically(folder / segment.file, _serialized(made))
     except InputError as error:
-        raise error.at(str(model)) from error
+        raise (error if error.where == str(model) else error.at(str(model))) from error
     except RecursionError as error:
         raise InputError("the model is nested too deeply", where=str(model)) from error
     except OSError as error:
@@ -271,7 +272,7 @@ def split_model(
         format="weftline-stages",
         version=1,
         model=graph.name,
-        model_sha256=file_sha256(model),
+        model_sha256=digest,
         inputs=tuple(split.scope.inputs),
         outputs=tuple(value.name for value in split.model.graph.output),
         segments=tuple(segments),

@@ -11,13 +11,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from secrets import token_hex
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from weftline.errors import InputError
+from weftline.files import Replacement
 from weftline.importers.onnx.call import tensor_type
 
 __all__ = ["WEIGHTS", "WeightStore", "open_weights"]
@@ -80,8 +80,7 @@ class WeightStore:
 
     def __init__(self, source: Path, target: Path, in_place: bool) -> None:
         self.source, self.target, self.in_place = source, target, in_place
-        self._temporary = target / f".{WEIGHTS}.{token_hex(8)}.tmp"
-        self._file: Any = None
+        self._new: Replacement | None = None
         self._kept: dict[tuple[str, int, int], int] = {}
         self._moved: dict[str, Any] = {}
 
@@ -89,20 +88,16 @@ class WeightStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._file is None:
+        if self._new is None:
+            return
+        if kind is not None:
+            self._new.__exit__(kind, error, at)
             return
         try:
-            if kind is None:
-                self._file.truncate()  # at the current end: a hole at the end has no bytes of its own yet
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._temporary.replace(self.target / WEIGHTS)
+            with self._new:
+                self._new.file.truncate()  # at the current end: a hole at the end has no bytes of its own yet
         except OSError as failed:
             raise _unwritable(self.target, failed) from failed
-        finally:
-            self._file.close()
-            with suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
 
     def moved(self, name: str, tensor: Any) -> Any:
         """An initializer of the outermost graph as the segments hold it; the same one each time it is asked for."""
@@ -159,11 +154,16 @@ class WeightStore:
         for key, value in (("location", location), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
 
+    @property
+    def _file(self) -> BinaryIO:
+        assert self._new is not None
+        return self._new.file
+
     def _aligned(self, length: int) -> int:
-        if self._file is None:
-            self._file = self._temporary.open("xb")
+        if self._new is None:
+            self._new = Replacement(self.target / WEIGHTS)
         step = PAGE_BYTES if length >= PAGE_BYTES else WEIGHT_ALIGNMENT
-        return int(self._file.seek(-(-self._file.tell() // step) * step))
+        return self._new.file.seek(-(-self._new.file.tell() // step) * step)
 
     def _append(self, data: bytes) -> int:
         try:

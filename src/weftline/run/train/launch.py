@@ -20,12 +20,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
+from weftline.files import run_folder
 from weftline.run.train.model import Report, TrainJob
 from weftline.worker.child import LastWords, die_with, end_with_input
 from weftline.worker.parent import Child
@@ -43,8 +43,7 @@ def launch(jobs: Sequence[TrainJob], *, time_limit: float) -> list[list[Report]]
     if under_torchrun():
         return _join(jobs)
     world = max(job.ranks for job in jobs)
-    with TemporaryDirectory(prefix="weftline-run-") as name:
-        folder = Path(name)
+    with run_folder() as folder:
         (folder / "jobs.json").write_bytes(msgspec.json.encode(list(jobs)))
         answer = run_processes("weftline.run.train.launch", folder, world, time_limit)
         return msgspec.json.decode(answer, type=list[list[Report]])

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +18,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.files import run_folder
 from weftline.run.train.model import Shard, StageModel, TrainJob
 from weftline.run.train.train import build_stage, micro_batches
 
@@ -65,8 +64,8 @@ class TorchPipeline:
             parts.append(part)
         loss = _added(model.loss, self.block_seconds[_forward_block(job, job.chain[-1])])
         self.schedule = _PipelineScheduleRuntime(parts, job.layout.micro_batches, loss_fn=loss, scale_grads=True)
-        with TemporaryDirectory(prefix="weftline-") as folder:
-            path = Path(folder, "schedule.csv")
+        with run_folder() as folder:
+            path = folder / "schedule.csv"
             path.write_text("".join(",".join(row) + "\n" for row in job.rows), encoding="ascii")
             self.schedule._load_csv(str(path), format="compute_only")
 
