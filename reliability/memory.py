@@ -31,9 +31,9 @@ from weftline.testing.generate import Feed, problem_of
 
 __all__ = ["instance", "judge", "memory", "recompute"]
 
-WORK, MOST_SECONDS = 40, 8.0
+WORK, MOST_SECONDS = 40, 1.5
 """Of each solver. Without a plan a limit of work ends nothing, so there is one of time, too."""
-CP_WORK = 6.0
+CP_WORK = 3.0
 """Units of CP-SAT's deterministic time, for each of the two independent models."""
 SOLVERS = {
     ("latency", "parallel"): ("greedy", "heft", "m-sct", "anneal", "decompose", "cp-sat", "auto"),

@@ -9,6 +9,7 @@ memory once nothing waits, the rule is added: everything begins at 0, or when on
 from __future__ import annotations
 
 from itertools import pairwise
+from math import ceil
 from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
@@ -267,7 +268,7 @@ class _Model:
         found = solver.solve(self.model)
         if found == cp_model.INFEASIBLE:
             return None, None
-        bound = max(0, -int(-solver.best_objective_bound // 1))
+        bound = max(0, ceil(solver.best_objective_bound - 1e-6))
         if found not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return bound, None
         placement = [next(d for d in self.devices if solver.value(row[d])) for row in self.x]

@@ -7,6 +7,7 @@ used. Simplified: one Boolean for every tensor, op and device; so it is slow.
 from __future__ import annotations
 
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from ortools.sat.python import cp_model
@@ -25,7 +26,7 @@ def least_period(q: Question, work: float) -> Optimum:
     found = solver.solve(model.model)
     if found == cp_model.INFEASIBLE:
         return Optimum(None, None)
-    bound = max(0, -int(-solver.best_objective_bound // 1))
+    bound = max(0, ceil(solver.best_objective_bound - 1e-6))
     if found not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Optimum(bound, None)
     placement = [next(d for d in model.devices if solver.value(row[d])) for row in model.x]

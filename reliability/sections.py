@@ -12,6 +12,7 @@ from reliability.agreement import agreement
 from reliability.determinism import determinism
 from reliability.fuzz import fuzz
 from reliability.kills import kills
+from reliability.memory import memory
 from reliability.mutation import ROOMS, mutation, score
 from reliability.results_file import Results, Row
 
@@ -55,6 +56,12 @@ SECTIONS = {
             "agreement",
             {"full": {"count": 500}, "quick": {"count": 4}},
             lambda results, settings, until: agreement(results, **settings, until=until),
+            _failed,
+        ),
+        Section(
+            "memory",
+            {"full": {"count": 300}, "quick": {"count": 5}},
+            lambda results, settings, until: memory(results, **settings, until=until),
             _failed,
         ),
         Section(

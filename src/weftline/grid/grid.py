@@ -45,11 +45,14 @@ _KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 def _open_own(path: Path, flags: int) -> int:
     """A regular file with one name in the folder itself: no link to what is somebody's."""
+    wrong = InputError("is a link or no regular file", where=str(path), hint="take a new folder")
+    if path.is_symlink():
+        raise wrong
     descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
         os.close(descriptor)
-        raise InputError("is a link or no regular file", where=str(path), hint="take a new folder")
+        raise wrong
     return descriptor
 
 

@@ -127,8 +127,9 @@ class ScheduleSearch(Budget):
     @property
     def is_over(self) -> bool:
         """A stop rule has fired and there is an answer, or no time is left to find one."""
-        fired = self.stopped_by
-        return fired != Termination.NONE and (self.best is not None or fired == Termination.TIME)
+        fired, left = self.stopped_by, self.seconds_left
+        late = fired == Termination.TIME or (left is not None and left <= 0)  # work that is done must not hide that
+        return fired != Termination.NONE and (self.best is not None or late)
 
     def run(self, scheduler: Scheduler, **limits: float | int | bool | None) -> None:
         """Let a scheduler work, and note what it reaches by itself; `limits` as in `fork`."""

@@ -64,8 +64,10 @@ def run_cp_sat(
             on_bound(value)
 
     left = [value for value in (seconds, _left(search)) if value is not None]
+    both = search.work_limit is not None and search.time_limit is not None
     return run_model(
         model,
+        settings={"max_time_in_seconds": max(0.05, _left(search) or 0.0)} if both else {},
         seconds=min(left) if left else None,
         work=None if search.work_limit is None else work,
         seed=search.seed,

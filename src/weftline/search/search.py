@@ -125,8 +125,9 @@ class Search(Budget):
     @property
     def is_over(self) -> bool:
         """A stop rule has fired and there is an answer, or no time is left to find one."""
-        fired = self.stopped_by
-        return fired != Termination.NONE and (self.best is not None or fired == Termination.TIME)
+        if self.best is None:  # work that is done ends nothing, so it must not hide the end of the time
+            return self.seconds_left is not None and self.seconds_left <= 0
+        return self.stopped_by != Termination.NONE
 
     def run(self, solver: Solver) -> None:
         """Let a solver work on this search, and note what it reaches by itself."""

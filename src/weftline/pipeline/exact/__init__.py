@@ -55,6 +55,8 @@ class ExactParameters:
     """Of unequal devices: each is a case of its own, or all are one case where there are more."""
     most_rounds: int = 30
     """Through the cases."""
+    most_refused: int = 200
+    """Under a limit of work: pipelines of one case that only the simulator refuses, until the search gives up."""
     build_seconds_per_entry: float = 1e-4
     """At most: a model is not begun when the time is over before its end."""
 
@@ -144,7 +146,7 @@ class _Proof:
 
     def look(self, case: _Case, seconds: float | None, work: float) -> None:
         """Search one case for a while, beginning again after every pipeline that only the simulator refuses."""
-        search, begun = self.search, self.search.seconds
+        search, begun, refused = self.search, self.search.seconds, 0
         while not search.is_over:
             target = _worst(self.pieces) + 1 if search.best is None else search.best.value
             model = self._model(case, target)
@@ -174,6 +176,9 @@ class _Proof:
             if not overflow and not self._is_behind(target):
                 return
             if seconds is not None and search.seconds - begun >= seconds:
+                return
+            refused += bool(overflow)
+            if search.work_limit is not None and refused >= self.parameters.most_refused:
                 return
 
     def _model(self, case: _Case, target: int) -> EqualModel | UnequalModel | None:
