@@ -231,8 +231,7 @@ class _Model:
                 data.append(self._equal(start, 0))
             mine = {next(iter(self.actions[place].resources)): place for place in by_start.get(id(start), [])}
             for device, here in enumerate(self.x[op]):
-                place = mine.get(("device", device))
-                more = [] if place is None else first[place]
+                more = first[mine["device", device]] if ("device", device) in mine else []
                 if q.time[op][device] >= 0:
                     model.add_bool_or(*data, *more).only_enforce_if(here)
         for number, _, _, sent, begin in self.moved:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from weftline import files
 from weftline.errors import InputError
 from weftline.files import (
     RUN_PREFIX,
@@ -254,7 +253,7 @@ def _swapping(monkeypatch: pytest.MonkeyPatch, swap: Callable[[], None]) -> None
         before(descriptor)
         swap()
 
-    monkeypatch.setattr(files.os, "fsync", late)
+    monkeypatch.setattr(os, "fsync", late)
 
 
 def test_a_folder_that_is_swapped_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

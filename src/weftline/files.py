@@ -295,7 +295,7 @@ def unchanged(path: Path | str) -> Iterator[None]:
 
 def _version(path: Path | str) -> list[tuple[int, ...]]:
     """Of a name, and of the file that it leads to: which it is, its size, when it was changed."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for follow in (False, True):
         with suppress(OSError, ValueError):
             about = Path(path).stat(follow_symlinks=follow)
