@@ -12,12 +12,12 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from tests.run.local_samples import seats
 
+from weftline.files import run_folder
 from weftline.importers import ImportOptions
 from weftline.importers.registry import read_file
 from weftline.run.feeds import as_planned, make_feeds
 from weftline.run.local.engine import Engine
 from weftline.run.local.layout import lay_out
-from weftline.run.local.start import run_folder
 from weftline.run.split.segments import parts_by_level
 from weftline.run.split.split import split_model
 
