@@ -112,13 +112,24 @@ def test_the_example_trusts_no_manifest(
 
 
 def test_a_second_export_leaves_nothing_of_the_first(model: Path, tmp_path: Path) -> None:
-    """Tests that a folder holds one export, not parts of two."""
+    """Tests that a folder holds one export, not parts of two, and that files which are of none stay."""
     write = plan_exporters()["onnx-stages"].write
-    write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
-    (tmp_path / "segment_99.onnx").write_bytes(b"old")
-    (tmp_path / "mine.txt").write_text("kept", encoding="utf-8")
+    first = write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
+    mine = tmp_path / "segment_99.onnx"
+    mine.write_bytes(b"kept")
     files = write(plan_for(model, "throughput"), tmp_path, ExportOptions(model=model))
-    assert sorted([*files, tmp_path / "mine.txt"]) == sorted(tmp_path.iterdir())
+    assert len(files) < len(first)
+    assert sorted([*files, mine]) == sorted(tmp_path.iterdir())
+
+
+def test_a_manifest_of_something_else_stays(model: Path, tmp_path: Path) -> None:
+    """Tests that a folder with another program's manifest.json is refused, and nothing in it is touched."""
+    (tmp_path / "manifest.json").write_text('{"name": "my web page"}', encoding="utf-8")
+    (tmp_path / "segment_0.onnx").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"manifest\.json: is not of an export"):
+        plan_exporters()["onnx-stages"].write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
+    assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == '{"name": "my web page"}'
+    assert (tmp_path / "segment_0.onnx").read_bytes() == b"mine"
 
 
 def test_own_weights_are_not_overwritten(model: Path, tmp_path: Path) -> None:
