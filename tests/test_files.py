@@ -194,7 +194,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"{path}: is not a regular file"):
             read_limited(path, 10)
     for path in (tmp_path / "none", Path("a\0b")):
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match=r"no such file|cannot be read"):
             read_limited(path, 10)
 
 

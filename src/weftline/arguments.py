@@ -7,14 +7,13 @@ In: any object, and the name of the argument. Out: the value as rooms expect it:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 from weftline.errors import InputError, UsageError, near
-from weftline.units import parse_ratio, parse_time
+from weftline.units import parse_duration, parse_ratio
 
 __all__ = [
     "a_choice",
@@ -48,7 +47,7 @@ def seconds(value: float | str | None, name: str = "time_limit") -> float | None
         return None
     if isinstance(value, str):
         try:
-            return parse_time(f"{value} s" if re.fullmatch(r"\s*[\d.]+\s*", value) else value) / 1e9
+            return parse_duration(value)
         except InputError as error:
             raise UsageError(f"{name}: {error}") from error
     return a_number(value, name, hint="write 5, or '5s'")

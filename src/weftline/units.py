@@ -24,6 +24,7 @@ __all__ = [
     "format_time",
     "parse_bandwidth",
     "parse_bytes",
+    "parse_duration",
     "parse_flops",
     "parse_ratio",
     "parse_time",
@@ -41,6 +42,13 @@ _BITS |= {f"{prefix}bit": Fraction(factor, 8) for prefix, factor in {**_DECIMAL,
 _RATES = {f"{unit}/s": factor for unit, factor in {**_BYTES, **_BITS}.items()}
 _TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 _NANOSECONDS = {unit: Fraction(factor) for unit, factor in _TIMES.items()}
+_SYNONYMS = {
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
+}
+_DURATIONS = {unit: _NANOSECONDS[unit] for unit in ("s", "min", "h", "ms", "us", "µs", "ns")}
+_DURATIONS |= {word: _NANOSECONDS[unit] for word, unit in _SYNONYMS.items()}
 _FLOPS = {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()}
 
 _QUANTITY = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-zµ]*(?:/s)?)\s*")
@@ -77,6 +85,15 @@ def parse_bandwidth(text: str) -> int:
 def parse_time(text: str) -> int:
     """Nanoseconds from "9 us", "1.5 ms", "60 s"."""
     return ceil(_parse(text, _NANOSECONDS, "time", "9 us"))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from "60s", "10 sec", "1.5 min", or a bare number of seconds: how long somebody is ready to wait."""
+    word = text.strip()
+    if word.startswith("-"):
+        raise InputError(f"{word[:60]!r} is negative", hint="write it like '60s' or '5min'")
+    bare = re.fullmatch(r"[0-9.eE+]+", word)
+    return float(_parse(f"{word} s" if bare else word, _DURATIONS, "time", "60s")) / 1e9
 
 
 def parse_flops(text: str) -> int:

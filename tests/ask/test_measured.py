@@ -100,7 +100,7 @@ def test_the_runtime_is_named_if_it_is_not_the_machines() -> None:
     """Tests the sentence about a plan for the parallel runtime, which HETERO does not have."""
     problem = _problem(runtime="parallel")
     plan = make_plan(problem, solver="heft", backend=Machine(problem, [1.0, 1.0]).backend(4))
-    assert "the plan's runtime is parallel" in plan.summary()
+    assert "The plan lets devices work at the same time" in plan.summary()
 
 
 def test_interrupted() -> None:

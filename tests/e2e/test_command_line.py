@@ -295,7 +295,7 @@ def test_bad_files_are_refused_with_their_name(kind: str, work: Path) -> None:
         (("plan", "unet.onnx", "-c", "unet.onnx"), "unet.onnx: this is an ONNX model, not a cluster file"),
         (("plan", "unet.onnx", "-c", "laptop", "--costs", "latency.json"), "this is a weftline plan, not a file of"),
         (("report", "latency.json", "--run", "latency.json"), "this is a weftline plan, not what `weftline run"),
-        (("plan", "unet.onnx", "-c", "laptp"), "neither a file nor a preset, did you mean 'laptop'?"),
+        (("plan", "unet.onnx", "-c", "laptp"), "neither a cluster file nor a preset, did you mean 'laptop'?"),
         (("verify", "unet.onnx"), "not a weftline plan, which is UTF-8 text"),
     ],
 )

@@ -31,18 +31,28 @@ def _with(**fields: object) -> Plan:
     [
         (
             LATENCY,
-            "No plan can be more than 1.54% faster (claimed by oracle 1.0; 38.46% is proved).",
+            "No plan can be more than 1.54% faster: claimed by weftline's own search, not checked independently "
+            "(oracle 1.0); 38.46% is proved.",
         ),
         (
             _with(bound_ns=40, proof="proved", bound_by="path"),
-            "No plan can be more than 38.46% faster (proved by path).",
+            "No plan can be more than 38.46% faster: proved (path: the longest chain of ops that wait for each other, "
+            "each on the device that suits the chain best).",
         ),
         (
             _with(bounds=LATENCY.bounds[:1]),
-            "No plan can be more than 1.54% faster (claimed by oracle 1.0).",
+            "No plan can be more than 1.54% faster: claimed by weftline's own search, not checked independently "
+            "(oracle 1.0).",
         ),
-        (_with(bound_ns=65), "This plan is the best possible (claimed by oracle 1.0)."),
-        (_with(bound_ns=65, proof="proved", bound_by="path"), "This plan is the best possible (proved by path)."),
+        (
+            _with(bound_ns=65, bounds=()),
+            "This plan is the best possible: claimed by weftline's own search, not checked independently (oracle 1.0).",
+        ),
+        (
+            _with(bound_ns=65, proof="proved", bound_by="group"),
+            "This plan is the best possible: proved (group: the longest op (or ops that must stay together) on the "
+            "device that is fastest for it).",
+        ),
         (
             _with(bound_ns=0, proof="none"),
             "Nothing is known about how far this plan is from the best possible one.",
@@ -57,8 +67,10 @@ def test_guarantee(plan: Plan, sentence: str) -> None:
 
 def test_summary_of_latency() -> None:
     """Tests that value, bound, guarantee, solver and every baseline are lines."""
-    lines = LATENCY.summary().splitlines()
+    advice, *lines = LATENCY.summary().splitlines()
+    assert advice == "Use d0 alone: this split is not faster."
     assert lines[0] == "hand-made: 6 ops on 3 devices, latency 65 ns"
+    assert lines.pop(1) == "inputs: in; weights: 65 B"
     assert lines[1].startswith("bound 64 ns, gap 1.54%. No plan can be more than 1.54% faster")
     assert lines[2] == "solver for-a-test, stopped by done"
     assert [line.split()[0] for line in lines[3 : 3 + len(LATENCY.baselines)]] == list(LATENCY.baselines)
@@ -68,10 +80,11 @@ def test_summary_says_when_a_baseline_is_better() -> None:
     """Tests that a plan that loses says so, and to whom."""
     assert not LATENCY.wins
     best = min(LATENCY.baselines, key=lambda name: LATENCY.baselines[name] or 0)
-    assert LATENCY.summary().splitlines()[-1] == f"A baseline is better than this plan: {best}."
+    last = LATENCY.summary().splitlines()[-1]
+    assert last == f"A simple plan is better than this one: {best}, {LATENCY.baselines[best]} ns."
     winner = _with(baselines={"heft": 130, "greedy": None})
     assert winner.wins
-    assert "better than this plan" not in winner.summary()
+    assert "better than this one" not in winner.summary()
     assert "the plan is 2.00x as fast" in winner.summary()
     assert "greedy         breaks a limit" in winner.summary()
     loser = _with(baselines={"heft": 13})
@@ -91,10 +104,14 @@ def test_replicas_win_over_a_pipeline() -> None:
     plan = make_plan(problem)
     assert plan.value_ns == 20
     assert plan.baselines["replicas"] == 10
-    assert plan.summary().splitlines()[0] == "pair: 2 ops on 2 devices, period 20 ns"
-    assert plan.summary().splitlines()[-1] == (
-        "A baseline is better than this plan: replicas "
-        "(whole models on as many devices as there may be stages, no pipeline)."
+    first, second, *_, last = plan.summary().splitlines()
+    assert first == (
+        "Run a whole copy of the model on each device instead: 10 ns per input, 2.00x as fast as this pipeline (20 ns)."
+    )
+    assert second == "pair: 2 ops on 2 devices, period 20 ns"
+    assert last == (
+        "A simple plan is better than this one: replicas "
+        "(a whole copy of the model on each device, no pipeline), 10 ns."
     )
 
 

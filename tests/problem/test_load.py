@@ -119,7 +119,7 @@ def test_without_a_cpu_to_drop(model: Path) -> None:
     """Tests that what would drop nothing is an error that names the kinds: a kind may be written in another way."""
     devices = tuple(msgspec.structs.replace(device, kind=device.kind.upper()) for device in CLUSTER.devices)
     other = msgspec.structs.replace(CLUSTER, devices=devices)
-    with pytest.raises(UsageError, match=r"no CPU to drop: the kinds of devices are .*CPU"):
+    with pytest.raises(UsageError, match=r"no device is of the kind cpu: the kinds of devices are .*CPU"):
         load_problem(model, cluster=other, without=("cpus",))
 
 

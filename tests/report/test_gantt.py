@@ -7,7 +7,8 @@ import json
 import msgspec
 
 from weftline.ask.scheduling import make_schedule
-from weftline.report.tables import gantt, schedule_words
+from weftline.plans.schedule_story import schedule_words
+from weftline.report.tables import gantt
 from weftline.report.trace import schedule_trace
 from weftline.schedule.make_blocks import make_shape
 
@@ -18,7 +19,15 @@ def test_every_unit_is_drawn_when_there_is_room() -> None:
     """Tests the picture of a schedule that fits the width, letter by letter."""
     lines = [line.plain for line in gantt(SCHEDULE, 80)]
     assert lines[:2] == ["0 01...0002111.222", "1 .000011112222..."]
-    assert lines[-1] == "   forward   backward  by colour; 0-9a-z micro-batch; . idle; width 16"
+    assert lines[-1] == "   forward   backward  0-9a-z micro-batch; . idle; width 16"
+
+
+def test_a_picture_without_colour() -> None:
+    """Tests that kinds of blocks are letters where there is no colour."""
+    lines = [line.plain for line in gantt(SCHEDULE, 80, colour=False)]
+    assert lines[:4] == ["0 01...0002111.222", "  FF   BBBFBBB BBB", "1 .000011112222...", "   FBBBFBBBFBBB   "]
+    assert lines[-1] == "  F forward; B backward; 0-9a-z micro-batch; . idle; width 16"
+    assert not any(line.spans for line in gantt(SCHEDULE, 80, colour=False))
 
 
 def test_a_long_schedule_is_drawn_coarser() -> None:
@@ -40,15 +49,15 @@ def test_schedules_of_plans_have_units() -> None:
     inputs = {"plan": "0" * 64}
     given = msgspec.structs.replace(SCHEDULE.provenance, inputs=inputs)
     with_units = " ".join(schedule_words(msgspec.structs.replace(SCHEDULE, provenance=given)))
-    assert f"makespan {SCHEDULE.makespan} ns" in with_units
+    assert f"take {SCHEDULE.makespan} ns" in with_units
     assert " ns" not in " ".join(schedule_words(SCHEDULE))
     best = msgspec.structs.replace(SCHEDULE, bound=SCHEDULE.value, gap=0.0)
-    assert "nothing shorter is possible" in schedule_words(best)[0]
+    assert "Nothing shorter is possible" in schedule_words(best)[0]
 
 
 def test_proved_is_what_the_checker_sees() -> None:
     """Tests that a period at the load is called proved, and one at a bound by memory claimed."""
-    for memory, word in ((4, "proved: "), (3, "claimed: ")):
+    for memory, word in ((4, "no pattern can be faster: proved (load of device"), (3, "claimed (memory of device")):
         found = make_schedule(make_shape("vshape", 4).with_memory(memory), 6, time_limit=5)
         assert found.period_proved
         assert word in schedule_words(found)[1]

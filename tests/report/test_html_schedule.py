@@ -42,7 +42,7 @@ def test_the_repetend_repeats(steady: Schedule) -> None:
 def test_marks_cover_the_schedule(steady: Schedule) -> None:
     """Tests that warm-up, repetend and cool-down follow each other from 0 to the end."""
     marks = schedule_data(steady, PageBudget())["timeline"]["marks"]
-    assert [mark["name"].split(",")[0] for mark in marks] == ["warm-up", "repetend", "cool-down"]
+    assert [mark["name"].split(" ")[0] for mark in marks] == ["warm-up", "repeats", "cool-down"]
     assert marks[0]["from"] == 0
     assert marks[-1]["to"] == steady.makespan
     assert all(a["to"] == b["from"] for a, b in itertools.pairwise(marks))

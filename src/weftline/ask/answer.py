@@ -72,7 +72,9 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
     from weftline.plans.summary import guess_words
     from weftline.problem import Problem
     from weftline.problem.feasible import keep_layers
+    from weftline.problem.load import needs_cluster
     from weftline.reduce import coarsened
+    from weftline.zoo import ZOO
 
     if not isinstance(request, PlanRequest):
         raise UsageError("resolve takes a PlanRequest")
@@ -82,10 +84,12 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
     costs = _read_costs(request, inputs)
     file = None if request.model_file is None else a_path(request.model_file, "model_file")
     if isinstance(request.model, Graph | Problem):
-        problem = _from_objects(request, cluster, costs)
+        problem = _from_objects(request, cluster, costs, speak)
     elif isinstance(request.model, Path | str):
+        if cluster is None and str(request.model).startswith(ZOO):
+            raise UsageError(needs_cluster(request.model))
         file = model_path(request.model)
-        problem, inputs["model"] = _from_file(request, file, cluster, costs)
+        problem, inputs["model"] = _from_file(request, file, cluster, costs, speak)
     else:
         raise UsageError("plan takes a Graph or Problem (wl.load), or a file, and a Cluster (Cluster.load or .preset)")
     if request.strict and (words := guess_words(problem.graph)):
@@ -185,9 +189,9 @@ def find_cluster(word: str) -> tuple[Cluster, str]:
     path = a_path(word, "cluster")
     if not path.exists():
         raise InputError(
-            f"neither a file nor a preset{near(word, preset_names())}",
+            f"neither a cluster file nor a preset{near(word, preset_names())}",
             where=word,
-            hint=f"the presets are {', '.join(preset_names())}",
+            hint=f"the presets are {', '.join(preset_names())}; for other devices: cluster show two-gpus > mine.toml",
         )
     return read_cluster(path)
 
@@ -250,7 +254,9 @@ def _read_costs(request: PlanRequest, inputs: dict[str, str]) -> Profile | None:
     return costs
 
 
-def _from_objects(request: PlanRequest, cluster: Cluster | None, costs: Profile | None) -> Problem:
+def _from_objects(
+    request: PlanRequest, cluster: Cluster | None, costs: Profile | None, say: Callable[[str], None]
+) -> Problem:
     """A Graph on a cluster, or a Problem, under the rules that are asked."""
     from weftline.problem import Problem, asked_rules, build_problem
 
@@ -268,15 +274,33 @@ def _from_objects(request: PlanRequest, cluster: Cluster | None, costs: Profile 
     if cluster is None:
         raise UsageError("a Graph needs a cluster, such as Cluster.preset('laptop')")
     rules = asked_rules(request.rules)
-    return build_problem(model, cluster, rules=rules, without=request.without, costs=costs)  # type: ignore[arg-type]
+    source = _cluster_source(request)
+    return build_problem(model, cluster, rules=rules, without=request.without, costs=costs, source=source, say=say)  # type: ignore[arg-type]
 
 
-def _from_file(request: PlanRequest, file: Path, cluster: Cluster | None, costs: Profile | None) -> tuple[Problem, str]:
+def _cluster_source(request: PlanRequest) -> str:
+    """What errors about the cluster's limits call it: the user's own file, where there is one."""
+    given = request.cluster
+    if isinstance(given, ClusterText):
+        return given.where
+    return str(given) if isinstance(given, Path | str) and Path(given).is_file() else ""
+
+
+def _from_file(
+    request: PlanRequest, file: Path, cluster: Cluster | None, costs: Profile | None, say: Callable[[str], None]
+) -> tuple[Problem, str]:
     from weftline.problem import load_problem
 
     options = import_options(request.shapes, request.dims)
     problem, digest = load_problem(
-        file, cluster=cluster, rules=request.rules, without=request.without, options=options, costs=costs
+        file,
+        cluster=cluster,
+        rules=request.rules,
+        without=request.without,
+        options=options,
+        costs=costs,
+        source=_cluster_source(request),
+        say=say,
     )
     if request.model_name and problem.graph.name == file.stem:  # formats without a name of their own take the file's
         problem = replace(problem, graph=msgspec.structs.replace(problem.graph, name=request.model_name))

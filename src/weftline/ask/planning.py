@@ -13,7 +13,7 @@ import msgspec
 from weftline import __version__
 from weftline.ask.clock import Clock, searching_time
 from weftline.ask.measured import best_measured, check_measurable, measured_file
-from weftline.ask.questions import QUESTIONS, baseline_values, lower_bounds, search_coarse
+from weftline.ask.questions import QUESTIONS, baseline_values, check_other_questions, lower_bounds, search_coarse
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.errors import InfeasibleError, LimitReached, UsageError, VerificationError, WeftlineError
@@ -162,7 +162,10 @@ def _prepare(
     if not 0 <= asked.seed <= MAX_SEED:
         raise UsageError(f"a seed lies between 0 and {MAX_SEED}")
     check_feasible(problem)
-    solver = find_solver(solvers_for(problem.rules.objective), given)
+    registry = solvers_for(problem.rules.objective)
+    if isinstance(given, str) and given not in registry:
+        check_other_questions(given, problem.rules.objective)
+    solver = find_solver(registry, given)
     check_names(solver.name, solver.takes, asked.settings)
     with clock.preparing():
         QUESTIONS[problem.rules.objective].prepare()

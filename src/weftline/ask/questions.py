@@ -16,7 +16,7 @@ import numpy as np
 
 from weftline import latency, pipeline
 from weftline.bounds import Bound
-from weftline.errors import InfeasibleError
+from weftline.errors import InfeasibleError, UsageError
 from weftline.graph.arrays import Indices
 from weftline.latency import bounds as latency_bounds
 from weftline.latency.prepare import prepare as prepare_latency
@@ -26,7 +26,14 @@ from weftline.reduce.contract import acyclic, contract
 from weftline.search import Search, Solver
 from weftline.simulate import Timeline, simulate_throughput, violations
 
-__all__ = ["QUESTIONS", "Question", "baseline_values", "lower_bounds", "search_coarse"]
+__all__ = [
+    "QUESTIONS",
+    "Question",
+    "baseline_values",
+    "check_other_questions",
+    "lower_bounds",
+    "search_coarse",
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,23 @@ QUESTIONS = {
     "latency": Question(latency.solvers, latency_bounds.lower_bounds, prepare_latency),
     "throughput": Question(pipeline.solvers, pipeline_bounds.lower_bounds, pipeline.prepare),
 }
+
+
+def check_other_questions(name: str, asked: str) -> None:
+    """An error if a solver is for another question than `asked`: latency, throughput or schedule."""
+    from weftline.schedule import schedulers
+
+    for objective, question in QUESTIONS.items():
+        if objective != asked and name in question.solvers():
+            raise UsageError(
+                f"{name!r} is a solver for {objective}, not for {asked}: try weftline plan MODEL --objective "
+                f"{objective} --solver {name}; --solver help lists those for {asked}"
+            )
+    if asked != "schedule" and name in schedulers():
+        raise UsageError(
+            f"{name!r} orders micro-batches, it does not place ops: try weftline schedule --plan plan.json --solver "
+            f"{name}; --solver help lists the solvers for {asked}"
+        )
 
 
 def lower_bounds(problem: Problem) -> tuple[Bound, ...]:

@@ -54,6 +54,9 @@ def find_scheduler(name: str | Scheduler) -> Scheduler:
         raise UsageError(f"a solver is a name or a weftline.schedule.Scheduler, not {shown(name)}")
     known = schedulers()
     if name not in known:
+        from weftline.ask.questions import check_other_questions
+
+        check_other_questions(name, "schedule")
         raise UsageError(f"unknown solver {name!r:.100}{near(name, known)} (there are: {', '.join(known)})")
     return known[name]
 

@@ -306,7 +306,7 @@ def _check(plan: dict[str, Any]) -> Verdict:
 def _check_form(plan: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, baselines that are times or null."""
     forms = [
-        ("plan", plan, FIELDS | (plan.keys() & {"measured", "progress", "guessed"})),
+        ("plan", plan, FIELDS | (plan.keys() & {"measured", "progress", "guessed", "advice"})),
         ("provenance", plan["provenance"], PROVENANCE),
     ]
     if "measured" in plan:
@@ -317,7 +317,7 @@ def _check_form(plan: dict[str, Any]) -> None:
         _check_measured(plan["measured"], plan["devices"])
     if "progress" in plan:
         _check_progress(plan["progress"])
-    for name in ("solver", "stopped_by", "bound_by"):
+    for name in ("solver", "stopped_by", "bound_by", *(plan.keys() & {"advice"})):
         need(isinstance(plan[name], str), "fields", f"{name} must be text")
     for name, value in plan["baselines"].items():
         need(value is None or whole(value, f"baseline {name}") >= 0, "baselines", f"baseline {name} is no time")

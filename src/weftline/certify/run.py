@@ -11,6 +11,7 @@ from pathlib import Path
 from weftline.certify.check import Verdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError
+from weftline.files import no_such_file
 
 __all__ = ["is_schedule", "verify_bytes", "verify_file"]
 
@@ -29,6 +30,8 @@ def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict:
 
 def verify_file(path: Path | str) -> Verdict | ScheduleVerdict:
     """The verdict on a plan or schedule, or `InputError` (unreadable) or `VerificationError` (refused)."""
+    if "\0" in str(path) or not Path(path).exists():
+        raise no_such_file(path)
     schedule = is_schedule(Path(path))
     script = Path(__file__).with_name("check_schedule.py" if schedule else "check.py")
     done = subprocess.run(

@@ -14,6 +14,7 @@ from weftline.errors import InputError, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
+    from weftline.plans.schedule import Schedule
 
 __all__ = ["diff", "explain", "simulate", "verify"]
 
@@ -28,7 +29,11 @@ def verify(
 
     Exit code 0 only if everything holds, 6 if something does not, 3 if the file cannot be read.
     """
+    from fractions import Fraction
+
     from weftline.certify import ScheduleVerdict, verify_file
+    from weftline.plans.schedule import load_schedule
+    from weftline.plans.schedule_story import schedule_units
     from weftline.units import format_time
 
     verdict = verify_file(plan)
@@ -36,8 +41,11 @@ def verify(
         print_json({"ok": True, **verdict._asdict()})
         return
     if isinstance(verdict, ScheduleVerdict):
-        proved = f"proved bound {verdict.proved_bound}, of the period {verdict.proved_period_bound}"
-        show(f"{plan}: holds. {verdict.objective} {verdict.value}, {proved}.")
+        told = schedule_units(load_schedule(plan))[0]
+        least = Fraction(verdict.proved_period_bound)
+        period = str(least) if told is str else told(round(least))
+        proved = f"proved bound {told(verdict.proved_bound)}, of the period {period}"
+        show(f"{plan}: holds. {verdict.objective} {told(verdict.value)}, {proved}.")
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
@@ -170,6 +178,7 @@ def _tell_trace(trace: Path | None) -> None:
 def _schedule(path: Path, trace: Path | None, json: bool) -> None:
     from weftline.files import write_atomically
     from weftline.plans.schedule import load_schedule
+    from weftline.plans.schedule_story import schedule_units
     from weftline.report.trace import schedule_trace
 
     answer = load_schedule(path)
@@ -180,34 +189,41 @@ def _schedule(path: Path, trace: Path | None, json: bool) -> None:
         says = {"schedule_makespan": answer.makespan, "peak_memory": found.peak_memory}
         print_json({"objective": answer.objective, "makespan": found.makespan, **says})
         return
-    show(f"{answer.name}: simulated makespan {found.makespan}, the schedule says {answer.makespan}")
+    time, _ = schedule_units(answer)
+    show(f"{answer.name}: simulated makespan {time(found.makespan)}, the schedule says {time(answer.makespan)}")
     if found.makespan != answer.makespan:
         raise VerificationError("the simulated makespan is not the schedule's; weftline verify says what does not hold")
     _tell_trace(trace)
 
 
 def explain(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
     op: Annotated[str | None, typer.Option(metavar="NAME", help="Tell the story of one op instead.")] = None,
     placement: Annotated[bool, typer.Option("--placement", help="List every op with its device and time.")] = False,
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most so many links of the chain.")] = 40,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most so many steps of the chain.")] = 40,
     json: JsonFlag = False,
 ) -> None:
-    """Show what decides the value of a plan.
+    """Show why a plan or schedule takes as long as it does.
 
-    The limits that bind, and the chain of ops and transfers that ends last, or the slowest stage with its dearest ops
-    and tensors. With --op why one op stands where it does, and what the plan would cost with it on each other device
-    (simulated again). With --placement the whole placement.
+    Of a plan: the limits that bind, and the chain of ops and transfers that ends last, or the slowest stage with its
+    costliest ops and tensors. With --op why one op stands where it does, and what the plan would cost with it on each
+    other device (simulated again). With --placement the whole placement. Of a schedule: how far it can be from the
+    best, what binds, and what each device does and holds.
     """
     from dataclasses import asdict
 
-    from weftline.plans import binding_limits, explain_op, explain_plan, explain_stage, load_plan, placed_ops
+    from weftline.certify.run import is_schedule
+    from weftline.plans import binding_limits, explain_plan, explain_stage, load_plan, placed_ops
     from weftline.plans.summary import guarantee, measured_words
     from weftline.report import placement_table
-    from weftline.report.tables import moves_table
 
     if op is not None and placement:
         raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
+    if is_schedule(plan):
+        if op is not None or placement:
+            raise UsageError("--op and --placement are for plans; this is a schedule")
+        _explain_schedule(plan, json)
+        return
     answer = load_plan(plan)
     if placement:
         if json:
@@ -216,11 +232,7 @@ def explain(
             show(placement_table(answer))
         return
     if op is not None:
-        story = explain_op(answer, op)
-        if json:
-            print_json(asdict(story))
-        else:
-            show(*story.lines(), "", moves_table(story, answer.objective))
+        _explain_op(answer, op, json)
         return
     reasons, slowest, limits = explain_plan(answer), explain_stage(answer), binding_limits(answer)
     binds = ["What binds:", *(f"  {limit.says}" for limit in limits)]
@@ -243,23 +255,75 @@ def explain(
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
-    second: Annotated[Path, typer.Argument(metavar="PLAN", help="Another plan file.")],
+    first: Annotated[Path, typer.Argument(metavar="FIRST", help="A plan or schedule file.")],
+    second: Annotated[Path, typer.Argument(metavar="SECOND", help="Another one of the same kind.")],
     json: JsonFlag = False,
 ) -> None:
-    """Compare two plans: value, bound, loads, moves.
+    """Compare two plans (value, bound, loads, moves), or two schedules.
 
     Both values are simulated again first: a file that claims another one is refused. (weftline verify checks the rest.)
     """
     from dataclasses import asdict
 
-    from weftline.plans import diff_plans
+    from weftline.certify.run import is_schedule
+    from weftline.plans import Difference, diff_plans
+    from weftline.plans.schedule_story import ScheduleDifference, diff_schedules
 
-    difference = diff_plans(_simulated(first), _simulated(second))
+    kinds = [is_schedule(path) for path in (first, second)]
+    if all(path.is_file() for path in (first, second)) and kinds[0] != kinds[1]:
+        raise UsageError("a plan and a schedule cannot be compared: give two plans or two schedules")
+    difference: Difference | ScheduleDifference
+    if all(kinds):
+        difference = diff_schedules(_simulated_schedule(first), _simulated_schedule(second))
+    else:
+        difference = diff_plans(_simulated(first), _simulated(second))
     if json:
         print_json({**asdict(difference), "identical": difference.identical})
+        return
+    word = "schedules" if all(kinds) else "plans"
+    show(f"the {word} are the same" if difference.identical else str(difference))
+
+
+def _explain_op(answer: Plan, op: str, json: bool) -> None:
+    from dataclasses import asdict
+
+    from weftline.plans import explain_op
+    from weftline.report.tables import moves_table
+
+    story = explain_op(answer, op)
+    if json:
+        print_json(asdict(story))
     else:
-        show("the plans are the same" if difference.identical else str(difference))
+        show(*story.lines(), "", moves_table(story, answer.objective))
+
+
+def _explain_schedule(path: Path, json: bool) -> None:
+    from dataclasses import asdict
+
+    from weftline.plans.schedule_story import explain_schedule
+    from weftline.report.tables import left_out, schedule_table
+
+    answer = _simulated_schedule(path)
+    story = explain_schedule(answer)
+    if json:
+        print_json(asdict(story))
+        return
+    show(*story.words, "What binds:", *(f"  {sentence}" for sentence in story.binding), "")
+    show(schedule_table(answer, links=False), *filter(None, (left_out(answer),)))
+
+
+def _simulated_schedule(path: Path) -> Schedule:
+    """A schedule whose makespan is what the simulator says."""
+    from weftline.plans.schedule import load_schedule
+
+    schedule = load_schedule(path)
+    try:
+        makespan = schedule.timetable().makespan
+    except InputError as error:
+        raise error.at(str(path)) from None
+    if makespan != schedule.makespan:
+        raise VerificationError(f"{path}: the simulated makespan is not the schedule's; weftline verify says more")
+    return schedule
 
 
 def _simulated(path: Path) -> Plan:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from time import monotonic, time
 from typing import Annotated, Literal
 
 import typer
 
+from weftline.cli.output import OUTPUT_PANEL
 from weftline.errors import InputError, UsageError
-from weftline.units import parse_ratio, parse_time
+from weftline.units import parse_duration, parse_ratio
 
 __all__ = [
+    "AIM_PANEL",
+    "LIMIT_PANEL",
+    "MEASURED_PANEL",
+    "MODEL_PANEL",
+    "SEARCH_PANEL",
     "Calibrate",
     "Cluster",
     "Coarsen",
@@ -83,11 +88,11 @@ def _pairs(words: list[str], option: str, example: str) -> dict[str, str]:
 
 
 def read_seconds(word: str | None) -> float | None:
-    """`60s`, `1.5 min`, or a bare number of seconds."""
+    """`60s`, `10 sec`, `1.5 min`, or a bare number of seconds."""
     if word is None:
         return None
     try:
-        return parse_time(f"{word} s" if re.fullmatch(r"[\d.]+", word) else word) / 1e9
+        return parse_duration(word)
     except InputError as error:
         raise UsageError(f"--time: {error}") from error
 
@@ -114,154 +119,218 @@ def process_begun() -> float:
     return monotonic() - (age if age < OLD_SECONDS else 0.0)
 
 
+MODEL_PANEL = "Model and cluster"
+AIM_PANEL = "What to optimise"
+LIMIT_PANEL = "Limits and rules"
+SEARCH_PANEL = "Search"
+MEASURED_PANEL = "Learned and measured placement"
+
 Model = Annotated[
     Path | None,
     typer.Argument(
         metavar="MODEL",
-        help="ONNX model, OpenVINO IR (.xml), weftline JSON, msr-fiddle or Moirai JSON, Moirai .xls, REGAL cost graph; "
-        "or zoo:NAME, zoo:NAME:SIZE: an architecture of `weftline zoo`.",
+        help="An ONNX model, OpenVINO IR (.xml) or weftline JSON; or zoo:NAME, an architecture of `weftline zoo`.",
     ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", "-c", metavar="FILE|PRESET", help="Cluster file (TOML) or preset; see: weftline cluster presets."
+        "--cluster",
+        "-c",
+        metavar="FILE|PRESET",
+        help="The devices: a cluster file (TOML) or a preset; see: weftline cluster presets.",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 Costs = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Measured times of this model on this cluster, written by: weftline profile. Kernels are not cut.  "
-        "[default: estimated from the devices' rates]",
+        help="Times of this model measured on these devices, by `weftline profile`.  [default: estimated from the "
+        "devices' rates]",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
-Calibrate = Annotated[
-    bool,
+Shape = Annotated[
+    list[str] | None,
     typer.Option(
-        "--calibrate",
-        help="With --costs: measure the stages (latency: the segments) of the plan on this machine, correct the costs "
-        "by that, plan again; up to three times. The best by what was measured is kept.",
+        metavar="INPUT=SHAPE",
+        help="The shape of an input that the file leaves open: input=8x3x224x224. May be repeated.",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N",
+        help="A dimension that an ONNX file leaves open, by its name, on all inputs: batch=8. May be repeated.",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 Objective = Annotated[
     Literal["latency", "throughput"] | None,
-    typer.Option(help="Make one input fast, or let many inputs flow fast.  [default: latency]"),
+    typer.Option(
+        help="latency: the time from one input to its output. throughput: as many inputs per second as possible, one "
+        "after another through a pipeline.  [default: latency]",
+        rich_help_panel=AIM_PANEL,
+    ),
 ]
 Stages = Annotated[
     str | None,
     typer.Option(
         metavar="K|auto",
-        help="Throughput: use at most K devices (problem files: K accelerators); auto: try every number, and say "
-        "which is best.",
+        help="Throughput: a pipeline of at most K devices; auto tries every number and says which is best.",
+        rich_help_panel=AIM_PANEL,
     ),
 ]
 SweepStages = Annotated[
     str | None,
-    typer.Option(metavar="A..B|K,K...", help="Throughput: like --stages auto, for these numbers: 1..8 or 1,2,4,8."),
-]
-SolverName = Annotated[str, typer.Option(metavar="NAME", help="Name of a solver; `--solver help` lists them.")]
-Gap = Annotated[
-    str | None,
     typer.Option(
-        metavar="SHARE",
-        help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached.  "
-        "[default: 0.01%, without an exit code]",
+        metavar="A..B|K,K...",
+        help="Throughput: like --stages auto, for these numbers: 1..8 or 1,2,4,8.",
+        rich_help_panel=AIM_PANEL,
+    ),
+]
+Without = Annotated[
+    str,
+    typer.Option(
+        metavar="LIMITS",
+        help="Limits to ignore, comma-separated: cpus (use none), memory, together.",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+Memory = Annotated[
+    Literal["dynamic", "static"] | None,
+    typer.Option(
+        help="dynamic: an activation needs memory while it is in use; static: all of them all the time.  [default: "
+        "dynamic, or the file's rule]",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse a model some of whose dimensions cannot be computed, instead of guessing.",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+Runtime = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="parallel|sequential|DEVICE=RUNTIME",
+        help="Latency: devices work at the same time, or one after another  [default: parallel]. With --reward "
+        "measured also what stands for a device here: gpu0=openvino:GPU.1. May be repeated.",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+Transfers = Annotated[
+    Literal["per-tensor", "per-edge"] | None,
+    typer.Option(
+        help="A tensor is sent once to each device, or once to each op that reads it.  [default: per-tensor, or the "
+        "file's rule]",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+Communication = Annotated[
+    Literal["added", "overlapped"] | None,
+    typer.Option(
+        help="Throughput: a stage sends and computes in turn, or at the same time.  [default: added]",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+SolverName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The method; `--solver help` lists them, with --objective those for it.",
+        rich_help_panel=SEARCH_PANEL,
     ),
 ]
 Time = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Time limit of the whole command, e.g. 60s.  [default: 60s, unless --work is given; 600s with --reward "
-        "measured]",
+        help="Time limit of the whole command: 60s, 5min.  [default: 60s, unless --work is given]",
+        rich_help_panel=SEARCH_PANEL,
+    ),
+]
+Gap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Stop when no plan can be better by more than this, e.g. 1%. Exit code 5 if not reached.  [default: "
+        "0.01%, without an exit code]",
+        rich_help_panel=SEARCH_PANEL,
     ),
 ]
 Work = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Limit of candidates costed: with it the same call gives the same bytes."),
-]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")]
-Shape = Annotated[
-    list[str] | None,
-    typer.Option(metavar="INPUT=SHAPE", help="Set an input's symbolic dimensions: input=1x3x224x224. May be repeated."),
-]
-Dim = Annotated[
-    list[str] | None,
     typer.Option(
-        metavar="NAME=N",
-        help="Set a symbolic dimension of an ONNX model, wherever it stands: batch=8. May be repeated.",
+        metavar="N",
+        min=1,
+        help="Limit of plans tried instead of time: the same call gives the same bytes on every machine.",
+        rich_help_panel=SEARCH_PANEL,
     ),
 ]
-Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Refuse a model some of whose dimensions cannot be computed, instead of guessing."),
-]
-Runtime = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="parallel|sequential|DEVICE=RUNTIME",
-        help="Latency: devices at the same time, or one after another  [default: parallel; sequential with --reward "
-        "measured]. With --reward measured also, for each device, what stands for it on this machine, e.g. "
-        "gpu0=openvino:GPU.1; a second CPU is openvino:CPU2. May be repeated.",
-    ),
-]
-Transfers = Annotated[
-    Literal["per-tensor", "per-edge"] | None,
-    typer.Option(help="Send a tensor once per device, or once per consumer.  [default: the file's rule]"),
-]
-Communication = Annotated[
-    Literal["added", "overlapped"] | None,
-    typer.Option(help="Throughput: transfers add to compute, or hide behind it.  [default: added]"),
-]
-Memory = Annotated[
-    Literal["dynamic", "static"] | None,
-    typer.Option(help="Live activations over time, or the plain sum.  [default: the file's rule]"),
-]
-Without = Annotated[
-    str, typer.Option(metavar="LIMITS", help="Limits to drop, comma-separated: cpus, memory, together.")
+Seed = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.", rich_help_panel=SEARCH_PANEL),
 ]
 Keep = Annotated[
     Literal["layers"] | None,
     typer.Option(
         help="Keep every layer whole on one device: numbered blocks by their names, else sub-graphs that repeat.",
+        rich_help_panel=LIMIT_PANEL,
     ),
 ]
 Coarsen = Annotated[
     Literal["none", "gcof", "oracle", "chains", "coplace"],
     typer.Option(
-        help="Latency: join ops before the search. gcof: what the devices' backends fuse, by rules; oracle: what ONNX "
-        "Runtime fuses in this model (both: no plan cuts a fused kernel, and it costs what one kernel costs). chains: "
-        "ops in a row; coplace: an op and its only reader (both: only the search becomes smaller).",
+        help="Latency: join ops before the search. gcof, oracle: those that run as one kernel (by rules, or by what "
+        "ONNX Runtime does); chains, coplace: only to make the search smaller.",
+        rich_help_panel=SEARCH_PANEL,
     ),
 ]
-Preset = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Solver hsdag: paper (as published) or weftline.  [default: weftline]"),
-]
-Polish = Annotated[
-    str | None,
+Setting = Annotated[
+    list[str] | None,
     typer.Option(
-        metavar="TIME|on|off",
-        help="Solvers hsdag, placeto, rnn: anneal the result for so long, e.g. 5s; on: for the time left; or off.",
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the chosen solver, e.g. with --solver hsdag: preset=paper. May be repeated.",
+        rich_help_panel=SEARCH_PANEL,
     ),
+]
+Preset = Annotated[str | None, typer.Option(metavar="NAME", help="The same as --set preset=NAME.", hidden=True)]
+Polish = Annotated[str | None, typer.Option(metavar="TIME|on|off", help="The same as --set polish=TIME.", hidden=True)]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.", rich_help_panel=OUTPUT_PANEL),
 ]
 Reward = Annotated[
     Literal["simulated", "measured"],
     typer.Option(
-        help="Latency: what decides which placement is best. simulated: the one simulator. measured: candidates are "
-        "run for real by OpenVINO's HETERO, in turns with one device; policy and other solvers propose, hsdag and rnn "
-        "learn from the measurements. The plan is the best measured; its value is still the simulator's.",
+        help="Latency: how candidates are judged. simulated: by the cost model. measured: by running them with "
+        "OpenVINO on this machine; the fastest one is kept.",
+        rich_help_panel=MEASURED_PANEL,
     ),
 ]
 Measurements = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, max=100_000, help="With --reward measured: how many placements are run.  [default: 60]"
+        metavar="N",
+        min=1,
+        max=100_000,
+        help="With --reward measured: how many candidates are run.  [default: 60, within 600s]",
+        rich_help_panel=MEASURED_PANEL,
     ),
 ]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the solver's own. May be repeated."),
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="With --costs: run the parts of the plan on this machine, correct the costs by that, plan again, up to "
+        "three times; the best by what was measured is kept.",
+        rich_help_panel=MEASURED_PANEL,
+    ),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")]

@@ -24,10 +24,24 @@ if TYPE_CHECKING:
 
     from weftline.search import Event
 
-__all__ = ["FileCommand", "JsonFlag", "console", "print_json", "progress", "progress_text", "show", "telling"]
+__all__ = [
+    "OUTPUT_PANEL",
+    "FileCommand",
+    "JsonFlag",
+    "console",
+    "print_json",
+    "progress",
+    "progress_text",
+    "show",
+    "telling",
+]
 
 SELDOM_SECONDS = 15.0
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
+OUTPUT_PANEL = "Output"
+JsonFlag = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on stdout instead of text.", rich_help_panel=OUTPUT_PANEL),
+]
 
 
 class _Stdout:
@@ -37,8 +51,65 @@ class _Stdout:
     """By a file that is written to it: text goes to stderr."""
 
 
+_MEANT = (
+    (
+        ("--batch", "--batch-size", "-b", "--bs", "--seq", "--seq-len", "--sequence", "--sequence-length"),
+        "--dim",
+        "The sizes of inputs are those of the model; what it leaves open is set by --dim batch=8 or --shape "
+        "input=8x3x224x224, and an architecture of the zoo is built for another size by: weftline zoo build.",
+    ),
+    (
+        ("--precision", "--dtype", "--fp16", "--half", "--bf16", "--int8", "--quantize"),
+        "--dim",
+        "The precision is that of the model file: convert the file first.",
+    ),
+    (
+        ("--gpus", "--gpu", "--device", "--devices", "--num-gpus", "--world-size"),
+        "--cluster",
+        "Devices are described by --cluster FILE or a preset: weftline cluster presets.",
+    ),
+    (("--model", "-m", "--onnx"), "--cluster", "The model is given without an option: weftline plan model.onnx."),
+    (("--timeout", "--limit", "--time-limit", "-t"), "--time", "The time limit is --time 60s."),
+    (("--train", "--training"), "--dim", "Training is scheduled after planning: weftline schedule --plan plan.json."),
+    (("--pipeline", "--throughput", "--latency"), "--stages", "Write --objective throughput or --objective latency."),
+    (("--json-output", "--out"), "--output", "Write -o FILE."),
+)
+"""Options that people try, an option that a verb has for which the hint holds, and the hint."""
+
+
 class FileCommand(TyperCommand):
     """A verb that looks at its output before it begins: it must be a regular file, and none of its inputs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words of a call; mistakes that many make get a hint."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            message, option = getattr(error, "message", None), getattr(error, "option_name", "")
+            if isinstance(message, str):
+                error.message = message.replace("Value error, ", "", 1)  # type: ignore[attr-defined]
+                known = {word for param in self.params for word in param.opts}
+                hint = next((hint for words, needs, hint in _MEANT if option in words and needs in known), "")
+                if hint and "No such option" in message:
+                    error.message += f" {hint}"  # type: ignore[attr-defined]
+            raise
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options in groups; those that belong to none, such as --help, come last."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        panels = {getattr(param, "rich_help_panel", None) or "" for param in self.params}
+        grouped = len(panels - {"", OUTPUT_PANEL}) > 1  # few options stay together
+        last = "Other" if grouped else "Options"
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            panel = (getattr(param, "rich_help_panel", None) if grouped else None) or last
+            if record is not None:
+                groups.setdefault("Arguments" if param.param_type_name == "argument" else panel, []).append(record)
+        groups[last] = groups.pop(last, [])
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
@@ -106,13 +177,16 @@ def show(*parts: RenderableType) -> None:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[Event], None]]:
-    """A live line on stderr with the best value, bound and gap; elsewhere only what takes long before a search."""
+def progress(title: str, *, bare: bool = False) -> Iterator[Callable[[Event], None]]:
+    """A live line on stderr with the best value, bound and gap; elsewhere only what takes long before a search.
+
+    With `bare` the numbers are in units of the question's own, such as those of a named shape, and no times.
+    """
     out = console(stderr=True)
     if not out.is_terminal:
         yield _seldom(lambda text: out.print(f"{title}: {text}", markup=False))
         return
-    line = ProgressLine(title)
+    line = ProgressLine(title, bare=bare)
     with out.status(line):
         yield line.tell
 
@@ -144,8 +218,8 @@ def telling(title: str) -> Iterator[Callable[[str], None]]:
 class ProgressLine:
     """What is known so far in one line; its seconds go on between two events."""
 
-    def __init__(self, title: str) -> None:
-        self._title, self._begun = title, monotonic()
+    def __init__(self, title: str, *, bare: bool = False) -> None:
+        self._title, self._begun, self._bare = title, monotonic(), bare
         self._event: Event | None = None
 
     def tell(self, event: Event) -> None:
@@ -156,19 +230,21 @@ class ProgressLine:
         """Drawn several times a second."""
         from rich.text import Text
 
-        return Text(progress_text(self._title, self._event, monotonic() - self._begun), no_wrap=True)
+        text = progress_text(self._title, self._event, monotonic() - self._begun, bare=self._bare)
+        return Text(text, no_wrap=True)
 
 
-def progress_text(title: str, event: Event | None, seconds: float) -> str:
+def progress_text(title: str, event: Event | None, seconds: float, *, bare: bool = False) -> str:
     """`planning bert: value 2.18 ms, bound 1.755 ms, gap 19.50% (3.2 s) 4 stages`."""
     from weftline.units import format_name, format_time
 
+    told = str if bare else format_time
     known = []
     if event is not None:
         if event.value is not None or event.solver:
-            known.append("no plan yet" if event.value is None else f"value {format_time(event.value)}")
+            known.append("no plan yet" if event.value is None else f"value {told(event.value)}")
         if event.bound is not None:
-            known.append(f"bound {format_time(event.bound)}")
+            known.append(f"bound {told(event.bound)}")
             if event.value:
                 known.append(f"gap {(event.value - event.bound) / event.value:.2%}")
     said = event.message if event is not None else ""

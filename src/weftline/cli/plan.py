@@ -30,44 +30,45 @@ def plan(
     cluster: given.Cluster = None,
     *,
     costs: given.Costs = None,
-    calibrate: given.Calibrate = False,
-    objective: given.Objective = None,
-    stages: given.Stages = None,
-    sweep_stages: given.SweepStages = None,
-    solver: given.SolverName = "auto",
-    gap: given.Gap = None,
-    time: given.Time = None,
-    work: given.Work = None,
-    seed: given.Seed = 0,
     shape: given.Shape = None,
     dim: given.Dim = None,
     strict: given.Strict = False,
+    objective: given.Objective = None,
+    stages: given.Stages = None,
+    sweep_stages: given.SweepStages = None,
+    without: given.Without = "",
+    keep: given.Keep = None,
+    memory: given.Memory = None,
     runtime: given.Runtime = None,
     transfers: given.Transfers = None,
     communication: given.Communication = None,
-    memory: given.Memory = None,
-    without: given.Without = "",
-    keep: given.Keep = None,
+    solver: given.SolverName = "auto",
+    time: given.Time = None,
+    gap: given.Gap = None,
+    work: given.Work = None,
+    seed: given.Seed = 0,
     coarsen: given.Coarsen = "none",
+    setting: given.Setting = None,
     preset: given.Preset = None,
     polish: given.Polish = None,
-    setting: given.Setting = None,
-    reward: given.Reward = "simulated",
-    measurements: given.Measurements = None,
     output: given.Output = None,
     json: JsonFlag = False,
+    reward: given.Reward = "simulated",
+    measurements: given.Measurements = None,
+    calibrate: given.Calibrate = False,
 ) -> None:
-    """Decide where everything runs, with a bound on it.
+    """Decide which device runs which part of a model.
 
-    Prints the value, the lower bound, the gap, and the baselines beside it.
+    Prints how long one input takes (or how often one can enter), how much faster any other plan could be at most, and
+    what simple plans would take.
 
     weftline plan bert.onnx --cluster laptop -o plan.json
 
-    weftline plan bert.xml --cluster two.toml --solver policy --reward measured --runtime a=openvino:CPU --runtime
-    b=openvino:CPU2
+    weftline plan bert.onnx --cluster two-gpus --objective throughput --time 2min -o plan.json
     """
     from weftline.ask import Sweep
     from weftline.ask.request import PlanRequest, read_dims, read_shapes
+    from weftline.plans.advice import advised
     from weftline.plans.plan import plan_to_json, save_plan
 
     if solver == "help":
@@ -121,7 +122,7 @@ def plan(
         with uninterrupted():
             save_plan(best, output)
     if json:
-        print_json((answer.to_json() if isinstance(answer, Sweep) else plan_to_json(answer)).rstrip())
+        print_json((answer.to_json() if isinstance(answer, Sweep) else plan_to_json(advised(answer))).rstrip())
     elif isinstance(answer, Sweep):
         show_sweep(answer, output)
     else:
@@ -184,9 +185,7 @@ def show_plan(answer: Plan, output: Path | None) -> None:
     """Comparison, devices, stages, guarantee."""
     from weftline.report import comparison_table, device_table
 
-    graph = answer.problem.graph
-    _warn_of_guesses(answer)
-    show(f"{graph.name}: {len(graph.ops)} ops, {answer.objective}", "")
+    _introduce(answer)
     show(comparison_table(answer), "", device_table(answer), "")
     _conclude(answer, output)
 
@@ -202,12 +201,25 @@ def show_sweep(answer: Sweep, output: Path | None) -> None:
     """Every number of stages, the curve, what follows; then the best plan beside the baselines, and its stages."""
     from weftline.report import comparison_table, sweep_curve, sweep_table, sweep_words
 
-    graph = answer.plan.problem.graph
-    _warn_of_guesses(answer.plan)
-    show(f"{graph.name}: {len(graph.ops)} ops, {answer.plan.objective}", "")
+    _introduce(answer.plan)
     show(sweep_table(answer), "", *sweep_curve(answer, ascii_only=console().options.ascii_only), "")
     show(*sweep_words(answer), "", comparison_table(answer.plan), "")
     _conclude(answer.plan, output)
+
+
+def _introduce(answer: Plan) -> None:
+    """What to do, where that is not to split; then what was planned: sizes and precision belong to every time."""
+    from weftline.graph.describe import model_words
+    from weftline.plans.advice import advise
+
+    graph = answer.problem.graph
+    _warn_of_guesses(answer)
+    if sentence := advise(answer):
+        show(sentence, "")
+    show(f"{graph.name}: {len(graph.ops)} ops, {answer.objective}")
+    if words := model_words(graph):
+        show(words)
+    show("")
 
 
 def _conclude(answer: Plan, output: Path | None) -> None:

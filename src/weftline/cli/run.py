@@ -9,11 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from weftline.cli.options import read_runtimes, read_seconds
-from weftline.cli.output import FileCommand, JsonFlag, print_json, progress, show, telling
+from weftline.cli.output import OUTPUT_PANEL, FileCommand, JsonFlag, print_json, progress, show, telling
 from weftline.errors import InputError, UsageError
 
 __all__ = ["run", "train_app"]
 
+
+SUBJECT_PANEL = "What runs"
+PLAN_PANEL = "For plans"
+SCHEDULE_PANEL = "For schedules"
+CHECK_PANEL = "Check of the results"
 
 _Answer = Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")]
 _Model = Annotated[
@@ -22,37 +27,66 @@ _Model = Annotated[
         metavar="FILE",
         help="Plans: the model file (ONNX or OpenVINO IR). Schedules: FILE:FUNCTION, your model in stages, a "
         "Python function that is called with the layout and a seed; this imports and runs your code.",
+        rich_help_panel=SUBJECT_PANEL,
     ),
 ]
 _Engine = Annotated[
     Literal["local", "openvino", "torch", "weftline"] | None,
     typer.Option(
-        help="Plans: local, a worker of ONNX Runtime for each device; torch, the same over torch.distributed, on "
-        "several machines by torchrun; or openvino, its HETERO. Schedules: torch, its pipelining (chains of "
-        "stages), or weftline, our own interpreter (any schedule).  "
-        "[default: local for ONNX models, openvino for others, weftline for schedules]"
+        help="Plans: local (ONNX Runtime, a process for each device), torch (the same over torch.distributed) or "
+        "openvino (its HETERO). Schedules: torch (its pipelining) or weftline (our own, any schedule).  [default: "
+        "local for ONNX models, openvino for others, weftline for schedules]",
+        rich_help_panel=SUBJECT_PANEL,
     ),
 ]
-_Steps = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: steps for each seed.")]
-_Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="The first seed of weights and inputs.")]
-_Seeds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Schedules: number of seeds, one model each.")]
-_Requests = Annotated[int, typer.Option(metavar="N", min=1, max=10**6, help="local, torch: timed requests.")]
+_Steps = Annotated[
+    int, typer.Option(metavar="N", min=1, max=1000, help="Steps for each seed.", rich_help_panel=SCHEDULE_PANEL)
+]
+_Seed = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=2**31 - 1,
+        help="The first seed of weights and inputs.",
+        rich_help_panel=SUBJECT_PANEL,
+    ),
+]
+_Seeds = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, max=1000, help="Number of seeds, one model each.", rich_help_panel=SCHEDULE_PANEL),
+]
+_Requests = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, max=10**6, help="local, torch: inputs that are timed.", rich_help_panel=PLAN_PANEL
+    ),
+]
 _Rounds = Annotated[
-    int, typer.Option(metavar="N", min=1, max=10_000, help="openvino: timed runs, each beside one device.")
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=10_000,
+        help="openvino: timed runs, each beside a run on one device.",
+        rich_help_panel=PLAN_PANEL,
+    ),
 ]
 _Inputs = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="Plans: inputs by name, .npz. May be repeated: requests take them in turns.  [default: random]",
+        help="Inputs by name, .npz. May be repeated: requests take them in turns.  [default: random]",
+        rich_help_panel=PLAN_PANEL,
     ),
 ]
 _Runtime = Annotated[
     list[str] | None,
     typer.Option(
         metavar="DEVICE=RUNTIME",
-        help="Plans: what stands for a device of the plan here, e.g. cpu0=ort:CPUExecutionProvider:2-3 or "
+        help="What stands for a device of the plan here: cpu0=ort:CPUExecutionProvider:2-3 (cores 2 and 3), "
         "gpu0=openvino:GPU.1. May be repeated.",
+        rich_help_panel=PLAN_PANEL,
     ),
 ]
 _Timeout = Annotated[
@@ -62,30 +96,48 @@ _Timeout = Annotated[
         min=1,
         max=10**6,
         help="local, torch: seconds without any sign of life that count as a hang.",
+        rich_help_panel=PLAN_PANEL,
     ),
 ]
 _Baselines = Annotated[
-    bool, typer.Option("--baselines/--no-baselines", help="local: also time one process, and replicas.")
+    bool,
+    typer.Option(
+        "--baselines/--no-baselines",
+        help="local: also time the whole model in one process, and copies of it.",
+        rich_help_panel=PLAN_PANEL,
+    ),
 ]
 _Watch = Annotated[
     bool,
     typer.Option(
-        "--watch", help="local: plan again while it runs, if a device is slower than the others, against the plan."
+        "--watch",
+        help="local: plan again while it runs, if a device is slower than the plan says.",
+        rich_help_panel=PLAN_PANEL,
     ),
 ]
 _Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --watch: write the last plan here.")
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="With --watch: write the last plan here.", rich_help_panel=OUTPUT_PANEL
+    ),
 ]
 _Tolerance = Annotated[
     float | None,
     typer.Option(
         metavar="DIFFERENCE",
         min=0,
-        help="Largest allowed difference to one process or device.  "
-        "[default: 1e-6; plans 1e-3, more for float16, bfloat16 and 8 bits]",
+        help="Largest allowed difference.  [default: 1e-6; plans 1e-3, more for float16, bfloat16 and 8 bits]",
+        rich_help_panel=CHECK_PANEL,
     ),
 ]
-_Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare with one process or device.")]
+_Check = Annotated[
+    bool,
+    typer.Option(
+        "--check/--no-check",
+        help="Compare with the whole model in one process or on one device.",
+        rich_help_panel=CHECK_PANEL,
+    ),
+]
 
 
 def run(

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from weftline.cli.options import Setting, process_begun, read_gap, read_seconds, read_settings
-from weftline.cli.output import JsonFlag, console, print_json, progress, show
+from weftline.cli.options import (
+    AIM_PANEL,
+    LIMIT_PANEL,
+    SEARCH_PANEL,
+    process_begun,
+    read_gap,
+    read_seconds,
+    read_settings,
+)
+from weftline.cli.output import OUTPUT_PANEL, JsonFlag, console, print_json, progress, show
 from weftline.cli.plan import call_arguments
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
@@ -20,66 +28,180 @@ if TYPE_CHECKING:
 __all__ = ["schedule"]
 
 
-_Shape = Annotated[str | None, typer.Option(metavar="NAME", help="A named placement; `--shape help` lists them.")]
-_Devices = Annotated[int, typer.Option("--devices", metavar="N", min=1, help="Number of devices of the shape.")]
-_Plan = Annotated[
-    Path | None, typer.Option(metavar="PLAN", help="A throughput plan: its stages become blocks, in ns and bytes.")
-]
-_Blocks = Annotated[Path | None, typer.Option(metavar="FILE", help="A blocks.json file (docs/formats.md).")]
-_MicroBatches = Annotated[
-    int | None, typer.Option("--micro-batches", "-n", metavar="N", min=1, help="How many.  [default: 4 per device]")
-]
-_Memory = Annotated[
+SUBJECT_PANEL = "What is scheduled"
+NOISE_PANEL = "Under noise"
+
+_Shape = Annotated[
     str | None,
     typer.Option(
-        metavar="LIMIT",
-        help="Limit of every device, in units of the blocks (with --plan also 12 GiB), or one for each: 4,4,8.",
+        metavar="NAME",
+        help="A well-known pipeline in small numbers; `--shape help` lists them.",
+        rich_help_panel=SUBJECT_PANEL,
     ),
 ]
-_Train = Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward alone.")]
+_Devices = Annotated[
+    int,
+    typer.Option(
+        "--devices", metavar="N", min=1, help="With --shape: number of devices.", rich_help_panel=SUBJECT_PANEL
+    ),
+]
+_Plan = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PLAN", help="The stages of a throughput plan, in time and bytes.", rich_help_panel=SUBJECT_PANEL
+    ),
+]
+_Blocks = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Work and memory of your own: blocks.json (docs/formats.md).",
+        rich_help_panel=SUBJECT_PANEL,
+    ),
+]
+_MicroBatches = Annotated[
+    int | None,
+    typer.Option(
+        "--micro-batches",
+        "-n",
+        metavar="N",
+        min=1,
+        help="How many.  [default: 4 per device]",
+        rich_help_panel=SUBJECT_PANEL,
+    ),
+]
+_Train = Annotated[
+    bool,
+    typer.Option(
+        "--train/--infer", help="Forward and backward passes, or forward alone.", rich_help_panel=SUBJECT_PANEL
+    ),
+]
 _Split = Annotated[
-    bool, typer.Option("--split-backward", help="With --plan: gradients of inputs and of weights apart.")
+    bool,
+    typer.Option(
+        "--split-backward",
+        help="With --plan: compute gradients of inputs and of weights apart.",
+        rich_help_panel=SUBJECT_PANEL,
+    ),
 ]
 _Recompute = Annotated[
-    bool, typer.Option("--recompute", help="With --plan: keep only a stage's inputs, compute the rest again.")
+    bool,
+    typer.Option(
+        "--recompute",
+        help="With --plan: keep only what enters a stage, compute the rest again for the backward pass: less memory, "
+        "more work.",
+        rich_help_panel=SUBJECT_PANEL,
+    ),
 ]
 _Objective = Annotated[
     Literal["makespan", "device-span"],
-    typer.Option(help="What is short: all micro-batches, or each device's time from first to last block."),
+    typer.Option(
+        help="makespan: from the first start to the last end. device-span: the longest such time of one device.",
+        rich_help_panel=AIM_PANEL,
+    ),
 ]
 _Period = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="With --infer: a request arrives every so often; search the least latency at that rate.",
+        help="With --infer: a request arrives every N units of time; search the least latency at that rate.",
+        rich_help_panel=AIM_PANEL,
     ),
 ]
-_Solver = Annotated[str, typer.Option(metavar="NAME", help="Name of a method; `--solver help` lists them.")]
+_SweepMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A..B|M,M...", help="Schedules for several memory limits: 2..8 or 2,4,8.", rich_help_panel=AIM_PANEL
+    ),
+]
+_Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIMIT",
+        help="Memory of every device, or one for each: 4,4,8. With --plan in bytes: 12GiB. Else in units of the "
+        "blocks; in a shape 1 is one activation of a stage (in linear and zigzag half of one).",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+_Solver = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The method; `--solver help` lists them.", rich_help_panel=SEARCH_PANEL),
+]
 _Gap = Annotated[
     str | None,
-    typer.Option(metavar="SHARE", help="Stop when this close to the bound, e.g. 1%. Exit code 5 if not reached."),
+    typer.Option(
+        metavar="SHARE",
+        help="Stop when no schedule can be better by more than this, e.g. 1%. Exit code 5 if not reached.",
+        rich_help_panel=SEARCH_PANEL,
+    ),
 ]
 _Time = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]"),
+    typer.Option(
+        metavar="TIME",
+        help="Time limit, e.g. 60s.  [default: until nothing improves, at most 60s]",
+        rich_help_panel=SEARCH_PANEL,
+    ),
 ]
 _Work = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Limit of orders costed: with it the same call gives the same bytes."),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Limit of orders tried instead of time: the same call gives the same bytes on every machine.",
+        rich_help_panel=SEARCH_PANEL,
+    ),
 ]
-_Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.")]
-_Robust = Annotated[bool, typer.Option("--robust", help="Choose the order with the least 95th percentile under noise.")]
+_Seed = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed of everything random.", rich_help_panel=SEARCH_PANEL),
+]
+_Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the chosen solver. May be repeated.",
+        rich_help_panel=SEARCH_PANEL,
+    ),
+]
+_Robust = Annotated[
+    bool,
+    typer.Option(
+        "--robust",
+        help="Choose the order that is shortest in 95 of 100 runs where times vary.",
+        rich_help_panel=NOISE_PANEL,
+    ),
+]
 _Noise = Annotated[
-    float, typer.Option(metavar="SIGMA", min=0, max=2, help="With --robust: sigma of the log-normal spans.")
+    float,
+    typer.Option(
+        metavar="SIGMA",
+        min=0,
+        max=2,
+        help="With --robust: how much times vary (sigma of the log-normal noise).",
+        rich_help_panel=NOISE_PANEL,
+    ),
 ]
 _Straggler = Annotated[
-    float, typer.Option(metavar="FACTOR", min=1, max=100, help="With --robust: how much slower one device may be.")
+    float,
+    typer.Option(
+        metavar="FACTOR",
+        min=1,
+        max=100,
+        help="With --robust: how much slower one device may be.",
+        rich_help_panel=NOISE_PANEL,
+    ),
 ]
-_SweepMemory = Annotated[
-    str | None, typer.Option(metavar="A..B|M,M...", help="Period and makespan for several memory limits.")
+_Links = Annotated[
+    bool,
+    typer.Option("--links", help="Show rows of links too, also where they are idle.", rich_help_panel=OUTPUT_PANEL),
 ]
-_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the schedule here.")]
+_Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the schedule here.", rich_help_panel=OUTPUT_PANEL),
+]
 
 
 def schedule(
@@ -89,28 +211,29 @@ def schedule(
     plan: _Plan = None,
     blocks: _Blocks = None,
     micro_batches: _MicroBatches = None,
-    memory: _Memory = None,
     train: _Train = True,
     split: _Split = False,
     recompute: _Recompute = False,
     objective: _Objective = "makespan",
     period: _Period = None,
+    sweep_memory: _SweepMemory = None,
+    memory: _Memory = None,
     solver: _Solver = "auto",
     gap: _Gap = None,
     time: _Time = None,
     work: _Work = None,
     seed: _Seed = 0,
-    setting: Setting = None,
+    setting: _Setting = None,
     robust: _Robust = False,
     noise: _Noise = 0.1,
     straggler: _Straggler = 1.2,
-    sweep_memory: _SweepMemory = None,
+    links: _Links = False,
     output: _Output = None,
     json: JsonFlag = False,
 ) -> None:
-    """Order many micro-batches on their devices, with a bound on it.
+    """Decide in what order each device works on many micro-batches.
 
-    Searches a repeating pattern (repetend) and the order of all micro-batches.
+    Prints how long all of them take, how much shorter any other order could be at most, and the pattern that repeats.
 
     weftline schedule --shape vshape --devices 4 --micro-batches 16 --memory 4 -o sched.json
     """
@@ -150,7 +273,7 @@ def schedule(
         argv=tuple(call_arguments()),
     )
     found = resolve_blocks(request)
-    with progress(f"scheduling {found.blocks.name}") as tell:
+    with progress(f"scheduling {found.blocks.name}", bare=plan is None) as tell:
         if sweep_memory is not None:
             _show_sweep(answer_memory(found, sweep_memory, on_event=tell), output, json)
             return
@@ -161,7 +284,7 @@ def schedule(
     if json:
         print_json(schedule_to_json(answer).rstrip())
     else:
-        _show(answer, output)
+        _show(answer, output, links=links)
     if asked_gap is not None and answer.gap > asked_gap:
         typer.echo(
             f"the gap is {answer.gap:.2%}, not the asked {asked_gap:.2%}: stopped by {answer.stopped_by}", err=True
@@ -173,12 +296,26 @@ def _limits(word: str, in_bytes: bool) -> int | list[int]:
     """`4`, `4,4,8`, or with bytes `12 GiB`."""
     from weftline.units import parse_bytes
 
-    try:
-        limits = [
-            parse_bytes(part) if in_bytes and not part.strip().isdigit() else int(part) for part in word.split(",")
-        ]
-    except ValueError as error:
-        raise UsageError(f"--memory {word!r} is not a whole number, or one for each device") from error
+    limits = []
+    for part in word.split(","):
+        if part.strip().isascii() and part.strip().isdigit():
+            limits.append(int(part))
+            continue
+        try:
+            size = parse_bytes(part)
+        except InputError as error:
+            if in_bytes:
+                raise UsageError(f"--memory: {error}") from error
+            raise UsageError(
+                f"--memory {word[:60]!r} is not a whole number in units of the blocks, nor one for each device: 4,4,8"
+            ) from error
+        if not in_bytes:
+            raise UsageError(
+                f"--memory {word[:60]!r}: a named shape or a file of blocks has no bytes. Its unit is what the blocks "
+                "hold: 1 is one activation of a stage (half of one for linear and zigzag). Write --memory 4; "
+                "bytes are for --plan"
+            )
+        limits.append(size)
     return limits[0] if len(limits) == 1 else limits
 
 
@@ -198,14 +335,18 @@ def _list(shapes: bool, json: bool) -> None:
         show(f"{name:<16} {description}")
 
 
-def _show(answer: Schedule, output: Path | None) -> None:
-    from weftline.report.tables import gantt, schedule_table, schedule_words
+def _show(answer: Schedule, output: Path | None, *, links: bool) -> None:
+    from weftline.plans.schedule_story import schedule_words
+    from weftline.report.tables import gantt, left_out, schedule_table
 
     out = console()
     show(f"{answer.name}: {len(answer.blocks.blocks)} blocks, {answer.micro_batches} micro-batches", "")
-    for line in gantt(answer, out.width):
+    for line in gantt(answer, out.width, colour=out.color_system is not None and not out.no_color, links=links):
         out.print(line)
-    show("", schedule_table(answer), "", *schedule_words(answer))
+    show("", schedule_table(answer, links=links))
+    if not links and (sentence := left_out(answer)):
+        show(sentence)
+    show("", *schedule_words(answer))
     show(f"written to {output}" if output else "not written; -o sched.json keeps it")
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import combinations, islice
 
-from weftline.cluster.model import Cluster, Device, Limits, Link, Rate
+from weftline.cluster.model import Cluster, Device, Link, Rate
 from weftline.errors import InputError, near
 from weftline.units import MAX_QUANTITY
 
@@ -45,8 +45,8 @@ def check_cluster(cluster: Cluster, link_places: Sequence[tuple[str, str]] | Non
                 hint="every device needs an id of its own",
             )
         known[device.id] = i
-    _check_links(cluster.links, known, link_places)
-    _check_limits(cluster.limits, known)
+    _check_links(cluster, known, link_places)
+    _check_limits(cluster, known)
     return cluster
 
 
@@ -86,14 +86,12 @@ def _check_rate(rate: Rate, place: str) -> None:
     _check_source(rate.source, f"{place}.source")
 
 
-def _check_links(
-    links: Sequence[Link], known: dict[str, int], link_places: Sequence[tuple[str, str]] | None = None
-) -> None:
+def _check_links(cluster: Cluster, known: dict[str, int], link_places: Sequence[tuple[str, str]] | None = None) -> None:
     seen: set[tuple[str, str]] = set()
-    for i, link in enumerate(links):
+    for i, link in enumerate(cluster.links):
         source_place, target_place = link_places[i] if link_places else (f"link[{i}].source", f"link[{i}].target")
-        _check_known(link.source, known, source_place)
-        _check_known(link.target, known, target_place)
+        _check_known(link.source, cluster, known, source_place)
+        _check_known(link.target, cluster, known, target_place)
         if link.source == link.target:
             raise InputError(
                 f"links {link.source!r} with itself", where=target_place, hint="a device needs no such link"
@@ -112,11 +110,12 @@ def _check_links(
         _check_source(link.origin, f"{place}.source")
 
 
-def _check_limits(limits: Limits, known: dict[str, int]) -> None:
+def _check_limits(cluster: Cluster, known: dict[str, int]) -> None:
+    limits = cluster.limits
     for field in ("pin", "forbid"):
         for i, limit in enumerate(getattr(limits, field)):
             _check_pattern(limit.op, f"limits.{field}[{i}].op")
-            _check_known(limit.device, known, f"limits.{field}[{i}].device")
+            _check_known(limit.device, cluster, known, f"limits.{field}[{i}].device")
     for i, pattern in enumerate(limits.block):
         _check_pattern(pattern, f"limits.block[{i}]")
     for i, patterns in enumerate(limits.together):
@@ -126,9 +125,33 @@ def _check_limits(limits: Limits, known: dict[str, int]) -> None:
             _check_pattern(pattern, f"limits.together[{i}][{j}]")
 
 
-def _check_known(id: str, known: dict[str, int], place: str) -> None:
+_FOREIGN_IDS = (
+    ("gpu", r"(/?(device:)?gpu|cuda|rocm|hip|mps|xpu|dml|directml|webgpu|vulkan|opencl)"),
+    ("gpu", r"(cuda|rocm|migraphx|tensorrt|nvtensorrtrtx|dml|coreml|webgpu)executionprovider"),
+    ("npu", r"(npu|tpu|hpu|qnnexecutionprovider|vitisaiexecutionprovider)"),
+    ("cpu", r"(/?(device:)?cpu|cpuexecutionprovider|dnnlexecutionprovider)"),
+)
+"""What PyTorch, ONNX Runtime, OpenVINO and TensorFlow call devices of a kind, before a number."""
+
+
+def _device_guess(id: str, devices: Sequence[Device]) -> str:
+    """The end of a sentence about an unknown device: what was meant, where it has a name of another program."""
+    stems = {device.id.rstrip("0123456789") for device in devices}
+    for kind, pattern in () if id.rstrip("0123456789") in stems - {id} else _FOREIGN_IDS:
+        match = re.fullmatch(rf"{pattern}(?:[.:]?(?P<number>\d{{1,4}}))?", id[:64], re.IGNORECASE)
+        if match is None:
+            continue
+        same = [device.id for device in devices if device.kind.casefold() == kind]
+        number = int(match["number"] or 0)
+        if number < len(same):
+            return f": ids are those of this cluster, did you mean {same[number]!r}?"
+        return f": ids are those of this cluster, and of the kind {kind} it has {len(same) or 'none'}"
+    return near(id, [device.id for device in devices])
+
+
+def _check_known(id: str, cluster: Cluster, known: dict[str, int], place: str) -> None:
     if id not in known:
-        what = f"unknown device {id[:64]!r}{near(id, known)}"
+        what = f"unknown device {id[:64]!r}{_device_guess(id, cluster.devices)}"
         raise InputError(what, where=place, hint=f"the devices are {', '.join(islice(known, 16))}")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from weftline.cluster.model import Cluster, Device, Limits, Link, OpDevice, Rate
 from weftline.cluster.rules import MAX_LINKS, check_cluster
 from weftline.errors import InputError, near
-from weftline.files import other_kind
+from weftline.files import no_such_file, other_kind
 from weftline.units import exact_bytes, exact_count, exact_time, parse_bandwidth, parse_bytes, parse_flops, parse_time
 
 __all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "write_cluster"]
@@ -28,6 +28,7 @@ __all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "write_cluster"]
 MAX_FILE_BYTES = 2**20
 CLUSTER = "a cluster file"
 _TOO_LARGE, _SMALLER = "is larger than the limit of 1 MiB", "one 'between' may list many devices"
+_GIVE_IT = "weftline plan MODEL --cluster FILE takes the model first, then a cluster file or a preset"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # tomllib needs time quadratic in the parts of a dotted key: hours for one megabyte of "a.a.a.a". We use no such keys.
@@ -40,21 +41,23 @@ def read_cluster(path: Path) -> tuple[Cluster, str]:
     where = str(path)
     try:
         if not path.is_file():
-            raise InputError("not a file" if path.exists() else "no such file", where=where)
+            raise InputError("not a file", where=where) if path.exists() else no_such_file(path)
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise InputError(other_kind(data, CLUSTER) or _TOO_LARGE, where=where, hint=_SMALLER)
+            other = other_kind(data, CLUSTER)
+            raise InputError(other or _TOO_LARGE, where=where, hint=_GIVE_IT if other else _SMALLER)
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
         other = other_kind(data, CLUSTER) if isinstance(error, UnicodeDecodeError) else ""
-        raise InputError(other or f"cannot be read: {error}", where=where) from error
+        what = other or f"cannot be read: {error}"
+        raise InputError(what, where=where, hint=_GIVE_IT if other else "") from error
     name = path.stem if path.stem.isprintable() and len(path.stem) <= 64 else "cluster"
     try:
         return parse_cluster(text, where, name=name), sha256(data).hexdigest()
     except InputError as error:
         if other := other_kind(data, CLUSTER):
-            raise InputError(other, where=where) from error
+            raise InputError(other, where=where, hint=_GIVE_IT) from error
         raise
 
 

@@ -54,7 +54,10 @@ def profiled_costs(graph: Graph, cluster: Cluster, profile: Profile, *, busy: bo
     how = "all devices busy" if busy else "one device at a time"
     guessed = any(link.origin in GUESSES for link in cluster.links)
     links = "links too" if profile.links and guessed else "links: the cluster's"
-    source = f"profiled: {profile.backend} {profile.backend_version} {profile.level}, {how}, {links}"
+    spread = max(profile.device(device.id).spread for device in cluster.devices)
+    source = (
+        f"profiled: {profile.backend} {profile.backend_version} {profile.level}, {how}, spread {spread:.1%}, {links}"
+    )
     source = f"{source}; {profile.note}" if profile.note else source
     return CostTable(np.stack(columns, axis=1), transfer, row, source=source[:2000]), tuple(groups)
 

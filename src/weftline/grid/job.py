@@ -15,6 +15,7 @@ import msgspec
 from weftline.ask.answer import answer as answer_plan
 from weftline.ask.request import ClusterText, PlanRequest
 from weftline.errors import InputError, MissingExtra, WeftlineError
+from weftline.files import unreadable
 from weftline.grid.questions import GridQuestion, Objective
 from weftline.plans import Plan
 
@@ -111,7 +112,7 @@ def _plan(question: GridQuestion) -> Plan:
     try:
         found = file_sha256(path)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=question.model) from error
+        raise unreadable(question.model, error) from error
     if found != question.model_sha256:
         raise WeftlineError(f"{question.model}: has changed since the sweep began, or differs on this machine")
     cluster: ClusterText | None = None

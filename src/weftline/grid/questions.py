@@ -23,7 +23,7 @@ from weftline.ask.planning import MAX_SEED, solvers_for, stop_rules
 from weftline.ask.request import GridRequest, Objective
 from weftline.cluster import preset_names, preset_text
 from weftline.errors import InputError, UsageError
-from weftline.files import read_limited
+from weftline.files import no_such_file, read_limited
 from weftline.importers.registry import file_sha256
 from weftline.problem.load import MAX_STAGES
 from weftline.units import parse_ratio, parse_time
@@ -166,7 +166,7 @@ def _model(word: str, folder: Path) -> _Model:
     try:
         path = build_named(word, folder) if word.startswith(ZOO) else Path(word).absolute()
         if not path.is_file():
-            raise InputError("no such file", where=word)
+            raise no_such_file(word)
         return _Model(word, str(path), file_sha256(path), "")
     except (InputError, UsageError) as error:
         return _Model(word, word, "", str(error))

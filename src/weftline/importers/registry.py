@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InputError
-from weftline.files import other_kind, unchanged
+from weftline.files import no_such_file, other_kind, unchanged, unreadable
 from weftline.graph import Graph, graph_from_json
 from weftline.importers.foreign import foreign_file, foreign_folder
 from weftline.plugins import registered
@@ -74,11 +74,14 @@ class FileCosts:
 MAX_FILE_BYTES = 4 * 2**30
 HEAD_BYTES = 4096
 _HINTS = {
-    "a weftline plan": "try: weftline explain, or weftline verify",
-    "a weftline schedule": "try: weftline report, or weftline verify",
+    "a weftline plan": "try: weftline explain, report, run, export or verify",
+    "a weftline schedule": "try: weftline explain, report, run, export or verify",
     "a cluster file": "try: weftline plan MODEL --cluster FILE",
     "a file of costs": "try: weftline plan MODEL --cluster FILE --costs FILE",
 }
+_OTHERS = (
+    "Models of PyTorch, Hugging Face or GGUF are exported to ONNX first: torch.onnx.export, optimum-cli export onnx"
+)
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ def _detect(path: Path, head: bytes) -> Importer:
         raise InputError("this looks like a cluster file, not a model", hint=_HINTS["a cluster file"])
     if foreign := foreign_file(path, head):
         raise InputError(foreign.what, hint=foreign.hint)
-    raise InputError("the format is not known", hint=f"weftline reads {_known_formats()}")
+    raise InputError("the format is not known", hint=f"weftline reads {_known_formats()}. {_OTHERS}")
 
 
 def _accepts(importer: Importer, path: Path, head: bytes) -> bool:
@@ -196,14 +199,24 @@ def _head(path: Path) -> bytes:
             folder = foreign_folder(path)
             raise InputError(folder.what, where=str(path), hint=folder.hint)
         if not path.is_file():
-            hint = "" if path.suffix or path.exists() else "for a model of the zoo: weftline zoo build NAME -o FILE"
-            raise InputError("not a file" if path.exists() else "no such file", where=str(path), hint=hint)
+            if path.exists():
+                raise InputError("not a file", where=str(path))
+            raise no_such_file(path, hint=_elsewhere(path))
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
         _check_size(path, head)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        raise unreadable(path, error) from error
     return head
+
+
+def _elsewhere(path: Path) -> str:
+    """What a name may be that is no file: of the zoo, or of Hugging Face."""
+    if not path.suffix and len(path.parts) == 1:
+        return f"for a model of the zoo write zoo:{path}"
+    if len(path.parts) == 2 and not path.is_absolute() and not path.parent.exists():
+        return f"a model of Hugging Face is exported to ONNX first: optimum-cli export onnx --model {path} OUT"
+    return ""
 
 
 def _check_size(path: Path, head: bytes) -> None:

@@ -63,7 +63,7 @@ def binding_limits(plan: Plan) -> tuple[Binding, ...]:
 
 
 def _parts_of_chain(chain: list[Reason], value: int) -> list[Binding]:
-    """How long the chain computes on each device and sends over each link, and what its links wait for."""
+    """How long the chain computes on each device and sends over each link, and what its steps wait for."""
     spent: Counter[str] = Counter()
     for reason in chain:
         spent[reason.where] += reason.end_ns - reason.start_ns
@@ -77,7 +77,7 @@ def _parts_of_chain(chain: list[Reason], value: int) -> list[Binding]:
     waits = Counter(reason.waits_for for reason in chain if reason.waits_for)
     for lane, count in waits.most_common(MOST_SHOWN):
         share = count / len(chain)
-        says = f"{lane} is busy: {count} of {len(chain)} links of the chain wait for it, not for their inputs"
+        says = f"{lane} is busy: {count} of {len(chain)} steps of the chain wait for it, not for their inputs"
         found.append(Binding("wait", lane, share, says))
     return found
 

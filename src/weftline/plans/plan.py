@@ -16,7 +16,7 @@ import msgspec
 
 from weftline.arguments import a_path
 from weftline.errors import InputError
-from weftline.files import other_kind, write_atomically
+from weftline.files import other_kind, unreadable, write_atomically
 from weftline.lazy import notebook_html
 from weftline.problem.model import ProblemFile
 from weftline.search import Event
@@ -162,6 +162,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """If placements were measured: then the plan is the best by measurement, not by value."""
     progress: tuple[tuple[float, int | None, int | None], ...] | msgspec.UnsetType = msgspec.UNSET
     """(seconds, value_ns, bound_ns) each time the search knew better; absent under a work limit: bytes repeat."""
+    advice: str | msgspec.UnsetType = msgspec.UNSET
+    """Only where `plan --json` prints it: what to do instead of splitting, in one line."""
 
     guessed: GuessedFile | msgspec.UnsetType = msgspec.UNSET
     """Only where costs of some ops are a guess: then value and bounds hold for these guessed costs."""
@@ -238,8 +240,8 @@ def load_plan(path: Path | str) -> Plan:
         if path.stat().st_size > MAX_PLAN_BYTES or not path.is_file():
             raise InputError("more than 2 GiB, or not a file at all, is not a plan", where=str(path))
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise unreadable(path, error) from error
     try:
         return msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from weftline.arguments import a_path
 from weftline.errors import InputError, UsageError
-from weftline.files import other_kind, write_atomically
+from weftline.files import other_kind, unreadable, write_atomically
 from weftline.lazy import notebook_html
 from weftline.problem.blocks import BlocksFile, blocks_of_file
 from weftline.units import MAX_QUANTITY
@@ -182,11 +182,11 @@ def load_schedule(path: Path | str) -> Schedule:
     """Read sched.json; every failure is an `InputError` that names the file and the place in it."""
     path = a_path(path, "path")
     try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        if path.stat().st_size > MAX_BYTES or not path.is_file():
             raise InputError("more than 1 GiB, or not a file at all, is not a schedule", where=str(path))
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise unreadable(path, error) from error
     try:
         return msgspec.json.decode(data, type=Schedule)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,9 +1,12 @@
-"""A plan in a few lines of text: the value, how far it can be from the best, and what it is compared with."""
+"""A plan in a few lines of text: what to do, the value, how far it can be from the best, what it is compared with."""
 
 from __future__ import annotations
 
 from weftline.errors import InputError
 from weftline.graph import Graph
+from weftline.graph.describe import model_words
+from weftline.plans.advice import advise
+from weftline.plans.bound_words import explain_bound, told_bound
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
 
@@ -37,13 +40,17 @@ def guarantee(plan: Plan) -> str:
         return "This plan takes no time at all, so none is better."
     if plan.bound_ns == 0:
         return "Nothing is known about how far this plan is from the best possible one."
+    kind, by = _of_its_kind(plan), told_bound(plan.bound_by, explain_bound(plan.bound_by))
     if plan.value_ns == plan.bound_ns:
-        return f"This plan is the best possible{_of_its_kind(plan)} ({proof_words(plan)} by {plan.bound_by})."
-    kind, most = _of_its_kind(plan).strip() or "plan", gap_words(1 - plan.bound_ns / plan.value_ns)
-    sentence = f"No {kind} can be more than {most} faster ({proof_words(plan)} by {plan.bound_by}"
-    if plan.proof == "claimed" and plan.proved_bound_ns:
+        sentence = f"This plan is the best possible{kind}"
+    else:
+        sentence = f"No {kind.strip() or 'plan'} can be more than {gap_words(1 - plan.bound_ns / plan.value_ns)} faster"
+    if plan.proof == "proved":
+        return f"{sentence}: {proof_words(plan)} ({by})."
+    sentence += f": {proof_words(plan)} by weftline's own search, not checked independently ({by})"
+    if plan.proved_bound_ns:
         sentence += f"; {gap_words(1 - plan.proved_bound_ns / plan.value_ns)} is proved"
-    return sentence + ")."
+    return sentence + "."
 
 
 def gap_words(gap: float) -> str:
@@ -60,10 +67,10 @@ def better_baseline(plan: Plan) -> str:
     """A sentence if a baseline beats the plan, else nothing."""
     if plan.wins:
         return ""
-    name = min((value, name) for name, value in plan.baselines.items() if value is not None)[1]
-    note = " (whole models on as many devices as there may be stages, no pipeline)" if name == "replicas" else ""
-    simulated = " on the simulator (this plan was chosen by measurement)" if plan.measured else ""
-    return f"A baseline is better than this plan{simulated}: {name}{note}."
+    value, name = min((value, name) for name, value in plan.baselines.items() if value is not None)
+    note = " (a whole copy of the model on each device, no pipeline)" if name == "replicas" else ""
+    simulated = " by estimated times (this one was chosen by measurement)" if plan.measured else ""
+    return f"A simple plan is better than this one{simulated}: {name}{note}, {format_time(value)}."
 
 
 def measured_words(plan: Plan) -> str:
@@ -75,7 +82,7 @@ def measured_words(plan: Plan) -> str:
     other = (
         ""
         if plan.problem.rules.runtime == "sequential"
-        else " Mind that the plan's runtime is parallel, while OpenVINO's HETERO runs parts one after another."
+        else " The plan lets devices work at the same time; OpenVINO's HETERO runs its parts one after another."
     )
     return (
         f"Measured on {found.backend}: {found.count} placements{failed}. This plan is the best of them: "
@@ -110,9 +117,10 @@ def summary(plan: Plan) -> str:
     """Value, guarantee, baselines, devices."""
     graph = plan.problem.graph
     answer = f"{_UNITS[plan.objective]} {format_time(plan.value_ns)}"
-    lines = [sentence] if (sentence := guess_words(graph)) else []
-    lines += [
+    lines = [
+        *filter(None, (guess_words(graph), advise(plan))),
         f"{format_name(graph.name)}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
+        *filter(None, (model_words(graph),)),
         f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
         f"solver {plan.solver}, stopped by {plan.stopped_by}"
         + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),

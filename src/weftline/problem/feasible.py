@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import translate
 
 import numpy as np
@@ -18,6 +19,7 @@ from weftline.cost import NO_TIME, CostTable
 from weftline.errors import InfeasibleError, InputError
 from weftline.graph import Graph
 from weftline.graph.arrays import Ints
+from weftline.graph.describe import halved_weights, precision
 from weftline.graph.stack import layers_of_graph, path_of
 from weftline.problem.model import Problem
 from weftline.units import format_bytes, format_names
@@ -26,6 +28,11 @@ __all__ = ["allowed_devices", "apply_limits", "check_feasible", "keep_layers", "
 
 WHOLE_LAYERS = "layers"
 """Stands for all layers that are found, by names or by structure."""
+
+LEAST_SHARED = 2
+"""Letters at the beginning that make two names alike."""
+MOST_COMPARED = 2_000
+"""Names that are compared letter by letter, which takes long."""
 
 
 def check_feasible(problem: Problem) -> Problem:
@@ -78,9 +85,13 @@ def _check_single_sets(problem: Problem) -> None:
         ops = np.flatnonzero(problem.group == short[0])
         names = [problem.graph.ops[int(op)].name for op in ops]
         verb = "needs" if len(names) == 1 else "need"
+        needed, largest = int(need[short[0]]), max(0, int(room[short[0]]))
         raise InfeasibleError(
-            f"{format_names(names, 4)} {verb} {format_bytes(int(need[short[0]]))} of weights on one device",
-            conflicts=(f"the largest device that can run them holds {format_bytes(int(room[short[0]]))}",),
+            f"{format_names(names, 4)} {verb} {format_bytes(needed)} of weights on one device{_counted(problem.graph)}",
+            conflicts=(
+                f"the largest device that can run them holds {format_bytes(largest)}",
+                *_in_half(problem.graph, needed, largest),
+            ),
             proved=True,
         )
 
@@ -121,10 +132,27 @@ def _check_total(problem: Problem) -> None:
         capacity = sum(problem.capacity.tolist())
     if total > capacity:
         raise InfeasibleError(
-            f"the weights need {format_bytes(total)}",
-            conflicts=(f"all usable devices together hold {format_bytes(capacity)}",),
+            f"the weights need {format_bytes(total)}{_counted(problem.graph)}",
+            conflicts=(
+                f"all usable devices together hold {format_bytes(capacity)}",
+                *_in_half(problem.graph, total, capacity),
+            ),
             proved=True,
         )
+
+
+def _counted(graph: Graph) -> str:
+    """The precision in which weights are counted, where it is known."""
+    return f" in {precision(graph)}" if halved_weights(graph) else ""
+
+
+def _in_half(graph: Graph, need: int, room: int) -> tuple[str, ...]:
+    """What 16-bit weights would need, if the model has others."""
+    if not halved_weights(graph):
+        return ()
+    half = (need + 1) // 2
+    fits = "which fits" if half <= room else "which does not fit either"
+    return (f"in half precision (fp16 or bf16) they would need {format_bytes(half)}, {fits}",)
 
 
 def _ids(problem: Problem, op: int) -> str:
@@ -229,8 +257,25 @@ def _matches(graph: Graph, pattern: str, what: str) -> list[int]:
     expression = re.compile(translate(pattern))
     found = [i for i, op in enumerate(graph.ops) if expression.match(op.name)]
     if not found:
-        near = ", ".join(repr(op.name) for op in graph.ops[:3])
+        names = ", ".join(repr(name) for name in _nearest(graph, pattern))
         raise InputError(
-            f"{pattern!r} matches no op of {graph.name!r}", where=f"limits.{what}", hint=f"ops are named like {near}"
+            f"{pattern!r} matches no op of {graph.name!r}", where=f"limits.{what}", hint=f"the nearest ops: {names}"
         )
     return found
+
+
+def _nearest(graph: Graph, pattern: str, most: int = 3) -> list[str]:
+    """Names of ops that begin as the pattern does, for as long as possible; where none does, names like it."""
+    stem = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rstrip("/") or pattern
+    shared = {op.name: _shared_letters(op.name.casefold(), stem.casefold()) for op in graph.ops}
+    longest = max(shared.values(), default=0)
+    if longest < LEAST_SHARED:
+        word = pattern.strip("*")
+        inside = [name for name in shared if word.casefold() in name.casefold()]
+        alike = inside or get_close_matches(word, list(shared)[:MOST_COMPARED], n=most, cutoff=0.3)
+        return alike[:most] or list(shared)[:most]
+    return [name for name, length in shared.items() if length == longest][:most]
+
+
+def _shared_letters(a: str, b: str) -> int:
+    return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

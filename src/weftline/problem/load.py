@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from weftline.importers import FileCosts, Imported, ImportOptions, read_file
 from weftline.problem.feasible import apply_limits, check_feasible, merge_together
 from weftline.problem.model import PROBLEM_FORMAT, Problem, Rules, problem_from_json
 
-__all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem", "read_model"]
+__all__ = ["DROPPABLE", "asked_rules", "build_problem", "load_problem", "needs_cluster", "read_model"]
 
 DROPPABLE = ("cpus", "memory", "together")
 """Limits of a problem that `without` can drop."""
@@ -41,11 +41,13 @@ def load_problem(
     without: Collection[str] = (),
     options: ImportOptions | None = None,
     costs: Profile | None = None,
+    source: str = "",
+    say: Callable[[str], None] | None = None,
 ) -> tuple[Problem, str]:
     """Read a model or problem file -> (problem, sha256 of the file).
 
     `rules` holds what is asked explicitly (fields of `Rules`); the file's own rules hold for the rest. `costs` are
-    measured times of the model on the cluster.
+    measured times of the model on the cluster. `source` is what errors call the cluster; `say` hears notes.
     """
     problem, digest = _problem_file(Path(path))
     if problem is not None:
@@ -54,14 +56,12 @@ def load_problem(
             raise UsageError(f"{path} holds its own devices and costs; leave the profiled costs out")
         if cluster is not None:
             raise UsageError(f"{path} holds its own devices and costs; leave the cluster out")
-        problem = _without(problem, without)
+        problem = _without(problem, without, say)
         return check_feasible(problem.with_rules(_fit_stages(asked_rules(rules, problem.rules), problem))), digest
     imported = read_file(path, options)
     if imported.costs is None or (cluster is not None and any(op.flops for op in imported.graph.ops)):
         if cluster is None:
-            raise UsageError(
-                f"{path} holds no costs, so a cluster is needed. Try --cluster laptop, or: weftline cluster presets"
-            )
+            raise UsageError(needs_cluster(path))
         if costs is not None and costs.model_sha256 != imported.sha256:
             raise InputError(
                 f"the costs were profiled with another model file, {costs.model[:80]!r} "
@@ -69,7 +69,10 @@ def load_problem(
                 where=str(path),
                 hint="profile again with this file",
             )
-        problem = build_problem(imported.graph, cluster, rules=asked_rules(rules), without=without, costs=costs)
+        asked = asked_rules(rules)
+        problem = build_problem(
+            imported.graph, cluster, rules=asked, without=without, costs=costs, source=source, say=say
+        )
         return problem, imported.sha256
     if costs is not None:
         raise UsageError(f"{path} holds its own costs ({imported.format}); leave the profiled costs out")
@@ -78,7 +81,7 @@ def load_problem(
     own = Rules(transfers=imported.costs.transfers, memory=imported.costs.memory)
     asked = asked_rules(rules, own)
     try:
-        return _from_costs(imported, imported.costs, asked, without), imported.sha256
+        return _from_costs(imported, imported.costs, asked, without, say), imported.sha256
     except InputError as error:
         raise error.at(str(path)) from error
 
@@ -126,11 +129,13 @@ def build_problem(
     rules: Rules | None = None,
     without: Collection[str] = (),
     costs: Profile | None = None,
+    source: str = "",
+    say: Callable[[str], None] | None = None,
 ) -> Problem:
     """Cost a graph on a cluster, apply the cluster's limits, check feasibility.
 
     Times are those of a table that is given, or of a profile (throughput: with all devices busy; its kernels are not
-    cut), else analytic.
+    cut), else analytic. `source` is what errors call the cluster; `say` hears notes.
     """
     rules = rules or Rules()
     if cost is not None or costs is not None:
@@ -143,11 +148,11 @@ def build_problem(
     try:
         cost, together = apply_limits(graph, cluster.index, cost, limits)
     except InputError as error:
-        raise error.at(f"cluster {cluster.name!r}") from error
+        raise error.at(source or f"cluster {cluster.name!r}") from error
     buses = tuple((cluster.index[k.source], cluster.index[k.target], k.shared) for k in cluster.links if k.shared)
     together = merge_together([*together, *kernels])
     problem = Problem(graph, cluster.devices, cost, msgspec.structs.replace(rules, stages=0), together, buses)
-    problem = _without(problem, without)
+    problem = _without(problem, without, say)
     return check_feasible(problem.with_rules(_fit_stages(rules, problem)))
 
 
@@ -159,6 +164,11 @@ def _known_costs(graph: Graph) -> Graph:
     return msgspec.structs.replace(graph, ops=ops)
 
 
+def needs_cluster(model: object) -> str:
+    """What to say about a model for which no devices are given."""
+    return f"{model} holds no costs, so a cluster is needed. Try --cluster laptop, or: weftline cluster presets"
+
+
 def _fit_stages(rules: Rules, problem: Problem) -> Rules:
     if rules.stages and rules.objective == "latency":
         raise UsageError("stages have no meaning for the objective latency: leave them out, or ask for throughput")
@@ -167,7 +177,13 @@ def _fit_stages(rules: Rules, problem: Problem) -> Rules:
     return rules
 
 
-def _from_costs(imported: Imported, costs: FileCosts, rules: Rules, without: Collection[str]) -> Problem:
+def _from_costs(
+    imported: Imported,
+    costs: FileCosts,
+    rules: Rules,
+    without: Collection[str],
+    say: Callable[[str], None] | None = None,
+) -> Problem:
     if rules.stages and any(group.kind == ACCELERATOR for group in costs.classes):
         classes = tuple(replace(g, count=rules.stages) if g.kind == ACCELERATOR else g for g in costs.classes)
         costs, rules = replace(costs, classes=classes), msgspec.structs.replace(rules, stages=0)
@@ -175,11 +191,11 @@ def _from_costs(imported: Imported, costs: FileCosts, rules: Rules, without: Col
     if not devices:
         raise InputError("the file has no device left", hint="ask for at least one stage")
     problem = Problem(imported.graph, devices, cost, msgspec.structs.replace(rules, stages=0), costs.together)
-    problem = _without(problem, without)
+    problem = _without(problem, without, say)
     return check_feasible(problem.with_rules(_fit_stages(rules, problem)))
 
 
-def _without(problem: Problem, without: Collection[str]) -> Problem:
+def _without(problem: Problem, without: Collection[str], say: Callable[[str], None] | None) -> Problem:
     unknown = set(without) - set(DROPPABLE)
     if unknown:
         raise UsageError(f"cannot drop {sorted(unknown)}; what can be dropped: {', '.join(DROPPABLE)}")
@@ -189,8 +205,12 @@ def _without(problem: Problem, without: Collection[str]) -> Problem:
         problem = replace(problem, devices=tuple(_unlimited(device) for device in problem.devices))
     if "cpus" in without:
         kinds = sorted({device.kind for device in problem.devices})
+        if "cpu" not in kinds and "cpu" not in map(str.casefold, kinds):
+            if say is not None:
+                say(f"there is no CPU to leave out: the kinds of devices are {', '.join(kinds)[:200]}")
+            return problem
         if "cpu" not in kinds:
-            raise UsageError(f"there is no CPU to drop: the kinds of devices are {', '.join(kinds)[:200]}")
+            raise UsageError(f"no device is of the kind cpu: the kinds of devices are {', '.join(kinds)[:200]}")
         problem = _keep_devices(problem, [i for i, device in enumerate(problem.devices) if device.kind != "cpu"])
     return problem
 

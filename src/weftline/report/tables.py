@@ -6,17 +6,15 @@ In: a Plan, a Schedule, or moves of an op. Out: text and tables. What a terminal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from weftline.certify.check_schedule import period_bound_of
+from weftline.graph.describe import model_words
 from weftline.plans import Move, OpStory, Plan, placed_ops
+from weftline.plans.advice import advise
 from weftline.plans.schedule import Schedule
+from weftline.plans.schedule_story import device_names, schedule_units
 from weftline.plans.score import Score
-from weftline.plans.summary import gap_words, guarantee, measured_words, proof_words
+from weftline.plans.summary import guarantee, measured_words, proof_words
 from weftline.units import format_bytes, format_name, format_time
 
 if TYPE_CHECKING:
@@ -31,13 +29,13 @@ __all__ = [
     "device_rows",
     "device_table",
     "gantt",
+    "left_out",
     "moves_table",
     "placement_rows",
     "placement_table",
     "plan_markdown",
     "printable",
     "schedule_table",
-    "schedule_words",
     "stage_rows",
     "stage_table",
     "text_table",
@@ -151,6 +149,8 @@ def plan_markdown(plan: Plan) -> str:
     what = "Latency" if plan.objective == "latency" else "Period"
     parts = [
         f"# {_text(plan.problem.graph.name)}: {plan.objective} plan",
+        *(f"**{_text(words)}**" for words in (advise(plan),) if words),
+        *(_text(words) for words in (model_words(plan.problem.graph),) if words),
         f"{what} **{format_time(plan.value_ns)}**, lower bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. "
         + " ".join(_text(sentence) for sentence in (guarantee(plan), measured_words(plan)) if sentence),
         "## Comparison\n\n" + _table(*comparison_rows(plan)),
@@ -197,63 +197,85 @@ def _row(move: Move, value: int) -> tuple[str, ...]:
 
 
 COLOURS = {"F": "blue", "B": "green", "W": "yellow", "C": "white"}
-NAMES = {"F": "forward", "B": "backward", "W": "weights", "C": "sends"}
+NAMES = {"F": "forward", "B": "backward", "W": "gradients of weights", "C": "sends"}
 """Kind of block -> what it does, for people."""
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 IDLE = "."
+QUIET_LINK = 0.05
+"""Links that are busy for a smaller share of the time are left out unless somebody asks."""
 
 
-def gantt(schedule: Schedule, width: int = 100) -> list[Text]:
-    """One line per device; a letter is the micro-batch (modulo 36), its colour the kind of block.
+def gantt(schedule: Schedule, width: int = 100, *, colour: bool = True, links: bool = True) -> list[Text]:
+    """One line per device; a digit or letter is the micro-batch (modulo 36), its colour the kind of block.
 
-    A long schedule is drawn coarser: a column shows what the device does in the middle of its time.
+    Without colour a second line says the kind: F forward, B backward, W gradients of weights, C sends. A long schedule
+    is drawn coarser: a column shows what the device does in the middle of its time. Without `links` those that are
+    nearly idle are left out.
     """
     from rich.text import Text
 
     kinds = [block.kind for block in schedule.blocks.blocks]
-    names = _names(schedule)
-    margin = max(map(len, names)) + 1
+    names, shown = device_names(schedule), _shown(schedule, links)
+    margin = max(len(names[number]) for number in shown) + 1
     columns = max(10, min(width - margin, schedule.makespan))
     lines = []
-    for name, row in zip(names, schedule.actions, strict=True):
-        line = Text(name.ljust(margin), no_wrap=True)
-        place = 0
+    for number in shown:
+        line = Text(names[number].ljust(margin), no_wrap=True)
+        below = Text(" " * margin, no_wrap=True)
+        row, place = schedule.actions[number], 0
         for column in range(columns):
             time = ((2 * column + 1) * schedule.makespan) // (2 * columns)
             while place < len(row) and row[place].end <= time:
                 place += 1
             if place < len(row) and row[place].start <= time:
-                action = row[place]
-                line.append(DIGITS[action.micro_batch % len(DIGITS)], style=f"black on {COLOURS[kinds[action.block]]}")
+                kind = kinds[row[place].block]
+                mark = DIGITS[row[place].micro_batch % len(DIGITS)]
+                line.append(mark, style=f"black on {COLOURS[kind]}" if colour else "")
+                below.append(kind)
             else:
                 line.append(IDLE)
-        lines.append(line)
-    return [*lines, _legend(schedule, kinds, margin)]
+                below.append(" ")
+        lines += [line] if colour else [line, below]
+    return [*lines, _legend(schedule, kinds, margin, colour=colour)]
 
 
-def _legend(schedule: Schedule, kinds: list[str], margin: int) -> Text:
+def _shown(schedule: Schedule, links: bool) -> list[int]:
+    """Devices, and links that are not nearly idle."""
+    lanes = schedule.blocks.devices
+    if links or isinstance(lanes, int):
+        return list(range(len(schedule.actions)))
+    busy = [sum(action.end - action.start for action in row) for row in schedule.actions]
+    return [n for n, lane in enumerate(lanes) if not lane.link or busy[n] >= QUIET_LINK * schedule.makespan]
+
+
+def _legend(schedule: Schedule, kinds: list[str], margin: int, *, colour: bool) -> Text:
     """What colours and letters mean."""
     from rich.text import Text
 
-    time, _ = _units(schedule)
+    time, _ = schedule_units(schedule)
     legend = Text(" " * margin)
     for kind in (kind for kind in COLOURS if kind in kinds):
-        legend.append(f" {NAMES[kind]} ", style=f"black on {COLOURS[kind]}")
-        legend.append(" ")
-    legend.append(f"by colour; 0-9a-z micro-batch; {IDLE} idle; width {time(schedule.makespan)}")
+        if colour:
+            legend.append(f" {NAMES[kind]} ", style=f"black on {COLOURS[kind]}")
+            legend.append(" ")
+        else:
+            legend.append(f"{kind} {NAMES[kind]}; ")
+    legend.append(f"0-9a-z micro-batch; {IDLE} idle; width {time(schedule.makespan)}")
     return legend
 
 
-def schedule_table(schedule: Schedule) -> Table:
+def schedule_table(schedule: Schedule, *, links: bool = True) -> Table:
     """What each device does and holds."""
     rows: Rows = []
-    time, size = _units(schedule)
-    for number, (name, row) in enumerate(zip(_names(schedule), schedule.actions, strict=True)):
+    time, size = schedule_units(schedule)
+    names = device_names(schedule)
+    for number in _shown(schedule, links):
+        row = schedule.actions[number]
         busy = sum(action.end - action.start for action in row)
         limit = schedule.memory_limit[number]
         rows.append(
             (
-                name,
+                names[number],
                 time(busy),
                 f"{busy / schedule.makespan:.1%}",
                 time(row[0].start) if row else "",
@@ -265,61 +287,10 @@ def schedule_table(schedule: Schedule) -> Table:
     return text_table("Devices", ("device", "busy", "of makespan", "first start", "last end", "memory", "limit"), rows)
 
 
-def schedule_words(schedule: Schedule) -> list[str]:
-    """Value, bound and period in words."""
-    what = schedule.objective.replace("-", " ")
-    time, _ = _units(schedule)
-    words = [
-        f"{what} {time(schedule.value)} for {schedule.micro_batches} micro-batches; {_how_good(schedule)} "
-        f"(bound {time(schedule.bound)}, {schedule.proof} by {schedule.bound_by})."
-    ]
-    if schedule.repetend is None:
-        words.append("no pattern repeats for ever: the blocks do not take back all their memory, or none was found.")
-    else:
-        count = schedule.repetend.micro_batches
-        period, least = (_exact(schedule, n) for n in (schedule.period_exact, schedule.period_bound_exact))
-        known = schedule.period_proof or f"bound {least} by {schedule.period_bound_by}"
-        several = "es" if count > 1 else ""
-        words.append(
-            f"period {period} per micro-batch, a repetend of {count} micro-batch{several}; {_word(schedule)}{known}."
-        )
-    words.append(
-        f"bubble {time(schedule.bubble)}, between first and last block of a device "
-        f"{time(schedule.device_span_bubble)}; latency of a micro-batch at most {time(schedule.latency)}."
-    )
-    if schedule.robust is not None:
-        words.append(
-            f"under noise (sigma {schedule.robust['sigma']}, straggler x{schedule.robust['straggler']}) the 95th "
-            f"percentile of the makespan is {time(round(schedule.robust['p95']))}."
-        )
-    return words
-
-
-def _units(schedule: Schedule) -> tuple[Callable[[int], str], Callable[[int], str]]:
-    """How times and sizes are written: blocks from a plan are in ns and bytes, others in units of their own."""
-    return (format_time, format_bytes) if "plan" in schedule.provenance.inputs else (str, str)
-
-
-def _exact(schedule: Schedule, number: str) -> str:
-    return format_time(round(Fraction(number))) if "plan" in schedule.provenance.inputs else number
-
-
-def _how_good(schedule: Schedule) -> str:
-    if schedule.value == schedule.bound:
-        return "nothing shorter is possible"
-    return f"no schedule can be more than {gap_words(schedule.gap)} shorter"
-
-
-def _word(schedule: Schedule) -> str:
-    """Proved is what the checker re-computes: loads. A bound by memory or a search is a claim."""
-    if not schedule.period_proved:
+def left_out(schedule: Schedule) -> str:
+    """A sentence about links that are not shown unless asked for; empty if all are."""
+    count = len(schedule.actions) - len(_shown(schedule, False))
+    if not count:
         return ""
-    seen = period_bound_of(msgspec.to_builtins(schedule))
-    return "proved: " if Fraction(schedule.period_exact) <= seen else "claimed: "
-
-
-def _names(schedule: Schedule) -> list[str]:
-    lanes = schedule.blocks.devices
-    if isinstance(lanes, int):
-        return [str(number) for number in range(lanes)]
-    return [format_name(lane.id) for lane in lanes]
+    are = "links are" if count > 1 else "link is"
+    return f"{count} {are} busy for less than {QUIET_LINK:.0%} of the time and not shown; --links shows all."

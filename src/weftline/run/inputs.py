@@ -18,6 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from weftline.errors import InputError
+from weftline.files import no_such_file, unreadable
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 
@@ -33,7 +34,7 @@ def check_planned_model(plan: Plan, model: Path | str) -> None:
     """Refuse a model whose ops or tensors are not those of the plan."""
     path = Path(model)
     if not path.is_file():
-        raise InputError("no such file", where=str(path))
+        raise no_such_file(path)
     planned = plan.provenance.inputs.get("model")
     from weftline.importers.registry import file_sha256
 
@@ -109,7 +110,7 @@ def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        raise unreadable(path, error) from error
     except Exception as error:  # zipfile, the decompressors and numpy have many of their own
         why = str(error)[:200] or type(error).__name__
         raise InputError(f"is not an .npz file of plain arrays: {why}", where=str(path)) from error

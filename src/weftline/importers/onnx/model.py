@@ -106,7 +106,10 @@ def _checked(name: str, dimensions: Dimensions | None, shape: tuple[int, ...]) -
         )
     if any(isinstance(fixed, int) and fixed != size for fixed, size in zip(dimensions, shape, strict=True)):
         raise InputError(
-            f"the given shape {given} contradicts the file, which says {_written(dimensions)}", where=where
+            f"the given shape {given} contradicts the file, which says {_written(dimensions)}",
+            where=where,
+            hint="the file is fixed to that shape: leave --shape out, or export the model again with that dimension "
+            "open, such as dynamic_shapes of torch.onnx.export",
         )
     return dimensions
 

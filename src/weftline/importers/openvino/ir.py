@@ -341,7 +341,11 @@ def _check(layer: Layer, port: Port, given: tuple[int, ...]) -> None:
     if port.shape is not None and (
         len(port.shape) != len(given) or any(a not in (-1, b) for a, b in zip(port.shape, given, strict=True))
     ):
-        raise InputError(f"the given shape {written} contradicts the file, which says {port.written}", where=where)
+        raise InputError(
+            f"the given shape {written} contradicts the file, which says {port.written}",
+            where=where,
+            hint="leave --shape out, or change the file first: model.reshape in openvino, then openvino.save_model",
+        )
 
 
 IMPORTERS = (Importer("openvino", "OpenVINO IR (.xml), weights beside it are not read", _accepts, _read),)

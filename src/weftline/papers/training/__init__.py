@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weftline.errors import InfeasibleError, InputError, MissingExtra
-from weftline.files import read_limited, write_atomically
+from weftline.files import read_limited, unreadable, write_atomically
 from weftline.latency.anneal import anneal_from, ask_helpers
 from weftline.latency.measured.trials import Trials
 from weftline.latency.policy.settings import TrainingPlan, one_thread
@@ -106,7 +106,7 @@ def read_checkpoint(path: Path, owner: Owner, shapes: Mapping[str, tuple[int, ..
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=f"{path!s:.120}") from error
+        raise unreadable(path, error) from error
     data = read_limited(path, MOST_BYTES)
     try:
         head = _head(data)

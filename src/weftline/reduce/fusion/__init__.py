@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from weftline.cost import NO_TIME
 from weftline.cost.analytic import fused_times
-from weftline.errors import InputError, UsageError
+from weftline.errors import UsageError
+from weftline.files import unreadable
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.feasible import merge_together
@@ -180,7 +181,7 @@ def _is_onnx(path: Path) -> bool:
         with path.open("rb") as file:
             return looks_like_onnx(file.read(4096))
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        raise unreadable(path, error) from error
 
 
 def _chains(problem: Problem, model: Path | None = None) -> Fusion:

@@ -7,6 +7,20 @@
   const weft = window.weft;
   const TALL = { compute: 22, block: 26, link: 12, receive: 7, send: 7 };
   const TONES = ["forward", "backward", "weight", "other"];
+  /* Kinds of blocks can be told apart without colours: forward is plain, backward striped, gradients of weights dotted. */
+  const PATTERNS = {
+    backward: { size: 6, turn: "rotate(45)", draw: () => weft.draw("rect", { width: 1.5, height: 6, class: "weft-stripe" }) },
+    weight: { size: 5, turn: null, draw: () => weft.draw("circle", { cx: 2.5, cy: 2.5, r: 1, class: "weft-stripe" }) },
+  };
+  function patterns(svg) {
+    const found = weft.draw("defs", {});
+    for (const [name, kind] of Object.entries(PATTERNS)) {
+      const pattern = weft.draw("pattern", { id: `weft-${name}-pattern`, width: kind.size, height: kind.size, patternUnits: "userSpaceOnUse", patternTransform: kind.turn });
+      pattern.append(kind.draw());
+      found.append(pattern);
+    }
+    svg.append(found);
+  }
   const TOP = 22, BOTTOM = 24, GROUP = 10;
 
   /* Differences -> times. */
@@ -155,6 +169,7 @@
         const anchor = at < left + 24 ? "start" : at > width - 36 ? "end" : "middle";
         svg.append(weft.draw("text", { x: at, y: height - 6, class: "weft-tick", "text-anchor": anchor }, o.time(mark)));
       }
+      patterns(svg);
       marks(svg);
       const texts = [];
       for (const lane of lanes) {
@@ -166,7 +181,10 @@
             class: "weft-name", "text-anchor": narrow ? "start" : "end",
           }, lane.name.length > 20 && !narrow ? lane.name.slice(0, 19) + "\u2026" : lane.name));
         }
-        for (const [name, d] of Object.entries(paths(lane, texts))) svg.append(weft.draw("path", { d, class: "weft-" + name }));
+        for (const [name, d] of Object.entries(paths(lane, texts))) {
+          svg.append(weft.draw("path", { d, class: "weft-" + name }));
+          if (PATTERNS[name]) svg.append(weft.draw("path", { d, class: "weft-over", fill: `url(#weft-${name}-pattern)` }));
+        }
       }
       for (const [a, b, lane, text] of texts) {
         if (text) svg.append(weft.draw("text", { x: (a + b) / 2, y: lane.y + lane.tall / 2 + 4, class: "weft-inside", "text-anchor": "middle" }, text));

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weftline.graph.describe import model_words
 from weftline.plans import Plan
+from weftline.plans.advice import advise
+from weftline.plans.bound_words import explain_bound
 from weftline.plans.summary import (
     better_baseline,
     guarantee,
@@ -23,20 +26,28 @@ from weftline.report.html.sensitivity import Help
 from weftline.report.tables import stage_rows
 from weftline.units import format_bytes, format_time
 
-__all__ = ["bound_words", "contents", "input_rows", "key", "plan_page", "run_rows"]
+__all__ = ["bound_title", "bound_words", "contents", "input_rows", "key", "plan_page", "run_rows"]
 
 LONGEST_BAR = 3.0
 """Bars of the comparison end at so many times the plan."""
 STOPS = {
     "optimal": "the bound is reached",
     "gap": "close enough to the bound",
-    "time": "the time was over",
-    "work": "the work limit was reached",
+    "time": "stopped at the time limit",
+    "work": "stopped at the work limit",
     "measurements": "all measurements were made",
     "interrupted": "interrupted",
     "settled": "nothing became better for a while",
     "done": "nothing more to try",
 }
+BASELINE_WORDS = {
+    "single-device": "the whole model on the one device that is best for it",
+    "replicas": "a whole copy of the model on each device, which take inputs in turn; no pipeline",
+    "even-split": "the ops in their order, cut into parts of equally many ops",
+    "round-robin": "op after op to the next device",
+    "heft": "a well-known list scheduler: the most urgent op first, on the device where it ends first",
+}
+"""What simple plans are, for the pointer."""
 
 
 def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Sequence[Help]) -> dict[str, Any]:
@@ -55,6 +66,8 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
         "kind": f"{plan.objective} plan",
         "title": short_name(graph.name) or "model",
         "subtitle": f"{len(graph.ops):,} ops on {len(plan.devices)} device{'s' if len(plan.devices) > 1 else ''}",
+        "model": short_name(model_words(graph), 400),
+        "advice": short_name(advise(plan), 400),
         "value": format_time(plan.value_ns),
         "value_word": "for one input" if latency else "per input, once the pipeline is full",
         "value_noun": noun,
@@ -63,6 +76,7 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
         "gauge": _share(plan.bound_ns, plan.value_ns) if plan.value_ns else None,
         "bound": format_time(plan.bound_ns),
         "bound_words": bound_words(format_time(plan.bound_ns), proof_words(plan), plan.bound_by),
+        "bound_title": bound_title(plan.proof, explain_bound(plan.bound_by)),
         "gap": f"{plan.gap:.2%}",
         "warnings": _warnings(plan),
         "facts": _facts(plan),
@@ -83,7 +97,7 @@ def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Seq
         "stage_table": _stage_table(plan),
         "memory_words": "Weights, live activations and workspace. The dashed line is the limit, where it is near. "
         "The picture follows the timeline above.",
-        "graph_title": "Devices and what crosses between them" if latency else "Stages and what crosses between them",
+        "graph_title": "Tensors sent between devices" if latency else "Tensors sent between stages",
         "graph_words": "Arrows are all tensors that go one way, with their size for one input. Choose one to see them.",
         "device_table": _device_table(plan),
         "device_ops": True,
@@ -104,6 +118,15 @@ def bound_words(bound: str, proof: str, by: str) -> str:
     return f"no plan can be below {bound} ({who})" if proof.startswith("proved") else f"lower bound {bound} ({who})"
 
 
+def bound_title(proof: str, words: str) -> str:
+    """What is shown when the pointer rests on a bound: what it means, and what its method looks at."""
+    means = {
+        "proved": "proved: a checker that uses no solver computes this bound again from the file",
+        "claimed": "claimed: weftline's own search says so, and nobody has checked it independently",
+    }.get(proof, "")
+    return "; ".join(filter(None, (means, f"it is {words}" if words else "")))
+
+
 def key(tone: str, text: str) -> dict[str, str]:
     """One entry of a legend."""
     return {"tone": tone, "text": text}
@@ -118,7 +141,7 @@ def contents(page: dict[str, Any]) -> list[dict[str, str]]:
         ("timeline-section", page["timeline_title"], has["timeline"]),
         ("stages-section", "Stages", has["stages"]),
         ("memory-section", "Memory", has["memory"]),
-        ("graph-section", "What crosses", has["graph"]),
+        ("graph-section", "Tensors sent", has["graph"]),
         ("devices", "Devices", bool(page["device_table"])),
         ("search-section", "Search", has["progress"]),
         ("helps-section", "What would help?", bool(page["helps"])),
@@ -134,7 +157,8 @@ def _share(part: float, whole: float) -> float:
 def _chips(plan: Plan) -> list[dict[str, str]]:
     tones = {"proved": "good", "claimed": "", "none": "warn"}
     words = {"proved": "bound proved", "claimed": "bound claimed", "none": "no bound"}
-    chips = [{"tone": "warn" if plan.guessed else tones[plan.proof], "text": words[plan.proof]}]
+    title = bound_title(plan.proof, explain_bound(plan.bound_by))
+    chips = [{"tone": "warn" if plan.guessed else tones[plan.proof], "text": words[plan.proof], "title": title}]
     if plan.guessed:
         chips[0]["text"] = f"bound {proof_words(plan)}" if plan.proof != "none" else "no bound"
     if plan.value_ns == plan.bound_ns:
@@ -173,10 +197,12 @@ def _comparison(plan: Plan) -> list[dict[str, Any]]:
         rows.append((short_name(name, 60), -1 if value is None else value, tone))
     rows.append((f"lower bound ({proof_words(plan)})", plan.bound_ns, "lower"))
     most = min(max(value for _, value, _ in rows), LONGEST_BAR * plan.value_ns) or 1
+    title = bound_title(plan.proof, explain_bound(plan.bound_by))
     return [
         {
             "name": name,
             "tone": tone,
+            "title": title if tone == "lower" else BASELINE_WORDS.get(name, ""),
             "share": _share(value, most),
             "sort": value if value >= 0 else 2**62,
             "value": "breaks a limit" if value < 0 else format_time(value),

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from weftline.graph.arrays import Ints
+from weftline.plans.bound_words import explain_schedule_bound
 from weftline.plans.schedule import Schedule
+from weftline.plans.schedule_story import schedule_words
 from weftline.problem.blocks import KINDS, Blocks
 from weftline.report.html.pack import PageBudget, packed_spans, short_name, short_names, thinned_steps
-from weftline.report.html.page import bound_words, contents, input_rows, key, run_rows
+from weftline.report.html.page import bound_title, bound_words, contents, input_rows, key, run_rows
 from weftline.report.html.plan import memory_lane
 from weftline.report.html.run import RunTable
-from weftline.report.tables import NAMES, schedule_words
+from weftline.report.tables import NAMES
 from weftline.simulate import Timetable
 from weftline.units import format_bytes, format_time
 
@@ -86,7 +88,7 @@ def repeats(schedule: Schedule, found: Timetable) -> tuple[int, int, int] | None
 def _marks(begin: int, end: int, times: int, makespan: int) -> list[dict[str, Any]]:
     parts = [
         ("warm-up", 0, begin),
-        (f"repetend, {times} times" if times > 1 else "repetend", begin, end),
+        (f"repeats {times} times" if times > 1 else "repeats", begin, end),
         ("cool-down", end, makespan),
     ]
     return [{"name": name, "from": a, "to": b} for name, a, b in parts if b > a]
@@ -127,6 +129,9 @@ def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None
         "gauge": round(100 * min(1.0, schedule.bound / schedule.value), 2) if schedule.value else None,
         "bound": time(schedule.bound),
         "bound_words": bound_words(time(schedule.bound), schedule.proof, schedule.bound_by).replace("plan", "schedule"),
+        "bound_title": bound_title(schedule.proof, explain_schedule_bound(schedule.bound_by)),
+        "model": "",
+        "advice": "",
         "gap": f"{schedule.gap:.2%}",
         "warnings": [],
         "facts": _facts(schedule, data),
@@ -136,7 +141,7 @@ def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None
         "has": {"timeline": True, "memory": True, "stages": False, "graph": False, "progress": False},
         "timeline_title": "Schedule",
         "timeline_words": _repeats_words(schedule, data, time),
-        "timeline_keys": [key(CLASS_OF_KIND[kind], NAMES[kind]) for kind in used] + [key("idle", "bubble")],
+        "timeline_keys": [key(CLASS_OF_KIND[kind], NAMES[kind]) for kind in used] + [key("idle", "waits")],
         "stages_words": "",
         "stage_table": ((), []),
         "memory_words": "What blocks hold on each device. The dashed line is the limit, where it is near. "
@@ -159,11 +164,14 @@ def _capital(sentence: str) -> str:
 
 
 def _chips(schedule: Schedule) -> list[dict[str, str]]:
-    chips = [{"tone": "good" if schedule.proof == "proved" else "", "text": f"bound {schedule.proof}"}]
+    title = bound_title(schedule.proof, explain_schedule_bound(schedule.bound_by))
+    chips = [{"tone": "good" if schedule.proof == "proved" else "", "text": f"bound {schedule.proof}", "title": title}]
     if schedule.value == schedule.bound:
         chips.append({"tone": "good", "text": f"least {schedule.objective.replace('-', ' ')}"})
     if schedule.period_proved:
-        chips.append({"tone": "good", "text": "least period"})
+        words = explain_schedule_bound(schedule.period_bound_by)
+        title = "no pattern that repeats is faster" + (f": {words}" if words else "")
+        chips.append({"tone": "good", "text": "least period", "title": title})
     return chips
 
 
@@ -172,7 +180,10 @@ def _facts(schedule: Schedule, data: dict[str, Any]) -> list[tuple[str, str]]:
     period = time(round(schedule.period)) if data["unit"] else schedule.period_exact
     least = time(round(schedule.period_bound)) if data["unit"] else schedule.period_bound_exact
     facts = [("period per micro-batch", period), ("no period can be below", least)]
-    facts += [("makespan", time(schedule.makespan)), ("bubble", f"{schedule.bubble / max(schedule.makespan, 1):.1%}")]
+    facts += [
+        ("makespan", time(schedule.makespan)),
+        ("longest wait", f"{schedule.bubble / max(schedule.makespan, 1):.1%}"),
+    ]
     facts.append(("latency of a micro-batch", f"at most {time(schedule.latency)}"))
     if schedule.seconds is not None:
         facts.append(("searched for", f"{schedule.seconds:.1f} s"))
@@ -189,6 +200,7 @@ def _comparison(schedule: Schedule, time: Any) -> list[dict[str, Any]]:
         {
             "name": name,
             "tone": tone,
+            "title": bound_title(schedule.proof, explain_schedule_bound(schedule.bound_by)) if tone == "lower" else "",
             "share": round(100 * min(1.0, max(0, value) / most), 2),
             "sort": value if value >= 0 else 2**62,
             "value": "nothing within memory" if value < 0 else time(value),
@@ -200,14 +212,14 @@ def _comparison(schedule: Schedule, time: Any) -> list[dict[str, Any]]:
 
 
 def _repeats_words(schedule: Schedule, data: dict[str, Any], time: Any) -> str:
-    words = "Numbers in the blocks are micro-batches. "
+    words = "Numbers in the blocks are micro-batches; plain is forward, striped backward, dotted gradients of weights. "
     where = data["repeats"]
     if where is None:
         return words + "No part of this schedule repeats exactly, so no warm-up or cool-down is marked."
     count = schedule.repetend.micro_batches if schedule.repetend else 1
     several = "es" if count > 1 else ""
     return words + (
-        f"From {time(where['from'])} to {time(where['to'])} a repetend of {count} micro-batch{several} repeats; "
+        f"From {time(where['from'])} to {time(where['to'])} a pattern of {count} micro-batch{several} repeats; "
         "before it the devices warm up, after it they cool down."
     )
 

@@ -21,6 +21,7 @@ import msgspec
 
 from weftline.cluster import Cluster, Device, OpDevice
 from weftline.errors import InputError, UsageError
+from weftline.files import no_such_file
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.openvino import last_line, openvino_module
@@ -44,7 +45,7 @@ def read_model(core: Any, path: Path | str) -> Any:
     """The model of an IR or ONNX file with nothing changed, so that names stay."""
     path = Path(path)
     if not path.is_file():
-        raise InputError("no such file", where=str(path))
+        raise no_such_file(path)
     try:
         return core.read_model(str(path))
     except RuntimeError as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from weftline.errors import InputError
-from weftline.files import unchanged, write_atomically
+from weftline.files import unchanged, unreadable, write_atomically
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import declared_type
@@ -267,7 +267,7 @@ def split_model(
     except RecursionError as error:
         raise InputError("the model is nested too deeply", where=str(model)) from error
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(model)) from error
+        raise unreadable(model, error) from error
     manifest = Manifest(
         format="weftline-stages",
         version=1,

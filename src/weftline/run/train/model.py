@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from weftline.errors import InputError
+from weftline.files import no_such_file
 
 __all__ = [
     "ACTIVATION",
@@ -131,7 +132,7 @@ def _module(place: str) -> Any:
     if path.suffix != ".py" and not path.exists():
         return import_module(place)
     if not path.is_file():
-        raise InputError("there is no such file", where=place)
+        raise no_such_file(place)
     name = f"weftline_model_{path.stem}"
     spec = spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

@@ -166,5 +166,8 @@ def _two_chunks(blocks: Blocks, micro_batches: int, write: Callable[[_Row, int, 
 def _split(blocks: Blocks, chunks: int) -> tuple[BlockPipeline, tuple[int, ...]]:
     pipeline = read_pipeline(blocks)
     if not pipeline.splits:
-        raise InfeasibleError("a zero-bubble schedule needs a split backward pass")
+        raise InfeasibleError(
+            "a zero-bubble schedule needs a split backward pass, and these blocks have none: --shape linear and zigzag "
+            "have one, a plan gets one by --split-backward"
+        )
     return pipeline, pipeline.ranks(chunks)

@@ -1,0 +1,92 @@
+"""What to do, in one line, where the answer is not to split: the first thing that people should read.
+
+In: a Plan. Out: a sentence, or nothing where the plan is what to take. Simplified: how far estimates are off is one
+number for all devices; of measured costs it is the spread of the measured runs.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from weftline.plans.plan import Plan
+from weftline.units import format_name, format_time
+
+__all__ = ["advise", "advised", "cost_error"]
+
+ESTIMATE_ERROR = 0.05
+"""Share by which times from data sheets are off at least."""
+_SPREAD = re.compile(r"spread ([0-9]{1,4}(?:\.[0-9]{1,4})?)%")
+
+
+def cost_error(plan: Plan) -> float:
+    """Share of the value below which a difference says nothing: by estimates, or by the spread of measured costs."""
+    source = plan.problem.cost_source
+    if source.startswith("analytic"):
+        return ESTIMATE_ERROR
+    spread = _SPREAD.search(source) if source.startswith("profiled") else None
+    return float(spread[1]) / 100 if spread else 0.0
+
+
+def advise(plan: Plan) -> str:
+    """The one line."""
+    if plan.value_ns == 0:
+        return ""
+    if plan.measured:
+        return _measured(plan)
+    return _copies(plan) or _alone(plan)
+
+
+def advised(plan: Plan) -> Plan:
+    """The plan with the advice in it, for `--json`; the same plan where there is none."""
+    words = advise(plan)
+    return msgspec.structs.replace(plan, advice=words) if words else plan
+
+
+def _copies(plan: Plan) -> str:
+    """Whole models side by side, where they are faster than the pipeline."""
+    copies = plan.baselines.get("replicas")
+    if copies is None or not 0 < copies < plan.value_ns:
+        return ""
+    return (
+        f"Run a whole copy of the model on each device instead: {format_time(copies)} per input, "
+        f"{plan.value_ns / copies:.2f}x as fast as this pipeline ({format_time(plan.value_ns)})."
+    )
+
+
+def _alone(plan: Plan) -> str:
+    """One device, where splitting gains nothing that could be relied on."""
+    single = plan.baselines.get("single-device")
+    used = set(plan.placement.values())
+    if len(used) == 1 and len(plan.devices) > 1 and plan.problem.rules.stages != 1:
+        return f"Use {format_name(used.pop())} alone: no split that was found is faster."
+    if not single or len(used) < 2:
+        return ""
+    gain, error = (single - plan.value_ns) / single, cost_error(plan)
+    if gain <= 0:
+        return f"Use {_best_device(plan, single)} alone: this split is not faster."
+    if gain >= error:
+        return ""
+    off = "the estimates are off" if plan.problem.cost_source.startswith("analytic") else "the measured times vary"
+    return f"Use {_best_device(plan, single)} alone: splitting gains {gain:.1%}, less than {off} (about {error:.0%})."
+
+
+def _best_device(plan: Plan, value: int) -> str:
+    """The device on which the whole model takes so long."""
+    time = plan.load_problem().cost.time
+    found = [d for d in range(len(plan.problem.devices)) if (time[:, d] >= 0).all() and int(time[:, d].sum()) == value]
+    return format_name(plan.problem.devices[found[0]].id) if found else "one device"
+
+
+def _measured(plan: Plan) -> str:
+    """The same by what was measured."""
+    found = plan.measured
+    assert found
+    gain = 1 - found.ratio
+    if gain >= found.spread or len(set(plan.placement.values())) < 2:
+        return ""
+    device = format_name(found.reference)
+    if gain <= 0:
+        return f"Use {device} alone: measured, this split is not faster."
+    return f"Use {device} alone: measured, splitting gains {gain:.1%}, less than the runs vary ({found.spread:.1%})."
