@@ -50,8 +50,7 @@ def read_cluster(path: Path) -> tuple[Cluster, str]:
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
         other = other_kind(data, CLUSTER) if isinstance(error, UnicodeDecodeError) else ""
-        what = other or f"cannot be read: {error}"
-        raise InputError(what, where=where, hint=_GIVE_IT if other else "") from error
+        raise InputError(other or f"cannot be read: {error}", where=where, hint=_GIVE_IT if other else "") from error
     name = path.stem if path.stem.isprintable() and len(path.stem) <= 64 else "cluster"
     try:
         return parse_cluster(text, where, name=name), sha256(data).hexdigest()

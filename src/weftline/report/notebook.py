@@ -15,10 +15,11 @@ from weftline.export.picture import picture_of, to_svg
 from weftline.graph import Graph
 from weftline.plans import Plan
 from weftline.plans.schedule import Schedule
+from weftline.plans.schedule_story import schedule_words
 from weftline.plans.score import Score
 from weftline.plans.summary import guarantee
 from weftline.problem import Problem
-from weftline.report.tables import comparison_rows, device_rows, schedule_words, stage_rows
+from weftline.report.tables import comparison_rows, device_rows, stage_rows
 from weftline.units import format_bytes, format_name, format_time
 
 __all__ = ["html_of"]
