@@ -9,12 +9,14 @@ WeftlineError                  exit code
 ├── ExecutionMismatch              7   a real run differs from the plan
 └── MissingExtra                   2   an optional dependency is not installed
 
-And `near`, for the words of a message.
+And `near`, for the words of a message; `no_such_file` and `unreadable`, the errors about files that cannot be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
 
 __all__ = [
     "ExecutionMismatch",
@@ -26,6 +28,8 @@ __all__ = [
     "VerificationError",
     "WeftlineError",
     "near",
+    "no_such_file",
+    "unreadable",
 ]
 
 
@@ -110,3 +114,29 @@ def near(word: str, known: Iterable[str]) -> str:
 
     found = get_close_matches(word[:100], list(known), n=1)
     return f", did you mean {found[0]!r}?" if found else ""
+
+
+_MOST_NAMES, _SHOWN_NAMES = 1000, 3
+"""Of a folder: names that are looked at, and names that are shown."""
+
+
+def no_such_file(path: Path | str, *, hint: str = "") -> InputError:
+    """The one error about a file that is not there: it names files beside it that may have been meant."""
+    path = Path(path)
+    try:
+        beside = sorted(entry.name for entry in islice(path.parent.iterdir(), _MOST_NAMES) if entry.is_file())
+    except (OSError, ValueError):
+        beside = []
+    guess = near(path.name, beside)
+    alike = [name for name in beside if path.suffix and name.endswith(path.suffix)]
+    if alike and not guess:
+        more = ", ..." if len(alike) > _SHOWN_NAMES else ""
+        hint = "; ".join(filter(None, (f"there is {', '.join(alike[:_SHOWN_NAMES])}{more}", hint)))
+    return InputError(f"no such file{guess}", where=str(path), hint=hint)
+
+
+def unreadable(path: Path | str, error: Exception) -> InputError:
+    """What to raise where a file could not be read because of `error`."""
+    if isinstance(error, FileNotFoundError):
+        return no_such_file(path)
+    return InputError(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(path))

@@ -6,8 +6,7 @@ is written is opened once: whoever puts another in its place meanwhile changes n
 `run_folder` is a temporary folder that no crash leaves behind for long: its owner holds a lock in it, which the system
 drops when the owner dies, however it dies, and the next one removes every folder whose lock nobody holds.
 
-And `unchanged`, for files that are read twice; `other_kind`: what a file is that was given for something else;
-`no_such_file`: what may have been meant.
+And `unchanged`, for files that are read twice; `other_kind`: what a file is that was given for something else.
 """
 
 from __future__ import annotations
@@ -22,21 +21,19 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from weftline.arguments import a_path
-from weftline.errors import InputError, near
+from weftline.errors import InputError, unreadable
 
 __all__ = [
     "RUN_PREFIX",
     "Replacement",
     "check_writable",
     "is_stdout",
-    "no_such_file",
     "other_kind",
     "protect",
     "protected",
@@ -44,7 +41,6 @@ __all__ = [
     "remove_forgotten",
     "run_folder",
     "unchanged",
-    "unreadable",
     "write_atomically",
 ]
 
@@ -84,32 +80,6 @@ def _kind(head: bytes) -> str:
     if _ONNX.match(head):
         return "an ONNX model"
     return "a cluster file" if b"\0" not in head and _CLUSTER.search(head) else ""
-
-
-_MOST_NAMES, _SHOWN_NAMES = 1000, 3
-"""Of a folder: names that are looked at, and names that are shown."""
-
-
-def no_such_file(path: Path | str, *, hint: str = "") -> InputError:
-    """The one error about a file that is not there: it names files beside it that may have been meant."""
-    path = Path(path)
-    try:
-        beside = sorted(entry.name for entry in islice(path.parent.iterdir(), _MOST_NAMES) if entry.is_file())
-    except (OSError, ValueError):
-        beside = []
-    guess = near(path.name, beside)
-    alike = [name for name in beside if path.suffix and name.endswith(path.suffix)]
-    if alike and not guess:
-        more = ", ..." if len(alike) > _SHOWN_NAMES else ""
-        hint = "; ".join(filter(None, (f"there is {', '.join(alike[:_SHOWN_NAMES])}{more}", hint)))
-    return InputError(f"no such file{guess}", where=str(path), hint=hint)
-
-
-def unreadable(path: Path | str, error: Exception) -> InputError:
-    """What to raise where a file could not be read because of `error`."""
-    if isinstance(error, FileNotFoundError):
-        return no_such_file(path)
-    return InputError(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(path))
 
 
 def write_atomically(path: Path | str, data: bytes | Iterable[bytes]) -> None:

@@ -153,7 +153,7 @@ MISTAKES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "27": (
         "plan vision.onnx -c vision.onnx",
         3,
-        ("this is an ONNX model, not a cluster file", "takes the model first"),
+        ("this is an ONNX model, not a cluster file (",),
     ),
     "28": ("plan latency.json -c good.toml", 3, ("this is a weftline plan", "explain")),
     "29": ("explain sched.json", 0, ("micro-batches take", "What binds:")),

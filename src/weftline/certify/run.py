@@ -10,8 +10,7 @@ from pathlib import Path
 
 from weftline.certify.check import Verdict
 from weftline.certify.check_schedule import ScheduleVerdict
-from weftline.errors import InputError, VerificationError
-from weftline.files import no_such_file
+from weftline.errors import InputError, VerificationError, no_such_file
 
 __all__ = ["is_schedule", "verify_bytes", "verify_file"]
 

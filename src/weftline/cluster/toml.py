@@ -19,15 +19,18 @@ from pathlib import Path
 
 from weftline.cluster.model import Cluster, Device, Limits, Link, OpDevice, Rate
 from weftline.cluster.rules import MAX_LINKS, check_cluster
-from weftline.errors import InputError, near
-from weftline.files import no_such_file, other_kind
+from weftline.errors import InputError, near, no_such_file
+from weftline.files import other_kind
 from weftline.units import exact_bytes, exact_count, exact_time, parse_bandwidth, parse_bytes, parse_flops, parse_time
 
 __all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "write_cluster"]
 
 MAX_FILE_BYTES = 2**20
 CLUSTER = "a cluster file"
-_TOO_LARGE, _SMALLER = "is larger than the limit of 1 MiB", "one 'between' may list many devices"
+_TOO_LARGE, _SMALLER = (
+    "is larger than the limit of 1 MiB",
+    "a cluster file is short text; see: weftline cluster show laptop",
+)
 _GIVE_IT = "weftline plan MODEL --cluster FILE takes the model first, then a cluster file or a preset"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -45,8 +48,7 @@ def read_cluster(path: Path) -> tuple[Cluster, str]:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            other = other_kind(data, CLUSTER)
-            raise InputError(other or _TOO_LARGE, where=where, hint=_GIVE_IT if other else _SMALLER)
+            raise InputError(other_kind(data, CLUSTER) or _TOO_LARGE, where=where, hint=_SMALLER)
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
         other = other_kind(data, CLUSTER) if isinstance(error, UnicodeDecodeError) else ""

@@ -14,8 +14,7 @@ import msgspec
 
 from weftline.ask.answer import answer as answer_plan
 from weftline.ask.request import ClusterText, PlanRequest
-from weftline.errors import InputError, MissingExtra, WeftlineError
-from weftline.files import unreadable
+from weftline.errors import InputError, MissingExtra, WeftlineError, unreadable
 from weftline.grid.questions import GridQuestion, Objective
 from weftline.plans import Plan
 

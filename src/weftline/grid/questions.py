@@ -22,8 +22,8 @@ import msgspec
 from weftline.ask.planning import MAX_SEED, solvers_for, stop_rules
 from weftline.ask.request import GridRequest, Objective
 from weftline.cluster import preset_names, preset_text
-from weftline.errors import InputError, UsageError
-from weftline.files import no_such_file, read_limited
+from weftline.errors import InputError, UsageError, no_such_file
+from weftline.files import read_limited
 from weftline.importers.registry import file_sha256
 from weftline.problem.load import MAX_STAGES
 from weftline.units import parse_ratio, parse_time

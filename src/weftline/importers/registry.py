@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import InputError
-from weftline.files import no_such_file, other_kind, unchanged, unreadable
+from weftline.errors import InputError, no_such_file, unreadable
+from weftline.files import other_kind, unchanged
 from weftline.graph import Graph, graph_from_json
 from weftline.importers.foreign import foreign_file, foreign_folder
 from weftline.plugins import registered

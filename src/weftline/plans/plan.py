@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from weftline.arguments import a_path
-from weftline.errors import InputError
-from weftline.files import other_kind, unreadable, write_atomically
+from weftline.errors import InputError, unreadable
+from weftline.files import other_kind, write_atomically
 from weftline.lazy import notebook_html
 from weftline.problem.model import ProblemFile
 from weftline.search import Event

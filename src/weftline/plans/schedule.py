@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from weftline.arguments import a_path
-from weftline.errors import InputError, UsageError
-from weftline.files import other_kind, unreadable, write_atomically
+from weftline.errors import InputError, UsageError, unreadable
+from weftline.files import other_kind, write_atomically
 from weftline.lazy import notebook_html
 from weftline.problem.blocks import BlocksFile, blocks_of_file
 from weftline.units import MAX_QUANTITY

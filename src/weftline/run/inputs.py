@@ -17,8 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from weftline.errors import InputError
-from weftline.files import no_such_file, unreadable
+from weftline.errors import InputError, no_such_file, unreadable
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 

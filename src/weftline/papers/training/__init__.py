@@ -27,8 +27,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import InfeasibleError, InputError, MissingExtra
-from weftline.files import read_limited, unreadable, write_atomically
+from weftline.errors import InfeasibleError, InputError, MissingExtra, unreadable
+from weftline.files import read_limited, write_atomically
 from weftline.latency.anneal import anneal_from, ask_helpers
 from weftline.latency.measured.trials import Trials
 from weftline.latency.policy.settings import TrainingPlan, one_thread

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from weftline.cost import NO_TIME
 from weftline.cost.analytic import fused_times
-from weftline.errors import UsageError
-from weftline.files import unreadable
+from weftline.errors import UsageError, unreadable
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.feasible import merge_together

@@ -20,8 +20,7 @@ from typing import Any
 import msgspec
 
 from weftline.cluster import Cluster, Device, OpDevice
-from weftline.errors import InputError, UsageError
-from weftline.files import no_such_file
+from weftline.errors import InputError, UsageError, no_such_file
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.openvino import last_line, openvino_module

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
-from weftline.errors import InputError
-from weftline.files import unchanged, unreadable, write_atomically
+from weftline.errors import InputError, unreadable
+from weftline.files import unchanged, write_atomically
 from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import declared_type

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from weftline.errors import InputError
-from weftline.files import no_such_file
+from weftline.errors import InputError, no_such_file
 
 __all__ = [
     "ACTIVATION",
