@@ -27,11 +27,8 @@ __all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "write_cluster"]
 
 MAX_FILE_BYTES = 2**20
 CLUSTER = "a cluster file"
-_TOO_LARGE, _SMALLER = (
-    "is larger than the limit of 1 MiB",
-    "a cluster file is short text; see: weftline cluster show laptop",
-)
-_GIVE_IT = "weftline plan MODEL --cluster FILE takes the model first, then a cluster file or a preset"
+_TOO_LARGE = "is larger than the limit of 1 MiB"
+_HINT = "a cluster file is TOML text; see: weftline cluster show laptop"
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # tomllib needs time quadratic in the parts of a dotted key: hours for one megabyte of "a.a.a.a". We use no such keys.
@@ -48,17 +45,17 @@ def read_cluster(path: Path) -> tuple[Cluster, str]:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise InputError(other_kind(data, CLUSTER) or _TOO_LARGE, where=where, hint=_SMALLER)
+            raise InputError(other_kind(data, CLUSTER) or _TOO_LARGE, where=where, hint=_HINT)
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
         other = other_kind(data, CLUSTER) if isinstance(error, UnicodeDecodeError) else ""
-        raise InputError(other or f"cannot be read: {error}", where=where, hint=_GIVE_IT if other else "") from error
+        raise InputError(other or f"cannot be read: {error}", where=where, hint=_HINT) from error
     name = path.stem if path.stem.isprintable() and len(path.stem) <= 64 else "cluster"
     try:
         return parse_cluster(text, where, name=name), sha256(data).hexdigest()
     except InputError as error:
         if other := other_kind(data, CLUSTER):
-            raise InputError(other, where=where, hint=_GIVE_IT) from error
+            raise InputError(other, where=where, hint=_HINT) from error
         raise
 
 
@@ -72,7 +69,7 @@ def parse_cluster(text: str, where: str, *, name: str = "cluster") -> Cluster:
 
 def _document(text: str) -> dict[str, object]:
     if len(text) > MAX_FILE_BYTES:
-        raise InputError(_TOO_LARGE, hint=_SMALLER)
+        raise InputError(_TOO_LARGE, hint=_HINT)
     if _LONG_KEY.search(text):
         raise InputError("a key or a name has more than 64 parts with dots between them")
     try:
