@@ -42,9 +42,15 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with served() as found:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served("--clusters", str(tmp_path_factory.mktemp("kept"))) as found:
         yield found
+
+
+def choose_small(page: Page) -> None:
+    """A model of the zoo; the form has what stood in it before."""
+    page.select_option("#model", "zoo:bert")
+    page.select_option("#size", "small")
 
 
 @pytest.fixture
@@ -146,7 +152,7 @@ def test_by_keyboard_on_a_phone_in_the_dark(browser: Browser, server: Served) ->
     context.set_default_timeout(PATIENCE * 1000)
     page = context.new_page()
     open_page(page, server)
-    page.select_option("#size", "small")
+    choose_small(page)
     page.focus("#seconds")
     page.keyboard.press("Control+A")
     page.keyboard.type("1")
@@ -160,19 +166,142 @@ def test_by_keyboard_on_a_phone_in_the_dark(browser: Browser, server: Served) ->
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.keyboard.press("Escape")
     expect(page.locator("#detail .menu button").first).not_to_be_visible()
+    page.focus(".views a >> nth=1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#schedule-form")).to_be_visible()
+    page.fill("#schedule-seconds", "1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail .picture .weft-frame")).to_be_visible(timeout=PATIENCE * 1000)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
     context.close()
 
 
 def test_a_wrong_cluster_is_told_while_one_writes(page: Page, server: Served) -> None:
-    """Tests that the text of a cluster is checked, and that a plan with a wrong one fails with the same sentence."""
+    """Tests that the text of a cluster is checked, and that no plan is begun with a wrong one."""
     open_page(page, server)
     page.click("#edit summary")
     page.fill("#toml", "version = 1\n[[device]]\nid = 3\n")
     expect(page.locator("#cluster-note.wrong")).to_contain_text("device[0].id: is a number", timeout=PATIENCE * 1000)
+    before = page.locator("#list li").count()
     page.click("#go")
-    expect(page.locator("#detail .wrong")).to_contain_text("device[0].id: is a number", timeout=PATIENCE * 1000)
-    page.click("#detail .acts button:has-text('Remove')")
-    expect(page.locator("#detail .wrong")).to_have_count(0)
+    expect(page.locator("#form-error")).to_contain_text("device[0].id: is a number")
+    assert page.locator("#list li").count() == before
+
+
+def test_clusters_exports_and_comparisons(page: Page, server: Served, tmp_path: Path) -> None:
+    """Tests edited clusters from the editor to the file on disk, exports with reasons, what may be compared, ratios."""
+    open_page(page, server)
+    choose_small(page)
+    page.select_option("#preset", "two-gpus")
+    page.locator("input[value=latency]").check(force=True)
+    page.fill("#seconds", "2")
+    plain = start(page)
+    finished(page)
+    page.click("#edit summary")
+    page.fill("#toml", page.input_value("#toml") + "# edited\n")
+    expect(page.locator("#cluster-note")).to_contain_text("devices:", timeout=PATIENCE * 1000)
+    with page.expect_download() as waiting:
+        page.click("#save-cluster")
+    assert re.fullmatch(r"two-gpus-[0-9a-f]{6}\.toml", waiting.value.suggested_filename)
+    page.fill("#keep-name", "lab")
+    page.click("#keep-cluster")
+    expect(page.locator("#preset")).to_have_value(":kept:lab", timeout=PATIENCE * 1000)
+    edited = start(page)
+    finished(page)
+    title = page.inner_text("#detail-title")
+    assert re.fullmatch(rf"{edited}\. bert-small on lab-[0-9a-f]{{6}}", title)
+    name = title.rpartition(" ")[2]
+    assert f"--cluster {name}.toml" in page.inner_text("#detail .command")
+    with page.expect_download() as waiting:
+        page.click(f"#detail .acts button:has-text('{name}.toml')")
+    assert waiting.value.suggested_filename == f"{name}.toml"
+    waiting.value.save_as(tmp_path / "lab.toml")
+    assert (tmp_path / "lab.toml").read_text().endswith("# edited\n")
+
+    page.click("#detail .menu summary")
+    offered = [text.split()[0] for text in page.locator("#detail .menu button").all_inner_texts()]
+    refused = page.locator("#detail .cannot dt").all_inner_texts()
+    assert "onnx-stages" in offered
+    assert "openvino" in refused
+    assert {*offered} ^ {*refused} >= {"onnx-stages", "openvino", "ort", "vllm", "llamacpp", "megatron", "accelerate"}
+    assert "cannot be run by OpenVINO" in page.inner_text("#detail .cannot")
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280
+    page.keyboard.press("Escape")
+
+    page.locator("input[value=throughput]").check(force=True)
+    period = start(page)
+    finished(page)
+    ticks = {number: page.get_by_label(f"compare plan {number}", exact=True) for number in (plain, edited, period)}
+    ticks[plain].check()
+    expect(ticks[period]).to_be_disabled()
+    ticks[edited].check()
+    expect(page.locator("#compare tbody tr").first).to_contain_text("value", timeout=PATIENCE * 1000)
+    ratios = page.evaluate(
+        "[[100, 105], [100, 5343], [5343, 100], [3, 3], [0, 5]].map(([a, b]) => weft.change(a, b, true))"
+    )
+    assert ratios == ["+5.00 %", "53x slower", "53x faster", "", ""]
+    ticks[plain].uncheck()
+    ticks[edited].uncheck()
+
+
+def test_the_form_survives_a_reload(page: Page, server: Served) -> None:
+    """Tests that everything entered is there again, on the same view, and that nothing is stored in the browser."""
+    open_page(page, server)
+    choose_small(page)
+    page.locator("input[value=throughput]").check(force=True)
+    page.fill("#stages", "3")
+    page.select_option("#preset", ":edited")
+    page.fill("#toml", "# <img src=x onerror=alert(1)>")
+    page.click(".views a >> nth=1")
+    page.select_option("#what", "mshape")
+    page.fill("#memory", "6,6")
+    page.locator("#schedule-form summary").click()
+    page.select_option("#aim", "device-span")
+    until(lambda: server.ask("GET", "/api/form")[1]["fields"].get("aim") == "device-span")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    expect(page.locator("#schedule-form")).to_be_visible()
+    for field, value in (
+        ("what", "mshape"),
+        ("memory", "6,6"),
+        ("stages", "3"),
+        ("size", "small"),
+        ("preset", ":edited"),
+    ):
+        expect(page.locator(f"#{field}")).to_have_value(value)
+    assert page.input_value("#toml") == "# <img src=x onerror=alert(1)>"
+    assert page.locator("input[value=throughput]").is_checked()
+    assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+def test_a_schedule_of_a_plan(page: Page, server: Served) -> None:
+    """Tests the way from a throughput plan to its schedule, with a picture, a report and a comparison."""
+    open_page(page, server)
+    choose_small(page)
+    page.select_option("#preset", "four-unequal")
+    page.locator("input[value=throughput]").check(force=True)
+    page.fill("#seconds", "1")
+    number = start(page)
+    finished(page)
+    page.click("#detail .acts button:has-text('Schedule it')")
+    expect(page.locator("#what")).to_have_value(f"plan:{number}")
+    page.fill("#schedule-seconds", "1")
+    page.fill("#memory", "")
+    page.select_option("#aim", "makespan", force=True)
+    made = []
+    for again in (False, True):
+        page.locator("#recompute").set_checked(again)
+        with page.expect_response("**/api/schedules") as answer:
+            page.click("#schedule-go")
+        made.append(int(answer.value.json()["id"]))
+        expect(page.locator("#detail-title")).to_contain_text(f"{made[-1]}. ", timeout=PATIENCE * 1000)
+        expect(page.locator("#detail .picture .weft-frame svg").first).to_be_visible(timeout=PATIENCE * 1000)
+    for one in made:
+        page.get_by_label(f"compare schedule {one}", exact=True).check()
+    expect(page.locator("#compare tbody tr").first).to_contain_text("makespan", timeout=PATIENCE * 1000)
+    page.click("#detail .acts button.primary")
+    expect(page.frame_locator("#report-frame").locator("h1").first).to_be_visible(timeout=PATIENCE * 1000)
+    page.keyboard.press("Escape")
 
 
 @contextmanager
@@ -234,7 +363,7 @@ def test_a_killed_browser_leaves_nothing_running(playwright: Playwright) -> None
         started = set(mine.children(recursive=True)) - before
         page = browser.new_page()
         open_page(page, server)
-        page.select_option("#size", "small")
+        choose_small(page)
         page.select_option("#preset", "four-unequal")
         page.locator("input[value=throughput]").check(force=True)
         page.fill("#seconds", "600")

@@ -10,7 +10,7 @@ import pytest
 
 from weftline.errors import InputError, UsageError
 from weftline.ui.models import Models, PageLimits, clean_label
-from weftline.ui.requests import PlanForm, plan_task
+from weftline.ui.requests import AskedCluster, PlanForm, plan_task
 
 
 async def chunks(*sizes: int) -> AsyncIterator[bytes]:
@@ -87,6 +87,6 @@ def test_shapes_and_dimensions_of_a_form(tmp_path: Path) -> None:
     models = Models(tmp_path, PageLimits())
     number, _ = add(models, "a.onnx", 10)
     asked = PlanForm(seconds=1, model=number, preset="laptop", shapes=["x=1x3"], dims=["batch=8", "length=4"])
-    task = plan_task(asked, choices, models, PageLimits())(tmp_path)
+    task = plan_task(asked, choices, models, PageLimits(), AskedCluster("text", "laptop", preset=True))(tmp_path)
     assert (task.shapes, task.dims) == (("x=1x3",), ("batch=8", "length=4"))
     assert task.argv[-6:] == ("--shape", "x=1x3", "--dim", "batch=8", "--dim", "length=4")

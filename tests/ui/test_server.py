@@ -9,6 +9,7 @@ import socket
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 from tests.ui.serving import Served, plan_when, served, until
 
 from weftline import Plan, verify
-from weftline.certify import Verdict
+from weftline.certify import ScheduleVerdict, Verdict
+from weftline.cluster import preset_text
 from weftline.zoo import build
 
 LONG = {"zoo": "bert", "size": "small", "preset": "four-unequal", "objective": "throughput", "seconds": 300}
@@ -25,8 +27,14 @@ SHORT = {"preset": "laptop", "objective": "latency", "solver": "greedy", "second
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with served("--jobs", "1") as found:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where clusters are kept; there is no such folder yet."""
+    return tmp_path_factory.mktemp("data") / "weftline" / "clusters"
+
+
+@pytest.fixture(scope="module")
+def server(kept: Path) -> Iterator[Served]:
+    with served("--jobs", "1", "--clusters", str(kept)) as found:
         yield found
 
 
@@ -49,7 +57,10 @@ def test_a_plan_from_upload_to_export(server: Served, tmp_path: Path) -> None:
         done = [plan_when(events, answer["id"], is_over) for answer in (first, second)]
     assert [plan["state"] for plan in done] == ["done", "done"]
     assert done[0]["model"] == "my model.onnx"
-    assert done[0]["command"][:3] == ["weftline", "plan", "my model.onnx"]
+    assert done[0]["command"][:5] == ["weftline", "plan", "my model.onnx", "--cluster", "laptop"]
+    reasons = {name: why for name, _, why in done[0]["answer"]["exports"]}
+    assert reasons["onnx-stages"] == ""
+    assert "cannot be run by OpenVINO" in reasons["openvino"]
     home = f"/api/plans/{first['id']}"
     _, plan = server.ask("GET", f"{home}/files/plan")
     (tmp_path / "plan.json").write_bytes(json.dumps(plan).encode())
@@ -96,6 +107,12 @@ def test_a_plan_from_upload_to_export(server: Served, tmp_path: Path) -> None:
         ("/api/plans", {"zoo": "bert", "seconds": 1, "solver": "etc/passwd"}, "unknown solver"),
         ("/api/plans", {"zoo": "bert", "seconds": 1, "output": "/tmp/x"}, "unknown field"),
         ("/api/plans", {"zoo": "bert", "seconds": 1, "cluster": "x" * (3 << 20)}, "at most 2048 KiB"),
+        ("/api/plans", {"zoo": "bert", "seconds": 1, "cluster": "version = 1\n[[device]]\nid = 3\n"}, "device[0].id"),
+        ("/api/plans", {"zoo": "bert", "seconds": 1, "preset": "laptop", "kept": "lab"}, "one of them"),
+        ("/api/schedules", {"seconds": 1}, "one of them"),
+        ("/api/schedules", {"seconds": 1, "shape": "../etc"}, "unknown shape"),
+        ("/api/schedules", {"seconds": 1, "shape": "vshape", "solver": "etc/passwd"}, "unknown solver"),
+        ("/api/schedules", {"seconds": 1, "shape": "vshape", "recompute": True}, "are for plans"),
         ("/api/compare", [1, 2], "makes no sense"),
     ],
 )
@@ -112,6 +129,8 @@ def test_what_is_not_there(server: Served) -> None:
         ("GET", "/api/plans/999/files/plan"),
         ("POST", "/api/plans/999/stop"),
         ("DELETE", "/api/models/999"),
+        ("GET", "/api/clusters/nothing"),
+        ("DELETE", "/api/clusters/..%2flaptop"),
         ("GET", "/assets/..%2fapp.py"),
         ("GET", "/docs"),
         ("GET", f"/api/plans/{'9' * 100}/files/plan"),
@@ -135,6 +154,103 @@ def test_refused_over_real_http(server: Served) -> None:
     assert server.raw("GET", "/", allowed)[0] == 200
     addresses = {c.laddr.ip for c in psutil.Process(server.process.pid).net_connections() if c.status == "LISTEN"}
     assert addresses == {"127.0.0.1"}
+
+
+def test_variants_of_a_cluster_can_be_told_apart(server: Served) -> None:
+    """Tests the names of a preset and of two edits of it, that each text can be had again, and comparisons."""
+    text = preset_text("laptop")
+    own = text + "# of my own\n"
+    asked = {"zoo": "bert", "size": "small", "seconds": 5, "solver": "greedy"}
+    questions = [
+        {"preset": "laptop"},
+        {"cluster": text},
+        {"cluster": own},
+        {"cluster": text, "objective": "throughput"},
+    ]
+    with server.watching() as events:
+        numbers = [server.ask("POST", "/api/plans", {**asked, **question})[1]["id"] for question in questions]
+        plans = [plan_when(events, number, is_over) for number in numbers]
+    names = [plan["cluster"] for plan in plans]
+    label = f"laptop-{sha256(own.encode()).hexdigest()[:6]}"
+    assert names == ["laptop", "laptop", label, "laptop"]
+    assert plans[2]["title"] == f"bert-small on {label}"
+    assert plans[0]["command"][2:5] == ["zoo:bert:small", "--cluster", "laptop"]
+    assert plans[2]["command"][4] == f"{label}.toml"
+    allowed = {"Authorization": f"Bearer {server.token}"}
+    _, data, headers = server.raw("GET", f"/api/plans/{numbers[2]}/files/cluster", allowed)
+    assert (data.decode(), f"{label}.toml" in headers["content-disposition"]) == (own, True)
+
+    subjects = [plan["answer"]["subject"] for plan in plans]
+    assert subjects[0] == subjects[2] != subjects[3]
+    assert server.ask("POST", "/api/compare", {"first": numbers[0], "second": numbers[2]})[0] == 200
+    status, refused = server.ask("POST", "/api/compare", {"first": numbers[0], "second": numbers[3]})
+    assert (status, "One is a latency, the other a period" in refused["error"]) == (422, True)
+    for number in numbers:
+        server.ask("DELETE", f"/api/plans/{number}")
+
+
+def test_clusters_are_kept(server: Served, kept: Path) -> None:
+    """Tests that a cluster is kept as a file of its name and nothing else, found by the next server, and removed."""
+    text = preset_text("two-gpus") + "# mine\n"
+    for name, body in (("..", text), (".hidden", text), ("a%2fb", text), ("bad", "no toml"), ("x" * 61, text)):
+        assert server.ask("PUT", f"/api/clusters/{name}", {"text": body})[0] in (404, 405, 422), name
+    assert not kept.exists()
+    assert server.ask("PUT", "/api/clusters/lab", {"text": text})[0] == 201
+    assert [path.name for path in kept.iterdir()] == ["lab.toml"]
+    assert kept.stat().st_mode & 0o077 == 0
+    (kept / "elsewhere.toml").symlink_to(kept / "lab.toml")
+    with served("--clusters", str(kept)) as other:
+        assert other.ask("GET", "/api/form")[1]["clusters"] == ["lab"]
+        assert other.ask("GET", "/api/clusters/lab") == (200, {"text": text})
+    assert server.ask("DELETE", "/api/clusters/lab")[0] == 204
+    assert not (kept / "lab.toml").exists()
+
+
+def test_the_form_is_kept_behind_the_token(server: Served) -> None:
+    """Tests that what stands in the forms comes back, and to nobody without the token; nonsense is refused."""
+    fields = {"model": "zoo:bert", "toml": "name = '<b>'"}
+    assert server.ask("PUT", "/api/form", {"fields": fields})[0] == 204
+    assert server.ask("GET", "/api/form")[1]["fields"] == fields
+    assert server.raw("GET", "/api/form", {})[0] == 403
+    assert server.raw("PUT", "/api/form", {"Cookie": f"weftline-{server.port}={server.token}"}, b"{}")[0] == 403
+    for wrong in ({"fields": {"a": 3}}, {"fields": {str(i): "" for i in range(65)}}, {"path": "x"}):
+        assert server.ask("PUT", "/api/form", wrong)[0] == 422
+    assert server.ask("GET", "/api/form")[1]["fields"] == fields
+
+
+def test_schedules(server: Served, tmp_path: Path) -> None:
+    """Tests schedules of a shape and of a plan: progress, files that verify, pictures, exports, comparisons."""
+    with server.watching() as events:
+        plan = {"zoo": "bert", "size": "small", "preset": "four-unequal", "objective": "throughput", "solver": "greedy"}
+        _, source = server.ask("POST", "/api/plans", {**plan, "seconds": 5})
+        assert plan_when(events, source["id"], is_over)["state"] == "done"
+        shape = {"shape": "vshape", "devices": 2, "micro_batches": 4, "memory": "2", "seconds": 3}
+        of_plan = {"plan": source["id"], "micro_batches": 4, "seconds": 3, "solver": "1f1b"}
+        asked = [shape, of_plan, {**of_plan, "recompute": True}, {**shape, "memory": "12 GiB"}]
+        numbers = [server.ask("POST", "/api/schedules", question)[1]["id"] for question in asked]
+        found = [plan_when(events, number, is_over) for number in numbers]
+    assert [job["state"] for job in found] == ["done", "done", "done", "failed"]
+    assert "has no bytes" in found[3]["error"]
+    assert " ".join(found[0]["command"][2:]) == "--shape vshape --devices 2 --micro-batches 4 --memory 2 --time 3s"
+    assert found[1]["command"][2:4] == ["--plan", f"bert-small-{source['id']}-plan.json"]
+    assert "--recompute" in found[2]["command"]
+    assert [job["answer"]["unit"] for job in found[:3]] == ["", "ns", "ns"]
+    for number, job in zip(numbers[:3], found, strict=False):
+        home = f"/api/plans/{number}/files"
+        (tmp_path / "sched.json").write_bytes(json.dumps(server.ask("GET", f"{home}/schedule")[1]).encode())
+        verdict = verify(tmp_path / "sched.json")
+        assert isinstance(verdict, ScheduleVerdict)
+        assert verdict.value == job["answer"]["makespan"]
+        assert server.ask("GET", f"{home}/picture")[1]["timeline"]["end"] == job["answer"]["makespan"]
+    files = f"/api/plans/{numbers[0]}/files"
+    _, made = server.ask("POST", files, {"what": "export", "target": "torch-csv"})
+    assert "schedule.csv" in zipfile.ZipFile(io.BytesIO(server.ask("GET", made["href"])[1])).namelist()
+    assert server.ask("POST", files, {"what": "report"})[0] == 200
+    _, same = server.ask("POST", "/api/compare", {"first": numbers[1], "second": numbers[2]})
+    assert same["rows"][0][:3] == ["makespan", *(job["answer"]["makespan"] for job in found[1:3])]
+    for other, words in ((numbers[1], "are not compared"), (source["id"], "different questions")):
+        status, refused = server.ask("POST", "/api/compare", {"first": numbers[0], "second": other})
+        assert (status, words in refused["error"]) == (422, True)
 
 
 def test_many_at_once_and_slow_ones(server: Served) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
-from weftline.ui.app import EventStream
-from weftline.ui.jobs import MOST_ROWS, Job, Jobs
+import msgspec
+
+from weftline.search import Event
+from weftline.ui.jobs import MOST_ROWS, EventStream, Job, Jobs
 from weftline.ui.models import PageLimits
-from weftline.ui.task import ModelFile, PlanTask, Row, Said
+from weftline.ui.task import ModelFile, PlanTask, Row, Said, Teller
 
 
 def make_job(number: int = 1) -> Job:
@@ -94,3 +97,25 @@ def test_states() -> None:
         job = make_job()
         job.hear(said)
         assert job.state == state
+
+
+def test_phases_are_told_and_their_words_end_with_them() -> None:
+    """Tests that a page hears that kernels are compiled, with the count, and no such word once the search runs."""
+    said = io.BytesIO()
+    teller, job = Teller(said), make_job()
+    teller.begin("loading", "loading the kernels of the search")
+    teller._flush()
+    teller.hear(Event(0.0, "", None, None, "compiling kernels: 7 of about 41, about 40 s left"))
+    teller._flush()
+    teller.hear(Event(0.1, "auto", 5, 3))
+    teller.end(Said(error="enough", kind="Stopped"))
+    told = []
+    for line in said.getvalue().splitlines():
+        job.hear(msgspec.json.decode(line, type=Said))
+        told.append((job.about()["phase"], job.about()["note"]))
+    assert told[:3] == [
+        ("loading", "loading the kernels of the search"),
+        ("compiling", "compiling kernels: 7 of about 41, about 40 s left"),
+        ("searching", ""),
+    ]
+    assert job.rows == [(0.1, 5, 3)]

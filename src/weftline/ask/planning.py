@@ -172,10 +172,9 @@ def _prepare(
         if solver.prepare is not None:
             solver.prepare()
     heard = Progress(on_event)
-    entries = problem.cost.time.size + problem.cost.transfer.size
     search = Search(
         problem,
-        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent, entries=entries),
+        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
         work_limit=asked.work_limit,
         gap=gap,
         seed=asked.seed,

@@ -24,7 +24,7 @@ from weftline.arguments import (
     several,
     shown,
 )
-from weftline.errors import UsageError
+from weftline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from weftline.cluster import Cluster
@@ -46,12 +46,15 @@ __all__ = [
     "a_stage_count",
     "import_options",
     "read_dims",
+    "read_memory",
     "read_shapes",
 ]
 
 Objective = Literal["latency", "throughput"]
 MOST_SEED = 2**31 - 1
 MOST_COUNT = 2**62
+MOST_DIGITS = 18
+"""Of a limit of memory."""
 
 
 @dataclass(frozen=True)
@@ -310,3 +313,29 @@ def read_dims(words: Sequence[str], option: str = "") -> dict[str, int]:
         if dims.setdefault(name, int(size)) != int(size):
             raise UsageError(f"{option}{word!r:.80} and {f'{name}={dims[name]}'!r:.80} contradict each other")
     return dims
+
+
+def read_memory(word: str, in_bytes: bool, option: str = "") -> int | list[int]:
+    """`4`, `4,4,8`, or with bytes `12 GiB`; `option` is what errors call it."""
+    from weftline.units import parse_bytes
+
+    limits = []
+    for part in word.split(","):
+        if part.strip().isascii() and part.strip().isdigit() and len(part) <= MOST_DIGITS:
+            limits.append(int(part))
+            continue
+        try:
+            size = parse_bytes(part)
+        except InputError as error:
+            if in_bytes:
+                raise UsageError(f"{option}{error}") from error
+            raise UsageError(
+                f"{option}{word[:60]!r} is not a whole number in units of the blocks, nor one for each device: 4,4,8"
+            ) from error
+        if not in_bytes:
+            raise UsageError(
+                f"{option}{word[:60]!r}: a named shape or a file of blocks has no bytes. Its unit is what the blocks "
+                "hold: 1 is one activation of a stage (half of one for linear and zigzag). Write 4; bytes are for plans"
+            )
+        limits.append(size)
+    return limits[0] if len(limits) == 1 else limits

@@ -203,11 +203,18 @@ def ui(
             metavar="TIME", help="Stop searches when no page has been open for so long; their best plans are kept."
         ),
     ] = "30s",
+    clusters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Where the page keeps clusters.  [default: ~/.local/share/weftline/clusters]"
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Plan in the browser: a page on this machine alone.
 
-    Drop a model, edit the cluster, plan, watch value and bound converge, compare plans, download reports and exports.
+    Drop a model, edit the cluster, plan or schedule, watch value and bound converge, compare, download reports and
+    exports.
     The address holds a token: whoever has it may use the page. Ctrl-C ends it, and everything it started.
 
     weftline ui --open
@@ -232,5 +239,5 @@ def ui(
 
             webbrowser.open(address)
 
-    serve(port=port, limits=PageLimits(running=jobs, away=seconds), on_ready=ready)
+    serve(port=port, limits=PageLimits(running=jobs, away=seconds), on_ready=ready, clusters=clusters)
     typer.echo("ended", err=True)

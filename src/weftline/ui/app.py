@@ -1,19 +1,19 @@
 """The application: addresses -> what they do.
 
-In: requests that the guard let pass. Out: the page and its assets, JSON, files, and server-sent events: `plan` (one job
-with the rows that the page does not have yet), `gone` (a number), `models`. A page that reads slowly gets fewer and
-larger events: nothing is queued for it, and nobody waits for it. Errors are JSON with one sentence. The assets are our
-own and the components that the page shares with the report; they are read as files, since importing the room of the
-report would load the solvers. Simplified: there is one state per server, made here.
+In: requests that the guard let pass. Out: the page and its assets, JSON, files, and server-sent events (`jobs.py`).
+Errors are JSON with one sentence. The assets are our own and the components that the page shares with the report; they
+are read as files, since importing the room of the report would load the solvers. What stands in the forms is kept in
+memory, behind the token: a browser's own storage would be open to the next server on this port. Simplified: there is
+one state per server, made here; of two pages the last one decides what stands in the forms.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,103 +22,36 @@ from urllib.parse import unquote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from weftline.errors import InputError, LimitReached, UsageError, WeftlineError
+from weftline.ui.clusters import KeptClusters
 from weftline.ui.files import Desk, file_names
-from weftline.ui.jobs import Job, Jobs
+from weftline.ui.jobs import EventStream, Job, Jobs
 from weftline.ui.models import Models, NotThere, PageLimits, stored_bytes
-from weftline.ui.requests import ClusterForm, CompareRequest, FileRequest, PlanForm, plan_task, read_json
+from weftline.ui.requests import (
+    AskedCluster,
+    ClusterForm,
+    CompareRequest,
+    FileRequest,
+    KeptForm,
+    PlanForm,
+    ScheduleForm,
+    download_name,
+    plan_task,
+    read_json,
+    schedule_task,
+)
 from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 
-__all__ = ["ASSETS", "EventStream", "asset", "make_app"]
+__all__ = ["ASSETS", "asset", "make_app"]
 
-BEAT_SECONDS = 10.0
-"""Seconds between two signs of life; without them a dead connection is noticed late."""
-GATHER_SECONDS = 0.08
-"""Seconds in which changes are gathered."""
-
-
-class EventStream:
-    """One page's view, as an ASGI response. It is counted as watching from its beginning to its end."""
-
-    def __init__(self, jobs: Jobs, extra: Callable[[], dict[str, Any]]) -> None:
-        self._jobs, self._extra = jobs, extra
-        self._told: dict[int, tuple[int, int, int]] = {}
-        """Job -> (version, times thinned, rows) that the page has."""
-        self._extra_told = ""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the page or the server leaves."""
-        changed = asyncio.Event()
-        try:
-            self._jobs.watch(changed.set)
-        except UsageError as error:
-            await PlainTextResponse(f"{error}\n", 503)(scope, receive, send)
-            return
-        leaving = asyncio.create_task(self._wait_for_end(receive, changed))
-        try:
-            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._send(send, "retry: 1000\n\n")
-            while not leaving.done() and not self._jobs.closed:
-                changed.clear()
-                text = self.news()
-                await self._send(send, text or ": here\n\n")
-                await asyncio.sleep(GATHER_SECONDS)
-                try:
-                    await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
-                except TimeoutError:
-                    continue
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except OSError:
-            pass  # the page has left
-        finally:
-            self._jobs.leave(changed.set)
-            leaving.cancel()
-
-    def news(self) -> str:
-        """The events that bring the page up to date."""
-        lines = []
-        jobs = {job.id: job for job in self._jobs.all()}
-        for number in [number for number in self._told if number not in jobs]:
-            del self._told[number]
-            lines.append(_event("gone", number))
-        lines += [_event("plan", self._change(job)) for job in jobs.values() if self._is_new(job)]
-        extra = json.dumps(self._extra())
-        if extra != self._extra_told:
-            self._extra_told = extra
-            lines.append(f"event: state\ndata: {extra}\n\n")
-        return "".join(lines)
-
-    def _is_new(self, job: Job) -> bool:
-        return self._told.get(job.id, (-1, 0, 0))[0] != job.version
-
-    def _change(self, job: Job) -> dict[str, Any]:
-        _, thinned, count = self._told.get(job.id, (0, -1, 0))
-        since = count if thinned == job.thinned else 0
-        self._told[job.id] = (job.version, job.thinned, len(job.rows))
-        return {**job.about(), "since": since, "rows": job.rows[since:]}
-
-    @staticmethod
-    async def _wait_for_end(receive: Receive, changed: asyncio.Event) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        changed.set()
-
-    @staticmethod
-    async def _send(send: Send, text: str) -> None:
-        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-
-
-def _event(kind: str, data: object) -> str:
-    return f"event: {kind}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
-
+MOST_CHECKED = 64
+"""Texts of clusters whose check is remembered."""
 
 _KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-SHARED = ("style.css", "weft.js", "curve.js")
+SHARED = ("style.css", "figures.css", "weft.js", "curve.js", "timeline.js")
 ASSETS = (
     "index.html",
     "page.css",
@@ -126,7 +59,9 @@ ASSETS = (
     "model.js",
     "cluster.js",
     "form.js",
+    "schedule.js",
     "plans.js",
+    "parts.js",
     "detail.js",
     "compare.js",
     "start.js",
@@ -153,7 +88,7 @@ REPORT_POLICY = (
 class State:
     """Everything that a server knows."""
 
-    def __init__(self, folder: Path, limits: PageLimits) -> None:
+    def __init__(self, folder: Path, limits: PageLimits, clusters: Path) -> None:
         import psutil
 
         most_bytes = int(psutil.virtual_memory().total * limits.memory_share)
@@ -161,7 +96,10 @@ class State:
         self.models = Models(folder, limits)
         self.jobs = Jobs(folder, limits, most_bytes)
         self.desk = Desk(limits, most_bytes)
+        self.kept = KeptClusters(clusters)
+        self.form = KeptForm()
         self._choices: asyncio.Task[dict[str, Any]] | None = None
+        self._checked: dict[str, dict[str, Any]] = {}
 
     async def choices(self) -> dict[str, Any]:
         """What this installation offers; asked once of a worker."""
@@ -169,6 +107,46 @@ class State:
             self._choices = asyncio.create_task(self.desk.do(ChoicesTask()))
         limits = {"longest": self.limits.longest, "upload_bytes": self.limits.upload_bytes, "away": self.limits.away}
         return {**await asyncio.shield(self._choices), "limits": limits}
+
+    async def check(self, text: str, name: str = "") -> dict[str, Any]:
+        """What a worker says about the text of a cluster, with what it is called; its error, if it is none."""
+        key = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        if key not in self._checked:
+            found = await self.desk.do(CheckTask(text))
+            self._checked = {**dict(list(self._checked.items())[1 - MOST_CHECKED :]), key: found}
+        found = self._checked[key]
+        if "error" in found:
+            return found
+        presets = (await self.choices())["presets"]
+        return {**found, "label": AskedCluster.of_text(text, name or found["name"], presets).name}
+
+    async def cluster(self, asked: PlanForm) -> AskedCluster:
+        """The cluster of a question; `InputError` if its text is none."""
+        if sum(given is not None for given in (asked.cluster, asked.preset, asked.kept)) > 1:
+            raise UsageError("a cluster is a preset, one that was kept, or a text: one of them")
+        presets = (await self.choices())["presets"]
+        if asked.preset is not None:
+            for name, _, text in presets:
+                if name == asked.preset:
+                    return AskedCluster(text, name, preset=True)
+            raise UsageError(f"unknown preset {asked.preset!r}")
+        text = asked.cluster if asked.kept is None else self.kept.find(asked.kept)
+        if text is None:
+            return AskedCluster()
+        found = await self.check(text)
+        if "error" in found:
+            raise InputError(found["error"])
+        return AskedCluster.of_text(text, asked.kept or found["name"], presets)
+
+    def known(self) -> dict[str, Any]:
+        """What every page is told when it changes."""
+        plans = [job.id for job in self.jobs.all()]
+        return {"models": self.models.all(), "plans": plans, "clusters": self.kept.names}
+
+    async def check_room(self) -> None:
+        """`LimitReached` if too much is stored already."""
+        if await asyncio.to_thread(stored_bytes, self.folder) > self.limits.stored_bytes:
+            raise LimitReached("no room is left; remove models or plans")
 
     @asynccontextmanager
     async def living(self, app: Starlette) -> AsyncIterator[None]:
@@ -184,9 +162,9 @@ class State:
             await self.jobs.close()
 
 
-def make_app(folder: Path, limits: PageLimits) -> tuple[Starlette, State]:
-    """The application and its state; it writes into `folder` alone."""
-    state = State(folder, limits)
+def make_app(folder: Path, limits: PageLimits, clusters: Path) -> tuple[Starlette, State]:
+    """The application and its state; it writes into `folder`, and into `clusters` what a user keeps."""
+    state = State(folder, limits, clusters)
     views = Views(state)
     app = Starlette(
         routes=[
@@ -196,8 +174,14 @@ def make_app(folder: Path, limits: PageLimits) -> tuple[Starlette, State]:
             Route("/api/events", EventStreamRoute(state), methods=["GET"]),
             Route("/api/models", views.upload, methods=["POST"]),
             Route("/api/models/{number:int}", views.remove_model, methods=["DELETE"]),
+            Route("/api/form", views.form),
+            Route("/api/form", views.keep_form, methods=["PUT"]),
             Route("/api/cluster", views.check_cluster, methods=["POST"]),
+            Route("/api/clusters/{name}", views.cluster),
+            Route("/api/clusters/{name}", views.keep_cluster, methods=["PUT"]),
+            Route("/api/clusters/{name}", views.remove_cluster, methods=["DELETE"]),
             Route("/api/plans", views.start, methods=["POST"]),
+            Route("/api/schedules", views.start_schedule, methods=["POST"]),
             Route("/api/plans/{number:int}", views.remove, methods=["DELETE"]),
             Route("/api/plans/{number:int}/stop", views.stop, methods=["POST"]),
             Route("/api/plans/{number:int}/files", views.make_file, methods=["POST"]),
@@ -224,9 +208,7 @@ class EventStreamRoute:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One page watches."""
-        models, jobs = self._state.models, self._state.jobs
-        known = lambda: {"models": models.all(), "plans": [job.id for job in jobs.all()]}  # noqa: E731
-        await EventStream(jobs, known)(scope, receive, send)
+        await EventStream(self._state.jobs, self._state.known)(scope, receive, send)
 
 
 class Views:
@@ -260,19 +242,58 @@ class Views:
         await self._state.models.remove(request.path_params["number"])
         return Response(status_code=204)
 
+    async def form(self, request: Request) -> Response:
+        """What stood in the forms, and what they can name."""
+        return JSONResponse({"fields": self._state.form.fields, **self._state.known()})
+
+    async def keep_form(self, request: Request) -> Response:
+        """Remember what stands in the forms."""
+        self._state.form = await read_json(request, KeptForm, self._state.limits.body_bytes)
+        return Response(status_code=204)
+
     async def check_cluster(self, request: Request) -> Response:
         """Is this text a cluster?"""
         asked = await read_json(request, ClusterForm, self._state.limits.body_bytes)
-        return JSONResponse(await self._state.desk.do(CheckTask(asked.text)))
+        return JSONResponse(await self._state.check(asked.text))
+
+    async def cluster(self, request: Request) -> Response:
+        """The text of a cluster that was kept."""
+        return JSONResponse({"text": self._state.kept.find(request.path_params["name"])})
+
+    async def keep_cluster(self, request: Request) -> Response:
+        """Keep a cluster for the next time."""
+        name = request.path_params["name"]
+        asked = await read_json(request, ClusterForm, self._state.limits.body_bytes)
+        found = await self._state.check(asked.text, name)
+        if "error" in found:
+            raise InputError(found["error"])
+        self._state.kept.keep(name, asked.text)
+        self._state.jobs.tell()
+        return JSONResponse({"name": name, "label": found["label"]}, 201)
+
+    async def remove_cluster(self, request: Request) -> Response:
+        """Forget a cluster that was kept."""
+        self._state.kept.remove(request.path_params["name"])
+        self._state.jobs.tell()
+        return Response(status_code=204)
 
     async def start(self, request: Request) -> Response:
-        """Queue a search."""
+        """Queue a search for a plan."""
         state = self._state
         asked = await read_json(request, PlanForm, state.limits.body_bytes)
         state.jobs.check_room()
-        if await asyncio.to_thread(stored_bytes, state.folder) > state.limits.stored_bytes:
-            raise LimitReached("no room is left; remove models or plans")
-        make = plan_task(asked, await state.choices(), state.models, state.limits)
+        await state.check_room()
+        make = plan_task(asked, await state.choices(), state.models, state.limits, await state.cluster(asked))
+        return JSONResponse({"id": state.jobs.add(make).id}, 201)
+
+    async def start_schedule(self, request: Request) -> Response:
+        """Queue a search for a schedule."""
+        state = self._state
+        asked = await read_json(request, ScheduleForm, state.limits.body_bytes)
+        state.jobs.check_room()
+        await state.check_room()
+        plan = None if asked.plan is None else state.jobs.find(asked.plan)
+        make = schedule_task(asked, await state.choices(), state.limits, plan)
         return JSONResponse({"id": state.jobs.add(make).id}, 201)
 
     async def stop(self, request: Request) -> Response:
@@ -288,9 +309,8 @@ class Views:
     async def make_file(self, request: Request) -> Response:
         """A report, a trace or an export -> where it can be had."""
         asked = await read_json(request, FileRequest, self._state.limits.body_bytes)
-        job, limits = self._job(request), self._state.limits
-        if await asyncio.to_thread(stored_bytes, self._state.folder) > limits.stored_bytes:
-            raise LimitReached("no room is left; remove models or plans")
+        job = self._job(request)
+        await self._state.check_room()
         key, path = await self._state.desk.make(job, asked)
         return JSONResponse({"href": f"/api/plans/{job.id}/files/{key}", "bytes": path.stat().st_size})
 
@@ -304,15 +324,16 @@ class Views:
         if key == "report" and "view" in request.query_params:
             shown = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
             return FileResponse(path, media_type=kind, headers=shown)
-        stem = Path(job.task.model.label).stem or "model"
-        return FileResponse(path, media_type=kind, filename=f"{stem}-{job.id}-{name}")
+        return FileResponse(path, media_type=kind, filename=download_name(job, name))
 
     async def compare(self, request: Request) -> Response:
-        """What differs between two plans."""
+        """What differs between two plans, or two schedules."""
         asked = await read_json(request, CompareRequest, self._state.limits.body_bytes)
         jobs = [self._state.jobs.find(asked.first), self._state.jobs.find(asked.second)]
         if any(job.state != "done" for job in jobs):
-            raise InputError("only finished plans can be compared")
+            raise InputError("only what is finished can be compared")
+        if jobs[0].task.about()["kind"] != jobs[1].task.about()["kind"]:
+            raise InputError("a plan and a schedule are not compared: they answer different questions")
         return JSONResponse(await self._state.desk.do(CompareTask(str(jobs[0].plan), str(jobs[1].plan))))
 
     def _job(self, request: Request) -> Job:

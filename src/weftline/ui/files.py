@@ -1,4 +1,4 @@
-"""Files that are made from a plan when somebody asks: a report, a trace, an export; and other short works.
+"""Files that are made from a plan or schedule when somebody asks: a report, a trace, an export; and other short works.
 
 In: a job that is done. Out: a file in its folder, made once by a worker process, however many ask at the same time.
 """
@@ -16,18 +16,23 @@ from weftline.ui.jobs import Job
 from weftline.ui.models import NotThere, PageLimits
 from weftline.ui.process import Process
 from weftline.ui.requests import FileRequest
-from weftline.ui.task import FileTask, Said, Task
+from weftline.ui.task import FileTask, PlanTask, Said, Task
 
 __all__ = ["Desk", "file_names"]
 
 LONGEST_KEY = 60
-_ENDS = {"report": ("report.html", "text/html; charset=utf-8"), "trace": ("trace.json", "application/json")}
+_ENDS = {
+    "plan": ("plan.json", "application/json"),
+    "schedule": ("sched.json", "application/json"),
+    "picture": ("picture.json", "application/json"),
+    "cluster": ("cluster.toml", "application/toml"),
+    "report": ("report.html", "text/html; charset=utf-8"),
+    "trace": ("trace.json", "application/json"),
+}
 
 
 def file_names(key: str) -> tuple[str, str]:
     """The key of a file in an address -> (its name, its kind); `NotThere` for a key that nobody made."""
-    if key == "plan":
-        return "plan.json", "application/json"
     if key in _ENDS:
         return _ENDS[key]
     target = key.removeprefix("export-")
@@ -63,12 +68,12 @@ class Desk:
         key = asked.what if asked.what != "export" else f"export-{asked.target}"
         path = job.folder / file_names(key)[0]
         if job.state != "done":
-            raise UsageError("there is no plan yet")
+            raise UsageError("there is no answer yet")
         if path.exists():
             return key, path
         if path not in self._making:
             # With or without weights: what an exporter cannot do without them it says itself.
-            model = job.task.model if Path(job.task.model.path).exists() else None
+            model = job.task.model if isinstance(job.task, PlanTask) and Path(job.task.model.path).exists() else None
             task = FileTask(plan=str(job.plan), what=asked.what, target=asked.target, model=model, output=str(path))
             making = self._making[path] = asyncio.create_task(self.do(task))
             making.add_done_callback(lambda _: self._making.pop(path, None))

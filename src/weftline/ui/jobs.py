@@ -1,13 +1,16 @@
-"""Plans that wait, run or are done: a queue of worker processes, and who watches them.
+"""Plans and schedules that wait, run or are done: a queue of worker processes, and the pages that watch them.
 
-In: `PlanTask`s. Out: `Job`s, whose rows of (seconds, value, bound) grow while they run. Few run at a time. When nobody
-has watched for a while they are stopped, and keep their best plans. Simplified: everything lives in memory and in one
-folder; the server's end is theirs.
+In: tasks. Out: `Job`s, whose rows of (seconds, value, bound) grow while they run; `EventStream`, the server-sent events
+of one page: `plan` (one job with the rows that the page does not have yet), `gone` (a number), `state`. Few jobs run at
+a time. When nobody has watched for a while they are stopped, and keep their best answers. A page that reads slowly gets
+fewer and larger events: nothing is queued for it, and nobody waits for it. Simplified: everything lives in memory and
+in one folder; the server's end is theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from contextlib import aclosing
@@ -16,12 +19,15 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
 from weftline.errors import UsageError
 from weftline.ui.models import NotThere, PageLimits
 from weftline.ui.process import Process
-from weftline.ui.task import PlanTask, Row, Said
+from weftline.ui.task import Row, Said, SearchTask
 
-__all__ = ["ACTIVE", "Job", "Jobs"]
+__all__ = ["ACTIVE", "EventStream", "Job", "Jobs"]
 
 ACTIVE = ("queued", "running")
 MOST_ROWS = 2000
@@ -30,19 +36,22 @@ MOST_ROWS = 2000
 
 @dataclass
 class Job:
-    """One plan, wanted or made."""
+    """One plan or schedule, wanted or made."""
 
     id: int
-    task: PlanTask
+    task: SearchTask
     folder: Path
     state: str = "queued"
     """queued, running, done, stopped (without a plan) or failed."""
     rows: list[Row] = field(default_factory=list)
     thinned: int = 0
     """How often rows were thinned: then those that a page has are not the first of these any more."""
+    phase: str = ""
     note: str = ""
     error: str = ""
     answer: dict[str, Any] | None = None
+    begun: float | None = None
+    """When its process was started, by `monotonic`."""
     created: float = field(default_factory=time)
     version: int = 0
     process: Process | None = None
@@ -60,16 +69,15 @@ class Job:
             "id": self.id,
             "state": self.state,
             "stopping": self.stopping and self.state in ACTIVE,
-            "model": asked.model.label,
-            "weights": asked.model.weights,
-            "cluster": asked.cluster_name,
+            **asked.about(),
             "objective": asked.objective,
-            "stages": asked.stages,
             "solver": asked.solver,
             "limit": asked.seconds,
             "gap_asked": asked.gap,
             "command": ["weftline", *asked.argv],
             "created": self.created,
+            "running": None if self.begun is None else round(monotonic() - self.begun, 2),
+            "phase": self.phase,
             "note": self.note,
             "error": self.error,
             "answer": self.answer,
@@ -78,6 +86,8 @@ class Job:
     def hear(self, said: Said) -> None:
         """A line of its worker."""
         self.rows += said.rows
+        if said.phase and said.phase != self.phase:
+            self.phase, self.note = said.phase, ""  # what was said about the phase before is over
         self.note = said.note or self.note
         if len(self.rows) > MOST_ROWS:
             self.rows = [*self.rows[:-1:2], self.rows[-1]]
@@ -115,7 +125,7 @@ class Jobs:
         if len(self._jobs) >= self._limits.plans:
             raise UsageError(f"{self._limits.plans} plans are kept at most; remove some")
 
-    def add(self, make: Callable[[Path], PlanTask]) -> Job:
+    def add(self, make: Callable[[Path], SearchTask]) -> Job:
         """Queue a task, which is told its folder."""
         self.check_room()
         self._number += 1
@@ -145,7 +155,7 @@ class Jobs:
             job.state = "stopped"
         if job.process is not None:
             job.process.kill("removed")
-        self._tell()
+        self.tell()
         if job.state != "running":
             await asyncio.to_thread(shutil.rmtree, job.folder, True)
 
@@ -173,7 +183,7 @@ class Jobs:
     def end_streams(self) -> None:
         """The server ends soon: pages that watch are let go."""
         self.closed = True
-        self._tell()
+        self.tell()
 
     async def close(self) -> None:
         """End everything, and wait until it has ended."""
@@ -181,7 +191,7 @@ class Jobs:
         for job in self.all():
             if job.process is not None:
                 job.process.kill("the server ended")
-        self._tell()
+        self.tell()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -192,7 +202,7 @@ class Jobs:
             if sum(other.state == "running" for other in self.all()) >= self._limits.running or self.closed:
                 return
             if job.state == "queued":
-                job.state = "running"
+                job.state, job.begun = "running", monotonic()
                 task = asyncio.create_task(self._run(job))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -222,8 +232,91 @@ class Jobs:
 
     def _change(self, job: Job) -> None:
         job.version += 1
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Something has changed that pages are told."""
         for listener in list(self._listeners):
             listener()
+
+
+BEAT_SECONDS = 10.0
+"""Seconds between two signs of life; without them a dead connection is noticed late."""
+GATHER_SECONDS = 0.08
+"""Seconds in which changes are gathered."""
+
+
+class EventStream:
+    """One page's view, as an ASGI response. It is counted as watching from its beginning to its end."""
+
+    def __init__(self, jobs: Jobs, extra: Callable[[], dict[str, Any]]) -> None:
+        self._jobs, self._extra = jobs, extra
+        self._told: dict[int, tuple[int, int, int]] = {}
+        """Job -> (version, times thinned, rows) that the page has."""
+        self._extra_told = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the page or the server leaves."""
+        changed = asyncio.Event()
+        try:
+            self._jobs.watch(changed.set)
+        except UsageError as error:
+            await PlainTextResponse(f"{error}\n", 503)(scope, receive, send)
+            return
+        leaving = asyncio.create_task(self._wait_for_end(receive, changed))
+        try:
+            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._send(send, "retry: 1000\n\n")
+            while not leaving.done() and not self._jobs.closed:
+                changed.clear()
+                text = self.news()
+                await self._send(send, text or ": here\n\n")
+                await asyncio.sleep(GATHER_SECONDS)
+                try:
+                    await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
+                except TimeoutError:
+                    continue
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except OSError:
+            pass  # the page has left
+        finally:
+            self._jobs.leave(changed.set)
+            leaving.cancel()
+
+    def news(self) -> str:
+        """The events that bring the page up to date."""
+        lines = []
+        jobs = {job.id: job for job in self._jobs.all()}
+        for number in [number for number in self._told if number not in jobs]:
+            del self._told[number]
+            lines.append(_event("gone", number))
+        lines += [_event("plan", self._change(job)) for job in jobs.values() if self._is_new(job)]
+        extra = json.dumps(self._extra())
+        if extra != self._extra_told:
+            self._extra_told = extra
+            lines.append(f"event: state\ndata: {extra}\n\n")
+        return "".join(lines)
+
+    def _is_new(self, job: Job) -> bool:
+        return self._told.get(job.id, (-1, 0, 0))[0] != job.version
+
+    def _change(self, job: Job) -> dict[str, Any]:
+        _, thinned, count = self._told.get(job.id, (0, -1, 0))
+        since = count if thinned == job.thinned else 0
+        self._told[job.id] = (job.version, job.thinned, len(job.rows))
+        return {**job.about(), "since": since, "rows": job.rows[since:]}
+
+    @staticmethod
+    async def _wait_for_end(receive: Receive, changed: asyncio.Event) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        changed.set()
+
+    @staticmethod
+    async def _send(send: Send, text: str) -> None:
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+def _event(kind: str, data: object) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data, allow_nan=False)}\n\n"

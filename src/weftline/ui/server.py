@@ -1,10 +1,11 @@
 """The server: a socket on the loopback device, a token, a private folder, and the application behind its guard.
 
-In: a port. Out: nothing; it serves until Ctrl-C or SIGTERM, and leaves no process and no file. After kill -9 workers
-end by themselves, and the next start removes the folder. The guard asks of every request: is it meant for this server
-(Host, so that no name of somebody else's leads here), does it come from this page (Sec-Fetch-Site, Origin), does it
-know the token (cookie, or a bearer header of a program), and is it HTTP. Headers that keep a page in its place are
-added to every answer. Simplified: cookies know no ports, so other servers of this user on 127.0.0.1 are trusted.
+In: a port. Out: nothing; it serves until Ctrl-C or SIGTERM, and leaves no process, and no file but the clusters that a
+user keeps. After kill -9 workers end by themselves, and the next start removes the folder. The guard asks of every
+request: is it meant for this server (Host, so that no name of somebody else's leads here), does it come from this page
+(Sec-Fetch-Site, Origin), does it know the token (cookie, or a bearer header of a program), and is it HTTP. Headers that
+keep a page in its place are added to every answer. Simplified: cookies know no ports, so other servers of this user on
+127.0.0.1 are trusted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from secrets import compare_digest
 from types import FrameType
 from urllib.parse import parse_qs
@@ -136,13 +138,13 @@ HEAD_SECONDS = 10.0
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_server(port: int, limits: PageLimits, on_ready: Callable[[str], None]) -> None:
-    """Serve; `on_ready` hears the address with the token."""
+def run_server(port: int, limits: PageLimits, on_ready: Callable[[str], None], clusters: Path) -> None:
+    """Serve; `on_ready` hears the address with the token; `clusters` is where users keep theirs."""
     listening = _listen(port)
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(32)
     with run_folder() as folder, listening:
-        app, state = make_app(folder, limits)
+        app, state = make_app(folder, limits, clusters)
         config = uvicorn.Config(
             Guard(app, token, port),
             http=Protocol,

@@ -1,6 +1,6 @@
-"""What a worker does: reads hostile files, plans, compares, writes reports and exports.
+"""What a worker does: reads hostile files, plans, schedules, compares, writes reports and exports.
 
-In: a task as JSON. Out: lines for the server: plans, comparisons and choices as the page shows them, small objects
+In: a task as JSON. Out: lines for the server: answers, comparisons and choices as the page shows them, small objects
 whatever the size of the model. Every error becomes one sentence, in which the server's own paths are replaced by the
 labels that the user knows.
 """
@@ -11,27 +11,42 @@ import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
-from threading import Event as Flag
-from threading import Lock, Thread
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
 from weftline.errors import InputError, UsageError, WeftlineError
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans import Plan, diff_plans
-from weftline.plans.summary import better_baseline, guarantee, scattered_hosts
-from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, FileTask, ModelFile, PlanTask, Row, Said, Task
+from weftline.plans.advice import advise
+from weftline.plans.summary import better_baseline, guarantee, guess_words, scattered_hosts
+from weftline.ui.task import (
+    CheckTask,
+    ChoicesTask,
+    CompareTask,
+    FileTask,
+    ModelFile,
+    PlanTask,
+    Said,
+    ScheduleTask,
+    Task,
+    Teller,
+)
 from weftline.units import format_name
 
-__all__ = ["choices", "comparison", "do_task", "export_archive", "plan_answer"]
+if TYPE_CHECKING:
+    from weftline.plans.schedule import Schedule
+
+__all__ = ["choices", "comparison", "do_task", "export_archive", "plan_answer", "schedule_answer", "schedules_compared"]
 
 MOST_TEXT = 2000
-BEAT_SECONDS = 0.1
-"""Seconds between two lines of progress."""
-MOST_ROWS = 200
-"""In one line; a search that finds more within a beat is told in its last ones."""
+MOST_REASON = 400
+"""Letters of a sentence about an export or a change."""
+PICTURE_SPANS = 6000
+"""Blocks that the page draws of a schedule; its report draws more."""
+LOADING = ("loading", "loading the kernels of the search")
 
 
 def do_task(data: bytes, answers: IO[bytes]) -> None:
@@ -50,59 +65,19 @@ def do_task(data: bytes, answers: IO[bytes]) -> None:
     teller.end(said)
 
 
-class Teller:
-    """Writes lines; progress at most once in a beat."""
-
-    def __init__(self, answers: IO[bytes]) -> None:
-        self._answers, self._lock, self._over = answers, Lock(), Flag()
-        self._rows: list[Row] = []
-        self._note = ""
-        self._last: tuple[int | None, int | None] = (None, None)
-        Thread(target=self._beats, daemon=True).start()
-
-    def hear(self, event: Any) -> None:
-        """An event of the search, from any thread."""
-        with self._lock:
-            if event.solver and (event.value, event.bound) != self._last:
-                self._last = (event.value, event.bound)
-                self._rows = [*self._rows[-MOST_ROWS:], (round(event.seconds, 4), event.value, event.bound)]
-            if event.message:
-                self._note = event.message[:200]
-
-    def end(self, said: Said) -> None:
-        """The last line."""
-        self._over.set()
-        self._flush()
-        self._say(said)
-
-    def _beats(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
-            self._flush()
-
-    def _flush(self) -> None:
-        with self._lock:
-            rows, note, self._rows, self._note = tuple(self._rows), self._note, [], ""
-        if rows or note:
-            self._say(Said(rows=rows, note=note))
-
-    def _say(self, said: Said) -> None:
-        with self._lock:
-            self._answers.write(msgspec.json.encode(said) + b"\n")
-            self._answers.flush()
-
-
 def _labelled(text: str, task: Task) -> str:
     """Paths of the server mean nothing to the user."""
     model = getattr(task, "model", None)
     if isinstance(model, ModelFile):
         text = text.replace(model.path, model.label)
     for name in ("plan", "output", "first", "second"):
-        text = text.replace(str(getattr(task, name, "") or "\0"), "the plan")
+        text = text.replace(str(getattr(task, name, "") or "\0"), "the file")
     return text
 
 
 def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
-    from weftline.ask.answer import answer
+    teller.begin("reading", "reading the model and the cluster")
+    from weftline.ask.answer import answer, resolve
     from weftline.ask.request import ClusterText, PlanRequest, read_dims, read_shapes
     from weftline.plans.plan import save_plan
 
@@ -120,10 +95,58 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
         seed=task.seed,
         argv=task.argv,
     )
-    plan = answer(request, on_event=teller.hear)
+    said: list[str] = []
+    found = resolve(request, say=said.append)
+    teller.begin(*LOADING)
+    plan = answer(found, on_event=teller.hear)
     with uninterrupted():  # what comes now is too late to stop anything, and must not lose it
         save_plan(plan, task.output)
-        return plan_answer(plan)
+        shown = plan_answer(plan)
+        return {**shown, "warnings": [*said, *shown["warnings"]], "exports": _exports(plan, found.file, task)}
+
+
+def _exports(answer: Plan | Schedule, model: Path | None, task: Task) -> list[list[str]]:
+    """Name, description and why not, of every target for such an answer."""
+    from weftline.export import ExportOptions, plan_exporters, schedule_exporters, why_not
+
+    known = plan_exporters() if isinstance(answer, Plan) else schedule_exporters()
+    reasons = {name: why_not(target, answer, ExportOptions(model)) for name, target in known.items()}
+    return [[name, known[name].description, _labelled(why, task)[:MOST_REASON]] for name, why in reasons.items()]
+
+
+def _schedule(task: ScheduleTask, teller: Teller) -> dict[str, Any]:
+    teller.begin("reading", "reading the plan" if task.plan else "making the blocks")
+    from weftline.ask.answer import answer_schedule, resolve_blocks
+    from weftline.ask.request import ScheduleRequest, read_memory
+    from weftline.files import write_atomically
+    from weftline.report.html.pack import PageBudget
+    from weftline.report.html.schedule import schedule_data
+    from weftline.schedule.make_blocks import make_shape
+
+    request = ScheduleRequest(
+        blocks=make_shape(task.shape, task.devices, train=task.train) if task.shape else None,
+        plan=Path(task.plan) if task.plan else None,
+        micro_batches=task.micro_batches,
+        memory=read_memory(task.memory, bool(task.plan), "memory: ") if task.memory else None,
+        train=task.train,
+        split_backward=task.split_backward,
+        recompute=task.recompute,
+        objective=task.objective,
+        solver=task.solver,
+        gap=task.gap,
+        time_limit=task.seconds,
+        seed=task.seed,
+        argv=task.argv,
+    )
+    blocks = resolve_blocks(request)
+    teller.begin(*LOADING)
+    found = answer_schedule(blocks, on_event=teller.hear)
+    with uninterrupted():
+        found.save(task.output)
+        data = schedule_data(found, PageBudget(characters=200_000, spans=PICTURE_SPANS, steps=2000))
+        picture = {key: data[key] for key in ("unit", "devices", "timeline")}
+        write_atomically(Path(task.output).with_name("picture.json"), msgspec.json.encode(picture))
+        return {**schedule_answer(found), "exports": _exports(found, None, task)}
 
 
 def _model(model: ModelFile) -> Path:
@@ -138,26 +161,33 @@ def _model(model: ModelFile) -> Path:
 
 def _file(task: FileTask, teller: Teller) -> dict[str, Any]:
     from weftline.files import write_atomically
-    from weftline.plans import load_plan
+    from weftline.report.html import report_html
+    from weftline.report.trace import schedule_trace, trace_json
 
-    plan, output = load_plan(task.plan), Path(task.output)
+    answer, output = _load(task.plan), Path(task.output)
     if task.what == "report":
-        from weftline.report.html import report_html
-
-        write_atomically(output, report_html(plan))
+        write_atomically(output, report_html(answer))
     elif task.what == "trace":
-        from weftline.report import trace_json
-
-        write_atomically(output, trace_json(plan))
+        write_atomically(output, trace_json(answer) if isinstance(answer, Plan) else schedule_trace(answer))
     else:
-        export_archive(plan, task.target, None if task.model is None else _model(task.model), output)
+        export_archive(answer, task.target, None if task.model is None else _model(task.model), output)
     return {"bytes": output.stat().st_size}
 
 
-def _compare(task: CompareTask, teller: Teller) -> dict[str, Any]:
+def _load(path: str) -> Plan | Schedule:
     from weftline.plans import load_plan
+    from weftline.plans.schedule import load_schedule
 
-    return comparison(load_plan(task.first), load_plan(task.second))
+    return load_schedule(path) if Path(path).name == "sched.json" else load_plan(path)
+
+
+def _compare(task: CompareTask, teller: Teller) -> dict[str, Any]:
+    first, second = _load(task.first), _load(task.second)
+    if isinstance(first, Plan) and isinstance(second, Plan):
+        return comparison(first, second)
+    if isinstance(first, Plan) or isinstance(second, Plan):
+        raise UsageError("a plan and a schedule are not compared")
+    return schedules_compared(first, second)
 
 
 def _check(task: CheckTask, teller: Teller) -> dict[str, Any]:
@@ -177,12 +207,12 @@ def _check(task: CheckTask, teller: Teller) -> dict[str, Any]:
 
 
 def _choices(task: ChoicesTask, teller: Teller) -> dict[str, Any]:
-
     return choices()
 
 
 _WORKS: dict[type, Callable[[Any, Teller], dict[str, Any]]] = {
     PlanTask: _plan,
+    ScheduleTask: _schedule,
     FileTask: _file,
     CompareTask: _compare,
     CheckTask: _check,
@@ -203,6 +233,7 @@ def plan_answer(plan: Plan) -> dict[str, Any]:
         "name": format_name(plan.problem.graph.name),
         "ops": len(plan.problem.graph.ops),
         "objective": plan.objective,
+        "subject": _subject(plan),
         "value_ns": plan.value_ns,
         "bound_ns": plan.bound_ns,
         "gap": plan.gap,
@@ -210,6 +241,8 @@ def plan_answer(plan: Plan) -> dict[str, Any]:
         "bound_by": plan.bound_by,
         "seconds": plan.seconds,
         "stopped_by": plan.stopped_by,
+        "advice": advise(plan),
+        "guessed": guess_words(plan.problem.graph),
         "guarantee": guarantee(plan),
         "warnings": [sentence for sentence in (better_baseline(plan), scattered_hosts(plan)) if sentence],
         "baselines": sorted(plan.baselines.items(), key=lambda item: (item[1] is None, item[1] or 0)),
@@ -221,13 +254,84 @@ def plan_answer(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _subject(answer: Plan | Schedule) -> str:
+    """What an answer is about: those of one subject can be compared, others cannot."""
+    if isinstance(answer, Plan):
+        about = msgspec.json.encode((answer.objective, msgspec.structs.replace(answer.problem.graph, name="")))
+    else:
+        kinds = [block.kind for block in answer.blocks.blocks]
+        passes = "training" if "B" in kinds else "inference"
+        about = f"{answer.name}, {passes}, {answer.objective}, {'plan' in answer.provenance.inputs}".encode()
+    return sha256(about).hexdigest()[:16]
+
+
+def schedule_answer(schedule: Schedule) -> dict[str, Any]:
+    """What the page shows of a schedule without reading it."""
+    from weftline.plans.schedule_story import schedule_words
+
+    lanes = schedule.load_blocks().devices
+    busy = [sum(action.end - action.start for action in row) for row in schedule.actions]
+    rows = zip(lanes, busy, schedule.peak_memory, schedule.memory_limit, strict=True)
+    devices = [[format_name(lane.id), work, peak, limit] for lane, work, peak, limit in rows if not lane.link]
+    return {
+        "name": format_name(schedule.name),
+        "objective": schedule.objective,
+        "subject": _subject(schedule),
+        "micro_batches": schedule.micro_batches,
+        "unit": "ns" if "plan" in schedule.provenance.inputs else "",
+        "value_ns": schedule.value,
+        "bound_ns": schedule.bound,
+        "makespan": schedule.makespan,
+        "gap": schedule.gap,
+        "proof": schedule.proof,
+        "bound_by": schedule.bound_by,
+        "period": schedule.period,
+        "period_bound": schedule.period_bound,
+        "repeats": schedule.repetend is not None,
+        "seconds": schedule.seconds,
+        "stopped_by": schedule.stopped_by,
+        "words": [sentence[:1].upper() + sentence[1:] for sentence in schedule_words(schedule)],
+        "warnings": [],
+        "baselines": sorted(schedule.reached.items(), key=lambda item: (item[1] is None, item[1] or 0)),
+        "devices": devices[:MOST_SHOWN],
+    }
+
+
+def schedules_compared(first: Schedule, second: Schedule) -> dict[str, Any]:
+    """Two schedules side by side: (name, first, second, what kind of number, whether less is better)."""
+    a, b = schedule_answer(first), schedule_answer(second)
+    _check_subjects(a["subject"] == b["subject"], "One has other blocks, passes or aims than the other")
+    same = first.micro_batches == second.micro_batches
+    rows: list[list[Any]] = [[first.objective, first.value, second.value, "time", same]]
+    if not same:
+        rows.append(["micro-batches", first.micro_batches, second.micro_batches, "count", False])
+        each = [answer.makespan / answer.micro_batches for answer in (first, second)]
+        rows.append(["makespan for each micro-batch", *each, "time", True])
+    rows.append(["lower bound", first.bound, second.bound, "time", False])
+    rows.append(["period for each micro-batch", first.period, second.period, "time", True])
+    rows.append(["latency of a micro-batch", first.latency, second.latency, "time", True])
+    known = {name: (work, peak) for name, work, peak, _ in a["devices"]}
+    for name, work, peak, _ in b["devices"]:
+        if name in known:
+            rows.append([f"work of {name}", known[name][0], work, "time", False])
+            rows.append([f"memory of {name}", known[name][1], peak, "size", False])
+    return {"kind": "schedule", "unit": a["unit"], "gap": (first.gap, second.gap), "rows": rows[:MOST_SHOWN]}
+
+
+def _check_subjects(same: bool, why: str) -> None:
+    if not same:
+        raise UsageError(f"{why}, so they are not compared")
+
+
 def comparison(first: Plan, second: Plan) -> dict[str, Any]:
-    """The same as `weftline diff`, as numbers."""
+    """The same as `weftline diff`, as numbers, of plans of one model and one objective."""
+    _check_subjects(first.objective == second.objective, "One is a latency, the other a period: different things")
+    _check_subjects(_subject(first) == _subject(second), "The models are not the same, or have other shapes")
     found = diff_plans(first, second)
     return {
         "identical": found.identical,
         "same_problem": found.same_problem,
-        "same_objective": first.objective == second.objective,
+        "problem_changes": [change[:MOST_REASON] for change in found.problem_changes],
         "value_ns": found.value_ns,
         "bound_ns": found.bound_ns,
         "gap": (first.gap, second.gap),
@@ -241,17 +345,20 @@ def comparison(first: Plan, second: Plan) -> dict[str, Any]:
     }
 
 
-def export_archive(plan: Plan, target: str, model: Path | None, output: Path) -> None:
+def export_archive(answer: Plan | Schedule, target: str, model: Path | None, output: Path) -> None:
     """The files of an export as one archive."""
-    from weftline.export import ExportOptions, plan_exporters
+    from weftline.export import ExportOptions, plan_exporters, schedule_exporters
 
-    known = plan_exporters()
+    known = plan_exporters() if isinstance(answer, Plan) else schedule_exporters()
     if target not in known:
         raise UsageError(f"unknown target {target!r:.40}; there are: {', '.join(known)}")
     folder = output.with_name(f"{output.name}.files")
     try:
         folder.mkdir()
-        files = known[target].write(plan, folder, ExportOptions(model))
+        if isinstance(answer, Plan):
+            files = known[target].write(answer, folder, ExportOptions(model))
+        else:
+            files = known[target].write(answer if known[target].file else answer.timetable(), folder)
         part = output.with_name(f"{output.name}.part")
         with zipfile.ZipFile(part, "w") as archive:
             for path in sorted(files):
@@ -270,7 +377,8 @@ def choices() -> dict[str, Any]:
     from weftline import __version__
     from weftline.ask.planning import solvers_for
     from weftline.cluster import preset_descriptions, preset_text
-    from weftline.export import plan_exporters
+    from weftline.schedule import schedulers
+    from weftline.schedule.make_blocks import SHAPES
     from weftline.zoo import architectures
 
     return {
@@ -281,5 +389,6 @@ def choices() -> dict[str, Any]:
             objective: [[name, solver.description] for name, solver in solvers_for(objective).items()]
             for objective in ("latency", "throughput")
         },
-        "exports": [[name, target.description] for name, target in plan_exporters().items()],
+        "shapes": [[name, shape.description] for name, shape in SHAPES.items()],
+        "schedulers": [[name, method.description] for name, method in schedulers().items()],
     }

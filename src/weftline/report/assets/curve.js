@@ -9,6 +9,7 @@
     const state = (element.weftCurve = element.weftCurve || {});
     state.rows = rows.filter((row) => row[1] !== null || row[2] !== null);
     state.format = (options && options.format) || weft.time;
+    state.empty = (options && options.empty) || "nothing found yet";
     if (!state.ready) {
       state.ready = true;
       element.classList.add("weft-figure");
@@ -64,7 +65,7 @@
     const svg = weft.draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told(state) });
     element.replaceChildren(svg);
     if (!rows.length) {
-      svg.append(weft.draw("text", { x: width / 2, y: height / 2, class: "weft-quiet", "text-anchor": "middle" }, "nothing found yet"));
+      svg.append(weft.draw("text", { x: width / 2, y: height / 2, class: "weft-quiet", "text-anchor": "middle" }, state.empty));
       state.x = null;
       return;
     }
@@ -110,7 +111,7 @@
   }
 
   function told(state) {
-    if (!state.rows.length) return "Value and bound over search time: nothing found yet";
+    if (!state.rows.length) return `Value and bound over search time: ${state.empty}`;
     const last = state.rows[state.rows.length - 1][0], [value, bound] = known(state.rows, Infinity);
     const text = (v) => (v === null ? "none" : state.format(v));
     return `Value and bound over search time: after ${weft.seconds(last)} the value is ${text(value)}, the bound ${text(bound)}`;

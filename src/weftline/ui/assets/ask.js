@@ -47,5 +47,15 @@
     link.remove();
   };
 
+  /* Saves a text that only this page has. */
+  weft.saveText = (name, text) => {
+    const address = URL.createObjectURL(new Blob([text], { type: "application/toml" }));
+    const link = weft.make("a", { href: address, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  };
+
   weft.option = (value, text) => weft.make("option", { value }, text);
 })();

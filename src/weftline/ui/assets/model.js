@@ -80,6 +80,12 @@
 
     return {
       known: (models) => models.forEach(add),
+      /* What depends on the fields, after they were set. */
+      refresh: (wanted) => {
+        show();
+        if (wanted && [...size.options].some((option) => option.value === wanted)) size.value = wanted;
+        show();
+      },
       asked: () => (select.value.startsWith("zoo:") ? { zoo: select.value.slice(4), size: size.value } : { model: Number(select.value) }),
     };
   };
