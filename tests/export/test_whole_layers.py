@@ -25,6 +25,7 @@ from weftline.graph.stack import stacks_of
 from weftline.importers.onnx.scope import block_of
 from weftline.plans import Plan
 from weftline.problem import build_problem
+from weftline.zoo import zoo_graph
 
 LAYERED = ("vllm", "megatron", "llamacpp")
 BLOCK = ("norm1:LayerNormalization", "linear1:Gemm", "dropout1:Cast", "linear2:Gemm", "dropout2:Cast", ":Add")
@@ -218,3 +219,21 @@ def test_an_unknown_target_is_named_first() -> None:
             export_verb(answer, to="tensorrt")
     with pytest.raises(UsageError, match="did you mean 'vllm'"):
         wl.export("no-such-plan.json", "vlm", "out")
+
+
+def test_layers_without_names(tmp_path: Path) -> None:
+    """Tests that the targets that count layers take those of the structure, and that names are not made up."""
+    named = zoo_graph("gpt2", size="small", layers=4)
+    graph = msgspec.structs.replace(
+        named, ops=tuple(msgspec.structs.replace(op, name=f"node_{i}", block="") for i, op in enumerate(named.ops))
+    )
+    late = {f"node_{op}" for ops in stacks_of(graph)[0].layers[1:] for op in ops}
+    head = {f"node_{i}" for i, op in enumerate(named.ops) if op.block.startswith(("transformer/ln_f", "lm_head"))}
+    plan = plan_of(graph, lambda op: "gpu1" if op.name in late | head else "gpu0")
+    assert wl.export(plan, "vllm", tmp_path)[0].read_text() == "VLLM_PP_LAYER_PARTITION=1,3\n"
+    assert megatron_layout(plan)[0] == "Et|t*3L"
+    with pytest.raises(UsageError, match="needs names of modules"):
+        accelerate_map(plan)
+    cut = plan_of(graph, lambda op: "gpu1" if op.name in late | head and op.name != max(late) else "gpu0")
+    with pytest.raises(UsageError, match="plan again with --keep layers"):
+        vllm_partition(cut)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -319,7 +320,12 @@ def _write_png(answer: Plan | Schedule | Timetable, path: Path, options: ExportO
     return [path]
 
 
+def _check_png(*answer: object) -> None:
+    if find_spec("PIL") is None:
+        raise MissingExtra("pillow", "png")
+
+
 EXPORTERS = (
     Exporter("svg", "a picture of the timeline, stages or schedule, as an SVG file", _write_svg, "both", file=True),
-    Exporter("png", "the same as a PNG file (extra png)", _write_png, "both", file=True),
+    Exporter("png", "the same as a PNG file (extra png)", _write_png, "both", _check_png, file=True),
 )
