@@ -23,7 +23,7 @@ def answers() -> list[wl.Plan | wl.Schedule]:
         wl.plan(graph, "two-gpus", solver="round-robin", work_limit=1),
         wl.plan(graph, "two-gpus", objective="throughput", solver="even-split", work_limit=1),
         wl.plan(graph, "two-gpus", objective="throughput", communication="overlapped", solver="even-split"),
-        wl.schedule(wl.shape("vshape", 3), micro_batches=4, solver="zb-h1", work_limit=10),
+        wl.schedule(wl.shape("vshape", 3), micro_batches=4, solver="1f1b", work_limit=10),
     ]
 
 

@@ -46,11 +46,13 @@ def test_rows_and_words() -> None:
         "stages": "2",
         "solver": "greedy",
         "seed": "7",
+        "ops": "",
         "value": "2 us",
         "bound": "1 us",
         "gap": "50.00%",
         "proof": "claimed",
         "stopped by": "work",
+        "took": "",
     }
     assert dict(zip(header, rows[1], strict=True))["stopped by"] == "InputError"
     assert plan_sweep_words(sweep) == [
