@@ -17,9 +17,11 @@ SHOWN = 6
 def run(source: str, names: dict[str, Any]) -> Any:
     """A cell as notebooks run it: the value of a last expression is what it shows."""
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body.pop()
+    if not isinstance(last, ast.Expr):
+        tree.body.append(last)
     exec(compile(tree, "cell", "exec"), names)
-    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if isinstance(last, ast.Expr) else None
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
