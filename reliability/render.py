@@ -18,7 +18,8 @@ HEAD = """# Reliability
 
 Written by `python -m reliability` (`make reliability`; the fuzzer alone: `make fuzz`), never by hand. What is measured
 here are samples with fixed seeds, not proofs; each table says how large its sample is. Everything that was found on the
-way is fixed and has a test of its own (`tests/reliability/test_found_by_fuzzing.py`, `tests/test_files.py`).
+way is fixed and has a test of its own (`tests/reliability`, `tests/test_files.py`,
+`tests/test_interrupts.py`).
 """
 
 

@@ -177,12 +177,44 @@ def test_main_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     from weftline._start import leave
 
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    before = signal.signal(signal.SIGINT, leave)
+    before, ending = signal.signal(signal.SIGINT, leave), signal.getsignal(signal.SIGTERM)
     try:
         keep_interrupts()
+        signal.signal(signal.SIGTERM, ending)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         keep_interrupts()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+SCRIPT = """
+import ctypes, os, signal, sys, time
+sys.argv = ["weftline"]
+import typer
+from weftline.cli import main as entry
+module = sys.modules["weftline.cli.main"]
+app = typer.Typer()
+@app.command()
+def verb() -> None:
+    if KIND == "library":  # Python code that C runs, as binary modules do when they are loaded
+        run = ctypes.pythonapi.PyRun_String
+        run.restype = ctypes.py_object
+        run.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.py_object, ctypes.py_object]
+        run(b"import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 257, {}, {})
+    os.kill(os.getpid(), getattr(signal, KIND))
+    time.sleep(9)
+module.app = app
+entry()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["SIGINT", "SIGTERM", "library"])
+def test_a_program_says_that_it_was_interrupted(kind: str) -> None:
+    """Tests the code and the word; the argument parser made a bare code of it, and Python sometimes a signal."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("KIND", repr(kind))], capture_output=True, encoding="utf-8", check=False
+    )
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (130, "interrupted", "")

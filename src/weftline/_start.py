@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 
-__all__ = ["leave"]
+__all__ = ["PROGRAM", "leave"]
 
 
 def leave(number: int, frame: object) -> None:
@@ -25,5 +25,6 @@ def _is_program() -> bool:
 
 # Recent versions of ONNX Runtime send events to their maker, unless this is set before they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-if _is_program() and threading.current_thread() is threading.main_thread():
+PROGRAM = _is_program()
+if PROGRAM and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, leave)

@@ -15,11 +15,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from weftline._start import leave
+from weftline._start import PROGRAM, leave
 
-__all__ = ["Interruption", "ignore_interrupts", "keep_interrupts", "uninterrupted"]
+__all__ = ["Interruption", "end_program", "ignore_interrupts", "keep_interrupts", "uninterrupted"]
 
 AGAIN_SECONDS = 0.05
 """Seconds until a Ctrl-C that Python has forgotten comes again."""
@@ -61,6 +61,23 @@ def ignore_interrupts() -> None:
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
+def end_program(code: int) -> NoReturn:
+    """Leave with this code after a Ctrl-C.
+
+    Where libraries run Python code from C and that was interrupted, Python would end the program by the signal instead,
+    long after everybody has dealt with it.
+    """
+    if not PROGRAM:
+        sys.exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
 class Interruption:
     """For a `with`: Ctrl-C ends the block, and only that; afterwards `ended` says so.
 
@@ -74,6 +91,11 @@ class Interruption:
         self._insists, self._seen, self._closed = insist, False, False
         self._before: Any = None
         self._sending = threading.Lock()
+
+    @property
+    def seen(self) -> bool:
+        """A Ctrl-C has come, whatever became of it."""
+        return self._seen
 
     def __enter__(self) -> Self:
         before = signal.getsignal(signal.SIGINT)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 from time import monotonic, sleep
+from typing import Any, Literal
 
 import pytest
 from numba.core.event import trigger_event
 
 from weftline.ask import clock as certificate
+from weftline.ask import planning
 from weftline.ask.clock import Clock, searching_time
-from weftline.search import Event
+from weftline.ask.planning import make_plan
+from weftline.cost import devices_of_file, expand_file_costs
+from weftline.graph.arrays import Indices
+from weftline.problem import Problem, Rules
+from weftline.search import Event, Search
+from weftline.search import search as searching
 from weftline.simulate.kernels.jit import Compilation
+from weftline.zoo import regal_costs, synthetic
 
 
 def test_time_for_the_search() -> None:
@@ -19,7 +27,56 @@ def test_time_for_the_search() -> None:
     assert searching_time(None, 10**6, 5.0) is None
     assert searching_time(60.0, 0) == 60.0
     assert searching_time(60.0, 100_000, 2.0) == pytest.approx(60.0 - 2.0 - 100_000 * certificate.PER_OP)
+    tables = searching_time(60.0, 100_000, 2.0, entries=10**7)
+    assert tables == pytest.approx(60.0 - 2.0 - 100_000 * certificate.PER_OP - 10**7 * certificate.PER_ENTRY)
     assert searching_time(2.0, 100_000, 50.0) == 1.0
+
+
+def _problem(objective: Literal["latency", "throughput"]) -> Problem:
+    graph = synthetic("erdos_renyi", ops=40, seed=1)
+    costs = regal_costs(graph, 3)
+    return Problem(graph, devices_of_file(costs), expand_file_costs(costs), Rules(objective=objective))
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_nothing_is_tried_after_the_deadline(
+    objective: Literal["latency", "throughput"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that a search whose time is over at its first plan costs no other candidate, and leaves baselines out."""
+    late = [0.0]
+    monkeypatch.setattr(searching, "monotonic", lambda: monotonic() + late[0])
+
+    def hear(event: Event) -> None:
+        if event.value is not None:
+            late[0] = 1000.0
+
+    tried: list[float] = []
+    offer = Search.offer
+
+    def counted(search: Search, placement: Indices, **options: Any) -> int | None:
+        tried.append(late[0])
+        return offer(search, placement, **options)
+
+    monkeypatch.setattr(Search, "offer", counted)
+    plan = make_plan(_problem(objective), time_limit=60.0, on_event=hear)
+    assert plan.stopped_by == "time"
+    assert [seconds for seconds in tried if seconds] == []
+    assert tried
+    assert set(plan.baselines) <= {"replicas"}
+
+
+def test_the_certificate_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a plan asks for time by its ops and by the entries of its tables."""
+    asked: list[tuple[int, int]] = []
+
+    def measured(limit: float | None, operations: int, spent: float, *, entries: int) -> float | None:
+        asked.append((operations, entries))
+        return 0.1
+
+    monkeypatch.setattr(planning, "searching_time", measured)
+    problem = _problem("latency")
+    make_plan(problem, time_limit=60.0)
+    assert asked == [(40, problem.cost.time.size + problem.cost.transfer.size)]
 
 
 def test_loading_counts_and_compiling_does_not() -> None:

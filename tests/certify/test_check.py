@@ -25,13 +25,16 @@ from tests.certify.base_plans import (
 from weftline.ask import make_plan
 from weftline.certify import Refusal, bound_of, check, check_plan
 from weftline.cluster import Device
+from weftline.cost import devices_of_file, expand_file_costs
 from weftline.cost.table import CostTable
 from weftline.errors import InfeasibleError
 from weftline.graph import Op, Tensor, assemble
+from weftline.latency.bounds import path_bound
 from weftline.problem import Problem, Rules
 from weftline.problem.model import problem_to_file
 from weftline.search import Search
 from weftline.testing import brute_force_latency, brute_force_throughput, random_problem
+from weftline.zoo import regal_costs, synthetic
 
 OBJECTIVES = ("latency", "throughput")
 
@@ -210,3 +213,21 @@ def test_a_bus_has_a_name(name: object) -> None:
     rehash(plan)
     with pytest.raises(Refusal, match="bus"):
         check_plan(plan)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_paths_are_bounded_as_the_solver_does(seed: int) -> None:
+    """Tests that the checker finds the very value of the path bound, also where some devices have no link."""
+    graph = synthetic("erdos_renyi", ops=30, seed=seed)
+    costs = regal_costs(graph, 4)
+    table = expand_file_costs(costs)
+    transfer = table.transfer.copy()
+    transfer[:, 0, 1:3] = -1
+    time = table.time * np.array([3, 2, 1, 4])
+    time[seed, 2] = -1
+    table = CostTable(time, transfer, table.transfer_row, table.source)
+    problem = Problem(graph, devices_of_file(costs), table, Rules())
+    bound = path_bound(problem)
+    form = check.PlanProblem(msgspec.to_builtins(problem_to_file(problem)))
+    assert bound.witness is not None
+    assert check.bound_of(form, bound.witness) == bound.value > 0

@@ -17,9 +17,15 @@ PER_OP = 1e-4
 """Seconds for the certificate of a large answer, for each op or operation in it."""
 
 
-def searching_time(time_limit: float | None, operations: int, spent: float = 0.0) -> float | None:
+PER_ENTRY = 7e-7
+"""The same for each entry of the tables of times: with dozens of devices they are the larger part of a plan."""
+
+
+def searching_time(time_limit: float | None, operations: int, spent: float = 0.0, *, entries: int = 0) -> float | None:
     """What is left of a time limit for the search, half of it at least; `spent` seconds are over."""
-    return None if time_limit is None else max(time_limit / 2, time_limit - spent - PER_OP * operations)
+    if time_limit is None:
+        return None
+    return max(time_limit / 2, time_limit - spent - PER_OP * operations - PER_ENTRY * entries)
 
 
 @dataclass

@@ -172,9 +172,10 @@ def _prepare(
         if solver.prepare is not None:
             solver.prepare()
     heard = Progress(on_event)
+    entries = problem.cost.time.size + problem.cost.transfer.size
     search = Search(
         problem,
-        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
+        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent, entries=entries),
         work_limit=asked.work_limit,
         gap=gap,
         seed=asked.seed,

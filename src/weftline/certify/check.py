@@ -14,12 +14,15 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = ["PlanProblem", "Refusal", "Unreadable", "Verdict", "bound_of", "check_plan", "main", "read_plan"]
 
 MAX_NUMBER = 2**62
+NO_WAY = 2**200
+"""The length of a transfer that cannot be made: longer than any sum."""
 FIELDS = {
     "format",
     "version",
@@ -257,11 +260,19 @@ class PlanProblem:
 
 def _table(form: dict[str, Any], name: str, count: int, width: int) -> list[list[int]]:
     """Times that are stored as distinct rows and the number of the row for each op or tensor; -1 = absent."""
-    distinct = [[whole(t, name, -1) for t in rows(row, name)] for row in rows(form[f"{name}_rows"], name)]
+    distinct = [_times(row, name) for row in rows(form[f"{name}_rows"], name)]
     need(all(len(row) == width for row in distinct), "problem", f"{name}_rows do not fit the devices")
     picked = rows(form[f"{name}_row"], name)
     need(len(picked) == count, "problem", f"{name}_row does not fit the graph")
     return [distinct[whole(i, f"{name}_row", 0, len(distinct) - 1)] for i in picked]
+
+
+def _times(given: Any, name: str) -> list[int]:
+    """Whole numbers from -1 on. Tables are long, so only a row with something wrong is looked at number by number."""
+    row = list(rows(given, name))
+    if set(map(type, row)) == {int} and min(row) >= -1 and max(row) <= MAX_NUMBER:
+        return row
+    return [whole(t, name, -1) for t in row]
 
 
 # The plan as a whole.
@@ -710,20 +721,26 @@ def _group_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
 def _path_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:
     need(problem.rule("objective", "latency"), "witness", "a path bounds latency alone")
     k, earliest = len(problem.ids), dict[int, list[int]]()
+    columns: dict[
+        int, list[list[int]]
+    ] = {}  # of each distinct row of transfer times: target -> length from each source
     for op in _witness_ops(problem, witness):
         ends = [t if t >= 0 else MAX_NUMBER for t in problem.time[op]]
         known = [(t, earliest[problem.producer[t]]) for t in problem.inputs[op] if problem.producer[t] in earliest]
+        for t, _ in known:
+            if id(problem.transfer[t]) not in columns:
+                columns[id(problem.transfer[t])] = [_lengths_to(problem, t, d) for d in range(k)]
         for d in range(k):
-            arrivals = [
-                min(
-                    [before[a] + length for a in range(k) if (length := problem.length(t, a, d)) >= 0],
-                    default=MAX_NUMBER,
-                )
-                for t, before in known
-            ]
-            ends[d] += max(arrivals, default=0)
+            arrivals = [min(map(add, before, columns[id(problem.transfer[t])][d])) for t, before in known]
+            ends[d] += max([MAX_NUMBER if arrival >= NO_WAY else arrival for arrival in arrivals], default=0)
         earliest[op] = ends
     return max(min(ends) for ends in earliest.values())
+
+
+def _lengths_to(problem: PlanProblem, tensor: int, target: int) -> list[int]:
+    """Of the transfers from each device."""
+    lengths = [problem.length(tensor, source, target) for source in range(len(problem.ids))]
+    return [length if length >= 0 else NO_WAY for length in lengths]
 
 
 def _cut_bound(problem: PlanProblem, witness: dict[str, Any]) -> int:

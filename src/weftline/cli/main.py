@@ -19,7 +19,7 @@ from weftline.cli.schedule import schedule
 from weftline.cli.write import export, report
 from weftline.cli.zoo import demo, ui, zoo_app
 from weftline.errors import InfeasibleError, WeftlineError
-from weftline.interrupts import Interruption, ignore_interrupts, keep_interrupts
+from weftline.interrupts import Interruption, end_program, ignore_interrupts, keep_interrupts
 
 __all__ = ["app", "main"]
 
@@ -54,6 +54,9 @@ app.command("ui", cls=FileCommand)(ui)
 app.command("doctor", cls=FileCommand)(doctor)
 
 
+EXIT_INTERRUPTED = 130
+
+
 def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(__version__)
@@ -79,16 +82,18 @@ def main() -> None:
         with Interruption() as stop:
             code = app(standalone_mode=False) or 0
             sys.stdout.flush()
-        if stop.ended:
+        if stop.ended or (stop.seen and code == EXIT_INTERRUPTED):  # the argument parser makes a code of it
             raise KeyboardInterrupt
         ignore_interrupts()
+        if code == EXIT_INTERRUPTED:
+            end_program(code)
         sys.exit(code)
     except WeftlineError as error:
         _report(error)
     except (KeyboardInterrupt, typer.Abort):
         ignore_interrupts()
         typer.echo("interrupted", err=True)
-        sys.exit(130)
+        end_program(EXIT_INTERRUPTED)
     except OSError as error:
         # Our output cannot be written. If its reader has left, nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -46,7 +46,7 @@ _RUNTIME = re.compile(r"ort:(?P<provider>[A-Za-z]+ExecutionProvider)(?::(?P<rest
 _CORES = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*")
 
 
-class OrtDevice(msgspec.Struct, frozen=True):
+class OrtDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a device runs by ONNX Runtime."""
 
     runtime: str
@@ -58,6 +58,8 @@ class OrtDevice(msgspec.Struct, frozen=True):
     threads: int
     own: bool
     """The runtime names the cores."""
+    plain: bool = False
+    """Without optimisations of the graph: every node is a kernel of its own."""
 
 
 def ort_devices(devices: Sequence[Device], runtimes: Mapping[str, str] = MappingProxyType({})) -> dict[str, OrtDevice]:
@@ -194,7 +196,7 @@ def open_segment(folder: Path, manifest: Manifest, number: int, how: OrtDevice) 
     if how.provider not in there:
         hint = f"it has {', '.join(there)}; to try the plan on cores: --runtime DEVICE=ort:{CPU}"
         raise InputError(f"{how.provider} is not part of the installed onnxruntime", hint=hint)
-    options = _options(how.threads)
+    options = _options(how.threads, how.plain)
     if how.provider != CPU:  # an op that the provider cannot run is an error, not one for the CPU
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = open_session(folder, manifest, number, options, [(how.provider, how.options)])
@@ -233,11 +235,12 @@ def open_segments(
     }
 
 
-def _options(threads: int) -> Any:
+def _options(threads: int, plain: bool) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if plain else levels.ORT_ENABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3

@@ -57,7 +57,7 @@ def example_feed(wires: Sequence[ModelWire], generator: np.random.Generator, sty
         raise InputError(f"the inputs are too large for this machine: {error}") from error
 
 
-def as_planned(manifest: Manifest, feeds: Sequence[Feed]) -> bool:
+def as_planned(manifest: Manifest, feeds: Sequence[Mapping[str, Any]]) -> bool:
     """Have all inputs the shapes that the plan was made for?"""
     shapes = {wire.name: wire.shape for wire in manifest.tensors if wire.source == MODEL_INPUT and wire.dtype}
     return all(np.shape(feed[name]) == shape for feed in feeds for name, shape in shapes.items())

@@ -139,8 +139,8 @@ def declared_type(proto: Any) -> tuple[int, Dimensions | None]:
 
 
 def _symbol(name: str | bytes) -> str | None:
-    # A broken string arrives as bytes; a symbol without a name says nothing.
-    return name if isinstance(name, str) and name else None
+    # A broken string arrives as bytes; a symbol without a name says nothing, and some exporters write "?" for none.
+    return name if isinstance(name, str) and name.strip("?") else None
 
 
 def _shown(shape: tuple[int, ...]) -> str:

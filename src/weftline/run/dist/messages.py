@@ -2,10 +2,11 @@
 
 In: a manifest and the devices of the ranks. Out: `PlanJob` and `PlanReport` (they travel as JSON), `TensorMessage`s in
 the one order that both ends of every pair keep, and `RankWires`, which move them: isend and irecv with two buffers
-each, so that a request is on its way while one is computed. Per pair of ranks and direction the order is that of
-requests, then of messages, and a wait is always for an earlier request or segment: nothing can wait in a circle. By
+each, so that a request is on its way while one is computed. A message of open shape is two: a head with type and shape,
+then the bytes; text, sequences and optionals travel packed (msgpack). Per pair of ranks and direction the order is that
+of requests, then of messages, and a wait is always for an earlier request or segment: nothing can wait in a circle. By
 gloo, or by NCCL through a group for each direction. Simplified: a tensor is sent once to every process that reads it;
-NCCL's tensors pass main memory.
+NCCL's tensors pass main memory; types that numpy does not have (bfloat16) are for engine local.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,10 +23,14 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, WeftlineError
 from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
+from weftline.run.local.channel import memory_of_machine
+from weftline.run.local.layout import ELEMENTS, is_open_wire, stored_type
+from weftline.run.local.slots import pack_value, unpack_value
 from weftline.run.split.manifest import Manifest
 
 __all__ = [
     "WIRE_SLOTS",
+    "MessageHead",
     "PlanAnswer",
     "PlanJob",
     "PlanReport",
@@ -36,7 +41,9 @@ __all__ = [
     "as_bytes",
     "lost",
     "messages_of",
-    "plain_dtype",
+    "read_head",
+    "require_numpy",
+    "write_head",
 ]
 
 
@@ -64,6 +71,8 @@ class PlanJob(msgspec.Struct, frozen=True):
     check: bool
     timeout: float
     """Seconds that a process waits for another."""
+    precision: str
+    """The coarsest arithmetic of the model: what outputs may differ by."""
 
 
 class PlanReport(msgspec.Struct, frozen=True):
@@ -98,10 +107,6 @@ class StartedRanks(msgspec.Struct, frozen=True):
     job: PlanJob
     how: tuple[OrtDevice, ...]
     """Rank -> how it runs."""
-    inputs: tuple[str, ...]
-    """Names, in the order of the stored arrays."""
-    feeds: int
-    """Number of different inputs."""
 
 
 class TensorMessage(msgspec.Struct, frozen=True):
@@ -117,17 +122,28 @@ class TensorMessage(msgspec.Struct, frozen=True):
     """The first segment of the target that reads it."""
     source: int
     target: int
+    open: bool = False
+    """Its real shape comes with it."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        """In bytes; of its head, if it is open."""
+        return HEAD_WORDS * 8 if self.open else math.prod(self.shape) * stored_type(self.dtype).itemsize
 
 
-def messages_of(manifest: Manifest, devices: Sequence[str]) -> tuple[TensorMessage, ...]:
-    """All messages of a request, by the segment that makes the tensor: the order in which each rank sends."""
+HEAD_WORDS = 69
+"""Of a head: what it is, its element type, bytes, number of dimensions, dimensions."""
+MOST_DIMENSIONS = HEAD_WORDS - 4
+PLAIN_TENSOR, PACKED_VALUE = 0, 1
+
+
+def messages_of(manifest: Manifest, devices: Sequence[str], as_planned: bool = True) -> tuple[TensorMessage, ...]:
+    """All messages of a request, by the segment that makes the tensor: the order in which each rank sends.
+
+    `as_planned`: inputs have the shapes of the plan.
+    """
     rank = {device: number for number, device in enumerate(devices)}
-    found: list[tuple[int, int, str, str, tuple[int, ...], int, int]] = []
+    found: list[tuple[int, int, str, str, tuple[int, ...], int, int, bool]] = []
     for wire in manifest.tensors:
         if wire.source == MODEL_INPUT:
             continue
@@ -137,28 +153,24 @@ def messages_of(manifest: Manifest, devices: Sequence[str]) -> tuple[TensorMessa
             readers.setdefault(rank[manifest.segments[target].device], target)
         for target, reader in readers.items():
             if target != source:
-                dtype = plain_dtype(wire.name, wire.dtype).name
-                found.append((wire.source, reader, wire.name, dtype, wire.shape, source, target))
+                require_numpy(wire.name, wire.dtype)
+                is_open = is_open_wire(wire, as_planned)
+                found.append((wire.source, reader, wire.name, wire.dtype, wire.shape, source, target, is_open))
     found.sort(key=lambda message: message[:3])
     return tuple(
-        TensorMessage(number, name, dtype, shape, maker, reader, source, target)
-        for number, (maker, reader, name, dtype, shape, source, target) in enumerate(found)
+        TensorMessage(number, name, dtype, shape, maker, reader, source, target, is_open)
+        for number, (maker, reader, name, dtype, shape, source, target, is_open) in enumerate(found)
     )
 
 
-def plain_dtype(name: str, dtype: str) -> np.dtype[np.generic]:
-    """numpy's type of a tensor that is sent."""
-    try:
-        found = np.dtype(dtype or "?!")
-    except TypeError:
-        found = None
-    if found is None or found.kind not in "biufc":
+def require_numpy(name: str, dtype: str) -> None:
+    """Refuse elements that numpy does not have."""
+    if dtype == "bfloat16" or dtype.startswith("float8"):
         raise InputError(
-            f"elements of type {dtype or 'unknown'!r} cannot be sent",
+            f"elements of type {dtype!r} cannot be sent",
             where=f"tensor {name[:80]!r}",
-            hint="keep the ops that make and read it on one device: [limits] together in the cluster file",
+            hint="engine local can; or keep the ops that make and read it on one device: [limits] together",
         )
-    return found
 
 
 WIRE_SLOTS = 2
@@ -174,7 +186,7 @@ class RankWires:
         self._incoming = [message for message in messages if message.target == rank]
         self._devices, self._requests, self._limit = devices, requests, timeout
         self._posted: dict[tuple[int, int], Any] = {}
-        self._sent: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._sent: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
         self._groups: dict[tuple[int, int], Any] = {}
         self._on_gpu = False
         self._slots: dict[tuple[int, int], Any] = {}
@@ -195,34 +207,53 @@ class RankWires:
                 work = dist.irecv(self._slot(message, key), message.source, self._group(message), _tag(*key))
                 self._posted[key] = work
 
-    def receive(self, message: TensorMessage, request: int) -> NDArray[Any]:
-        """Wait for a tensor; it is valid until the request after the next is expected."""
+    def receive(self, message: TensorMessage, request: int) -> Any:
+        """Wait for a value; it is valid until the request after the next is expected."""
         key = (message.number, request % WIRE_SLOTS)
         if not message.size:
-            return np.zeros(message.shape, message.dtype)
+            return np.zeros(message.shape, stored_type(message.dtype))
         self._wait(self._posted.pop(key), message, message.source, f"waited for tensor {message.name[:80]!r} from")
         slot = self._slots[key].cpu() if self._on_gpu else self._slots[key]
-        return np.asarray(slot.numpy().view(message.dtype).reshape(message.shape))
+        if message.open:
+            head = read_head(slot.numpy().view(np.int64), message.name)
+            return head.value(self._receive_bytes(message, key, head.size) if head.size else b"")
+        return np.asarray(slot.numpy().view(stored_type(message.dtype)).reshape(message.shape))
 
-    def send(self, message: TensorMessage, request: int, array: NDArray[Any]) -> None:
-        """Start to send a tensor; waits until the one two requests ago has left."""
+    def _receive_bytes(self, message: TensorMessage, key: tuple[int, int], size: int) -> bytes:
+        """What follows a head."""
         import torch
         import torch.distributed as dist
 
-        if array.shape != message.shape or array.dtype != np.dtype(message.dtype):
-            raise InputError(
-                f"has shape {array.shape} of {array.dtype}, planned was {message.shape} of {message.dtype}",
-                where=f"tensor {message.name[:80]!r}",
-                hint="only shapes that do not depend on data can go from one device to another",
-            )
-        if not message.size:
-            return
+        data = torch.empty(size, dtype=torch.uint8, device="cuda" if self._on_gpu else "cpu")
+        tag = _tag(*key) + BODY_TAG
+        work = dist.irecv(data, message.source, self._group(message), tag)
+        self._wait(work, message, message.source, f"waited for tensor {message.name[:80]!r} from")
+        return bytes((data.cpu() if self._on_gpu else data).numpy())
+
+    def send(self, message: TensorMessage, request: int, value: Any) -> None:
+        """Start to send a value; waits until the one two requests ago has left."""
         key = (message.number, request % WIRE_SLOTS)
+        if message.open:
+            head, data = write_head(value, message.name)
+            parts = [(head.view(np.uint8), _tag(*key)), (data, _tag(*key) + BODY_TAG)]
+        else:
+            if value.shape != message.shape or value.dtype != stored_type(message.dtype):
+                raise InputError(
+                    f"has shape {value.shape} of {value.dtype}, planned was {message.shape} of {message.dtype}",
+                    where=f"tensor {message.name[:80]!r}",
+                    hint="engine local finds out by itself where a planned shape is wrong",
+                )
+            parts = [(as_bytes(value), _tag(*key))]
         self._finish(key, message)
-        tensor = torch.from_numpy(as_bytes(array))
+        self._sent[key] = [self._start(message, data, tag) for data, tag in parts if data.size]
+
+    def _start(self, message: TensorMessage, data: NDArray[np.uint8], tag: int) -> tuple[Any, Any]:
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.from_numpy(data)
         tensor = tensor.cuda() if self._on_gpu else tensor
-        work = dist.isend(tensor, message.target, self._group(message), _tag(*key))
-        self._sent[key] = (work, tensor)
+        return dist.isend(tensor, message.target, self._group(message), tag), tensor
 
     def finish(self, messages: Sequence[TensorMessage]) -> None:
         """Wait until everything has left."""
@@ -231,10 +262,8 @@ class RankWires:
                 self._finish((message.number, slot), message)
 
     def _finish(self, key: tuple[int, int], message: TensorMessage) -> None:
-        if key in self._sent:
-            work, _ = self._sent[key]
+        for work, _ in self._sent.pop(key, ()):
             self._wait(work, message, message.target, f"could not send tensor {message.name[:80]!r} to")
-            del self._sent[key]
 
     def _slot(self, message: TensorMessage, key: tuple[int, int]) -> Any:
         import torch
@@ -252,6 +281,50 @@ class RankWires:
             work.wait(timedelta(seconds=self._limit))
         except (RuntimeError, ValueError) as error:  # torch's errors of communication are RuntimeErrors
             raise lost(f"{what} device {self._devices[peer]!r} (rank {peer})", error, self._limit) from error
+
+
+BODY_TAG = 2**30
+"""Added to the tag of a head: what follows it."""
+
+
+class MessageHead(NamedTuple):
+    """What a value of open shape is."""
+
+    state: int
+    element: int
+    size: int
+    shape: tuple[int, ...]
+
+    def value(self, data: bytes) -> Any:
+        """The value, from the bytes that followed."""
+        if self.state == PACKED_VALUE:
+            return unpack_value(data)
+        stored = next(stored_type(name) for name, number in ELEMENTS.items() if number == self.element)
+        return np.frombuffer(bytearray(data), stored).reshape(self.shape)
+
+
+def write_head(value: Any, name: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The head of a value, and its bytes."""
+    head = np.zeros(HEAD_WORDS, np.int64)
+    if isinstance(value, np.ndarray) and value.dtype.name in ELEMENTS:
+        if value.ndim > MOST_DIMENSIONS:
+            raise InputError(f"has {value.ndim} dimensions", where=f"tensor {name[:80]!r}")
+        data = as_bytes(value)
+        words = (PLAIN_TENSOR, ELEMENTS[value.dtype.name], data.size, value.ndim, *value.shape)
+    else:
+        data = np.frombuffer(bytearray(pack_value(value)), np.uint8)
+        words = (PACKED_VALUE, 0, data.size, 0)
+    head[: len(words)] = words
+    return head, data
+
+
+def read_head(words: NDArray[np.int64], name: str) -> MessageHead:
+    """A head that arrived."""
+    state, element, size, rank = words[:4].tolist()
+    plain = state == PLAIN_TENSOR and element in ELEMENTS.values()
+    if not (plain or state == PACKED_VALUE) or not 0 <= rank <= MOST_DIMENSIONS or not 0 <= size < memory_of_machine():
+        raise WeftlineError(f"tensor {name[:80]!r} arrived in another form than it should")
+    return MessageHead(state, element, size, tuple(words[4 : 4 + rank].tolist()))
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

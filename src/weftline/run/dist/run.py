@@ -24,12 +24,13 @@ import msgspec
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.files import run_folder
 from weftline.importers.registry import file_sha256
+from weftline.run.compare import PRECISIONS, precision_of
 from weftline.run.devices import ort_devices
 from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
 from weftline.run.feeds import make_feeds
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.slots import pack_value
-from weftline.run.result import RunResult
+from weftline.run.result import OUTPUT_TOLERANCE, RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
@@ -82,6 +83,13 @@ class PlanTorchResult(RunResult):
     overlapped_ns: int | None
     """Throughput: what is predicted if transfers hide behind compute, as they do here."""
     ranks: tuple[PlanRank, ...]
+    output_tolerance: float = OUTPUT_TOLERANCE
+    """What rounding can do in the model's arithmetic: larger differences fail."""
+
+    @property
+    def allowed(self) -> float:
+        """By the model's arithmetic."""
+        return self.output_tolerance
 
     def opening(self) -> list[str]:
         """Processes."""
@@ -139,6 +147,7 @@ def run_plan_torch(
         warm_up=2 * len(used) + 2,
         check=check,
         timeout=timeout,
+        precision=precision_of(problem.graph).name,
     )
     run = _join if under_torchrun() else _launch
     answer = run(_Asked(plan, problem, used, inputs, runtimes, seed), job)
@@ -171,7 +180,7 @@ def _launch(asked: _Asked, job: PlanJob) -> PlanAnswer:
     how = ort_devices(asked.used, asked.runtimes)
     with run_folder() as folder:
         feeds = make_feeds(asked.split(job.model, folder), asked.inputs, asked.seed)
-        started = StartedRanks(job, tuple(how[device.id] for device in job.devices), tuple(feeds[0]), len(feeds))
+        started = StartedRanks(job, tuple(how[device.id] for device in job.devices))
         write_started(folder, started, feeds)
         # Each of them takes less than the timeout, or the processes end on their own.
         longest = job.timeout * (job.requests + job.warm_up + 10)
@@ -256,6 +265,7 @@ def _result(plan: Plan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> P
         measured_ns=round(taken),
         predicted_ns=plan.value_ns,
         overlapped_ns=max(overlapped) if overlapped else None,
+        output_tolerance=PRECISIONS[job.precision].tolerance,
         ranks=tuple(_rank(plan, problem, job, rank, report, taken) for rank, report in enumerate(answer.reports)),
     )
 

@@ -19,30 +19,35 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from weftline.errors import InputError, WeftlineError
 from weftline.graph.ir import MODEL_INPUT
+from weftline.run.compare import PRECISIONS, Precision, output_difference
 from weftline.run.devices import OrtDevice, SegmentSession, bind_cores, open_segments
 from weftline.run.dist.messages import (
+    HEAD_WORDS,
     WIRE_SLOTS,
     PlanAnswer,
     PlanJob,
     PlanReport,
     RankWires,
     StartedRanks,
-    as_bytes,
     lost,
     messages_of,
-    plain_dtype,
+    read_head,
+    require_numpy,
+    write_head,
 )
+from weftline.run.feeds import as_planned
+from weftline.run.local.layout import ELEMENTS, stored_type
+from weftline.run.local.slots import pack_value, unpack_value
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.train.launch import Task, start
 
 __all__ = ["JOB", "Arrays", "Member", "compare", "gather", "serve", "write_started"]
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Any]
+"""Name -> array; or a list, a map or None where the model has sequences, maps and optionals."""
 KEPT_BYTES = 2**28
 """Outputs of so many bytes are kept for the comparison: those of the last requests."""
 
@@ -56,7 +61,7 @@ class Member:
         self.job, self.rank, self.manifest, self._segments, self._feeds = job, rank, manifest, segments, feeds
         ids = [device.id for device in job.devices]
         self._total = job.warm_up + job.requests
-        messages = messages_of(manifest, ids)
+        messages = messages_of(manifest, ids, as_planned(manifest, feeds))
         self.wires = RankWires(messages, rank, ids, self._total, job.timeout)
         self._sent = [message for message in messages if message.source == rank]
         self._sends = {n: [m for m in self._sent if m.maker == n] for n in segments}
@@ -69,7 +74,8 @@ class Member:
     @property
     def kept(self) -> int:
         """Requests whose outputs are compared: the last ones."""
-        size = sum(math.prod(w.shape) * plain_dtype(w.name, w.dtype).itemsize for w in self.outputs)
+        size = sum(math.prod(w.shape) * (stored_type(w.dtype).itemsize if w.dtype in ELEMENTS else 16)
+                   for w in self.outputs)  # fmt: skip
         return min(self._total, max(2, KEPT_BYTES // max(size, 1))) if self.job.check else 0
 
     def run(self) -> tuple[PlanReport, list[Arrays]]:
@@ -105,7 +111,7 @@ class Member:
 
     def _request(self, request: int) -> tuple[int, Arrays]:
         """Nanoseconds of computing, and outputs of the model that were made here."""
-        held: dict[str, NDArray[Any]] = dict(self._feeds[request % len(self._feeds)])
+        held: dict[str, Any] = dict(self._feeds[request % len(self._feeds)])
         self.wires.expect(request + 1)
         busy = 0
         for number, segment in self._segments.items():
@@ -117,9 +123,6 @@ class Member:
             for message in self._sends[number]:
                 self.wires.send(message, request, held[message.name])
         return busy, {name: held[name] for name in self.mine}
-
-
-MOST_DIMENSIONS = 64
 
 
 def gather(member: Member, kept: Sequence[Arrays]) -> list[tuple[int, Arrays]]:
@@ -137,61 +140,59 @@ def gather(member: Member, kept: Sequence[Arrays]) -> list[tuple[int, Arrays]]:
             if source in (MODEL_INPUT, 0):
                 continue
             if member.rank == source:
-                _send(found[wire.name], tag)
+                _send(found[wire.name], wire.name, tag)
             elif member.rank == 0:
-                found[wire.name] = _receive(plain_dtype(wire.name, wire.dtype), source, tag)
+                found[wire.name] = _receive(wire.name, source, tag)
         if member.rank == 0:
             gathered.append((first + number, found))
     return gathered
 
 
-def compare(model: Path, feeds: Sequence[Arrays], outputs: Sequence[tuple[int, Arrays]]) -> float:
+def compare(model: Path, feeds: Sequence[Arrays], outputs: Sequence[tuple[int, Arrays]], precision: Precision) -> float:
     """The largest difference to the whole model."""
     import onnxruntime
-
-    from weftline.run.compare import difference
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     names = list(dict.fromkeys(value.name for value in session.get_outputs()))
-    expected: dict[int, list[NDArray[Any]]] = {}
+    expected: dict[int, list[Any]] = {}
     worst = 0.0
     for request, found in outputs:
         which = request % len(feeds)
         if which not in expected:
             expected[which] = session.run(names, dict(feeds[which]))
         everything = {**feeds[which], **found}
-        worst = max(worst, difference([everything[name] for name in names], expected[which]))
+        for name, wanted in zip(names, expected[which], strict=True):
+            worst = max(worst, output_difference(everything[name], wanted, precision))
     return worst
 
 
-def _send(array: NDArray[Any], tag: int) -> None:
+def _send(value: Any, name: str, tag: int) -> None:
     """The shape, which may depend on data, then the bytes."""
     import torch
     import torch.distributed as dist
 
-    shape = torch.zeros(1 + MOST_DIMENSIONS, dtype=torch.int64)
-    shape[: 1 + array.ndim] = torch.tensor([array.ndim, *array.shape])
-    dist.send(shape, 0, tag=tag)
-    if array.size:
-        dist.send(torch.from_numpy(as_bytes(array)), 0, tag=tag)
+    head, data = write_head(value, name)
+    dist.send(torch.from_numpy(head), 0, tag=tag)
+    if data.size:
+        dist.send(torch.from_numpy(data), 0, tag=tag)
 
 
-def _receive(dtype: np.dtype[Any], source: int, tag: int) -> NDArray[Any]:
+def _receive(name: str, source: int, tag: int) -> Any:
     import torch
     import torch.distributed as dist
 
-    shape = torch.zeros(1 + MOST_DIMENSIONS, dtype=torch.int64)
-    dist.recv(shape, source, tag=tag)
-    dimensions = shape[1 : 1 + int(shape[0])].tolist()
-    found = np.empty(dimensions, dtype)
-    if found.size:
-        dist.recv(torch.from_numpy(found.reshape(-1).view(np.uint8)), source, tag=tag)
-    return found
+    words = torch.zeros(HEAD_WORDS, dtype=torch.int64)
+    dist.recv(words, source, tag=tag)
+    head = read_head(words.numpy(), name)
+    data = torch.empty(head.size, dtype=torch.uint8)
+    if head.size:
+        dist.recv(data, source, tag=tag)
+    return head.value(bytes(data.numpy()))
 
 
-JOB, INPUTS = "plan-job.json", "inputs.npz"
+JOB, INPUTS = "plan-job.json", "inputs.msgpack"
 WRONG_DIFFERENCE = 1e300
 """An infinite difference in an answer: JSON, by which it travels, has no infinity."""
 
@@ -221,7 +222,7 @@ def serve(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], s
     bind_cores(sorted(cores))
     worst = 0.0
     if rank == 0 and job.check:
-        worst = compare(Path(job.model), feeds, outputs)
+        worst = compare(Path(job.model), feeds, outputs, PRECISIONS[job.precision])
     decoded = tuple(msgspec.json.decode(found, type=PlanReport) for found in reports)
     return PlanAnswer(decoded, min(worst, WRONG_DIFFERENCE), len(outputs), "nccl" if report.nccl else "gloo")
 
@@ -253,7 +254,7 @@ def _ready(job: PlanJob, how: OrtDevice, folder: Path, feeds: Sequence[Arrays], 
         device = job.devices[rank]
         member = Member(job, rank, manifest, open_segments(folder, manifest, device.id, how, device.speed), feeds)
         for wire in member.outputs:
-            plain_dtype(wire.name, wire.dtype)
+            require_numpy(wire.name, wire.dtype)
     except Exception as error:
         failed = error
     said_wrong = str(failed)[:2000] if failed else ""
@@ -304,9 +305,7 @@ def _use_nccl(member: Member, how: OrtDevice) -> None:
 
 def write_started(folder: Path, started: StartedRanks, feeds: Sequence[Arrays]) -> None:
     """What processes of this machine read."""
-    names = list(feeds[0])
-    arrays = {f"{number}-{place}": feed[name] for number, feed in enumerate(feeds) for place, name in enumerate(names)}
-    np.savez(folder / INPUTS, allow_pickle=False, **arrays)
+    (folder / INPUTS).write_bytes(pack_value([dict(feed) for feed in feeds]))
     (folder / JOB).write_bytes(msgspec.json.encode(started))
 
 
@@ -316,11 +315,7 @@ def _load(folder: Path) -> None:
 
 def _work(folder: Path, store: Any, rank: int, world: int) -> bytes:
     started = msgspec.json.decode((folder / JOB).read_bytes(), type=StartedRanks)
-    with np.load(folder / INPUTS, allow_pickle=False) as file:
-        feeds = [
-            {name: file[f"{number}-{place}"] for place, name in enumerate(started.inputs)}
-            for number in range(started.feeds)
-        ]
+    feeds = unpack_value((folder / INPUTS).read_bytes())
     return msgspec.json.encode(serve(started.job, started.how[rank], folder, feeds, store, rank))
 
 

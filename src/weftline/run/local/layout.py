@@ -29,6 +29,7 @@ __all__ = [
     "WorkerAnswer",
     "WorkerJob",
     "WorkerLayout",
+    "is_open_wire",
     "lay_out",
     "stored_type",
 ]
@@ -180,8 +181,7 @@ def lay_out(manifest: Manifest, folder: str, *, pipelined: bool, as_planned: boo
         readers -= {maker}
         if maker == PARENT_PROCESS and not readers:
             continue
-        is_open = wire.dtype not in ELEMENTS or wire.guessed or bool(wire.dynamic)
-        is_open = is_open or (bool(wire.symbolic) and not as_planned)
+        is_open = is_open_wire(wire, as_planned)
         stride = HEADER_BYTES + -(-_room(wire, is_open) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         slots = _slots(maker, readers, len(devices), stride) if pipelined else 1
         offset = sizes[maker]
@@ -206,6 +206,12 @@ def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
     last = max(workers if reader == PARENT_PROCESS else reader for reader in readers)
     ahead = min(REQUESTS_AHEAD, AHEAD_BYTES // max(stride, 1))
     return 1 << (max(abs(last - maker), 1) + ahead).bit_length()
+
+
+def is_open_wire(wire: ModelWire, as_planned: bool) -> bool:
+    """May its real shape be another than planned, or is it no plain tensor?"""
+    unsure = wire.dtype not in ELEMENTS or wire.guessed or bool(wire.dynamic)
+    return unsure or (bool(wire.symbolic) and not as_planned)
 
 
 def _room(wire: ModelWire, is_open: bool) -> int:

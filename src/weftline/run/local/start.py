@@ -92,6 +92,8 @@ class Asked:
     timeout: float
     """So many seconds without any sign of life are a hang."""
     tell: Callable[[str], None]
+    plain: bool = False
+    """Without ONNX Runtime's optimisations, on one thread: then cutting changes no kernel."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,10 @@ def _started(plan: Plan, problem: Problem, asked: Asked, style: str, *, shapes: 
     used = [device for device in problem.devices if device.id in set(plan.placement.values())]
     mine = {id: runtime for id, runtime in asked.runtimes.items() if id in {device.id for device in used}}
     speed = {device.id: device.speed for device in used}
-    seats = {id: Seat(place, speed[id]) for id, place in ort_devices(used, mine).items()}
+    places = ort_devices(used, mine)
+    if asked.plain:
+        places = {id: replace(place, plain=True, threads=1) for id, place in places.items()}
+    seats = {id: Seat(place, speed[id]) for id, place in places.items()}
     with run_folder() as folder:
         asked.tell("splitting the model")
         ids = [device.id for device in problem.devices]
