@@ -113,6 +113,33 @@ def test_without_torchrun(folder: Path) -> None:
     assert "period" in result.summary()
 
 
+def test_shapes_that_depend_on_data(tmp_path: Path) -> None:
+    """Tests that rows and lists whose number only shows when it runs go from rank to rank; each request its own."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Relu", ["x"], ["r"], name="first"),
+        node("NonZero", ["r"], ["where"], name="find"),
+        node("SequenceConstruct", ["r", "x"], ["list"], name="list"),
+        node("Cast", ["where"], ["rows"], name="rows", to=TensorProto.FLOAT),
+        node("ConcatFromSequence", ["list"], ["both"], name="join", axis=0),
+        node("ReduceSum", ["both"], ["sum"], name="sum", keepdims=0),
+        node("Add", ["rows", "sum"], ["y"], name="last"),
+    ]
+    inputs, outputs = [info("x", 1, ["batch", 4])], [info("y", 1, [2, "found"]), info("where", 7, [2, "found"])]
+    made = helper.make_graph(nodes, "open", inputs, outputs)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    graph = wl.load(path, shapes={"x": (3, 4)})
+    plan = wl.plan(graph, cluster(2), objective="throughput", solver="even-split", work_limit=50)
+    assert len(set(plan.placement.values())) == 2
+    generator = np.random.default_rng(0)
+    feeds = [{"x": generator.standard_normal((size, 4)).astype(np.float32)} for size in (3, 1, 5)]
+    result = run_plan_torch(plan, model=path, inputs=feeds, requests=6)
+    assert result is not None
+    assert result.compared >= 6
+    result.check(1e-5)
+
+
 def test_what_is_refused(folder: Path) -> None:
     """Tests inputs, runtimes and models that do not fit."""
     plan = planned(folder, "resnet50", 2)
