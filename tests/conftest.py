@@ -15,6 +15,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # `nohup` and `&` have
 SLOW = (
     "benchmarks/test_benchmark_run.py::test_tiny_run_writes_results_and_page",
     "benchmarks/test_measured_section.py",
+    "benchmarks/test_models_section.py::test_a_process_that_takes_too_long_is_one_row",
+    "benchmarks/test_models_section.py::test_tiny_run",
     "benchmarks/test_schedules_section.py::test_tiny_runs",
     "benchmarks/test_steps_section.py",
     "bounds/test_bounds.py::test_priced_bounds_hold",
