@@ -88,8 +88,8 @@ def test_dimensions_by_name() -> None:
 @pytest.mark.parametrize(
     ("first", "dims", "message"),
     [
-        (["N", "height"], {"batch": 1}, r"'batch', which no input.*symbols: N, height"),
-        ([1, 3], {"batch": 1}, r"'batch', which no input.*numbers"),
+        (["N", "height"], {"batch": 1}, r"'batch', which the model does not have.*symbols: N, height"),
+        ([1, 3], {"batch": 1}, r"'batch', which the model does not have.*numbers"),
         (["N", 3], {"N": -1}, r"'N'.*-1 is not a whole number"),
         (["N", 3], {"N": 2**60}, "absurdly large"),
     ],

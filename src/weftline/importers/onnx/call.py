@@ -1,9 +1,9 @@
 """The type of one ONNX value, and one node with the types of what it reads and makes: what shape rules, flop rules and
 traffic rules look at.
 
-In: ONNX element types and TypeProtos. Out: `TensorType` (element type, all dimensions known, exact bytes), and lists of
-dimensions some of which may be a symbol or unknown. Simplified: a string counts 16 bytes; a sequence is several tensors
-of one type; a map is one element.
+In: ONNX element types and TypeProtos. Out: `TensorType` (element type, a number for every dimension, bytes; numbers
+that are not exact are a `Size`), and lists of dimensions some of which may be a symbol or unknown. Simplified: a string
+counts 16 bytes; a sequence is several tensors of one type; a map is one element.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto
 
 from weftline.errors import InputError
+from weftline.importers.onnx.sizes import Size
 from weftline.units import MAX_QUANTITY
 
 __all__ = [
@@ -106,7 +107,7 @@ class TensorType(NamedTuple):
 
 def tensor_type(name: str, element: int, dimensions: Any) -> TensorType:
     """The type of a stored tensor, whose dimensions are numbers; negative or absurd ones are refused."""
-    shape = tuple(map(int, dimensions))
+    shape = tuple(size if isinstance(size, Size) else int(size) for size in dimensions)
     made = TensorType(int(element), shape)
     if any(size < 0 for size in shape) or len(shape) > MAX_RANK:
         raise InputError(f"shape {_shown(shape)} is not a shape", where=f"tensor {name!r}")
@@ -182,6 +183,8 @@ class Call:
     outputs: tuple[TensorType | None, ...] = ()
     values: tuple[Array | None, ...] = ()
     """Small constant inputs by position, where they are known."""
+    parts: tuple[Array | None, ...] = ()
+    """The same where only some entries are exact: arrays of objects, the others are a `Size`."""
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
@@ -229,3 +232,18 @@ class Call:
             return None
         single = value.reshape(-1)[0]
         return int(single) if np.isfinite(single) else None
+
+    def limit(self, index: int) -> int | None:
+        """The same, or the largest possible number where that is known."""
+        part = self.parts[index] if index < len(self.parts) else None
+        if part is None or part.dtype != object:
+            return self.number(index)
+        single = part.reshape(-1)[0] if part.size == 1 else None
+        return single if isinstance(single, Size) else None
+
+    @property
+    def is_open(self) -> bool:
+        """Is any size or value that it reads not exact?"""
+        return any(part is not None and part.dtype == object for part in self.parts) or any(
+            isinstance(size, Size) for kind in self.inputs if kind is not None for size in (*kind.shape, kind.tensors)
+        )

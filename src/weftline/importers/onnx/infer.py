@@ -1,23 +1,21 @@
 """Types and small values of every tensor in one forward pass over a scope and its bodies.
 
 In: a `Scope` with the types of its inputs. Out: `Environment`. For each node our own rules come first, then ONNX's
-inference for that one node, then the file's notes. ONNX's inference is C++, and a few malformed nodes would end the
-process: `is_safe_to_infer` says whether it may be asked, by rules found by mutating models of every standard kind.
-Simplified: a dimension that stays unknown counts as 1, and a kind that nobody knows is taken to keep the type of its
-first input.
+inference for that one node, then the file's notes. A dimension that is not exact is a `Size`. Simplified: where nothing
+limits a size, it is that of the same axis of an input, or the largest of the model's inputs, and called guessed; a kind
+that nobody knows is taken to keep the type of its first input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
-from onnx import NodeProto, TypeProto, defs, numpy_helper
-from onnx.shape_inference import infer_node_outputs
+from onnx import numpy_helper
 
 from weftline.errors import InputError
+from weftline.importers.onnx.bodies import BodyCall, body_calls, node_results, widened
 from weftline.importers.onnx.call import (
     FLOAT,
     INT64,
@@ -29,30 +27,21 @@ from weftline.importers.onnx.call import (
     declared_type,
     tensor_type,
 )
-from weftline.importers.onnx.rules import OUTPUT_RULES, STANDARD_NAMES, BodyCall, body_calls, node_results
+from weftline.importers.onnx.rules import OPEN_RULES, OUTPUT_RULES
 from weftline.importers.onnx.scope import Node, Scope
-from weftline.importers.onnx.values import can_evaluate, constant_value, stored_value, value_of
+from weftline.importers.onnx.sizes import Shape, Size, dynamic_axes
+from weftline.importers.onnx.standard import Declared, StandardInference
+from weftline.importers.onnx.values import (
+    can_evaluate,
+    constant_value,
+    part_of,
+    stored_value,
+    unknown_entries,
+    value_of,
+)
+from weftline.units import MAX_QUANTITY
 
-__all__ = ["Environment", "Inference", "is_safe_to_infer"]
-
-
-def is_safe_to_infer(call: Call, outputs: int) -> bool:
-    """False for nodes whose attributes point outside their inputs; these are then treated as unknown kinds."""
-    rank = max((len(kind.shape) for kind in call.inputs if kind is not None), default=0)
-    if not -rank - 1 <= call.integer("axis", 0) <= rank + 1 or not 0 <= call.integer("batch_dims", 0) <= rank:
-        return False
-    return call.kind != "Split" or _pieces(call, outputs) == outputs
-
-
-def _pieces(call: Call, outputs: int) -> int:
-    """Into how many parts a Split says that it splits."""
-    given = call.values[1] if len(call.values) > 1 else None
-    if given is not None:
-        return given.size
-    return len(call.integers("split")) or call.integer("num_outputs", outputs)
-
-
-_Declared = tuple[int, Dimensions | None]
+__all__ = ["Environment", "Inference"]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +51,7 @@ class Environment:
     parent: Environment | None = None
     types: dict[str, TensorType] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
-    guessed: set[str] = field(default_factory=set)
-    """Names whose type rests on a guess."""
+    """Also those of which only some entries are exact (`values.part_of`)."""
     calls: dict[int, list[tuple[BodyCall, Environment]]] = field(default_factory=dict)
     """Node position -> its bodies as entered."""
 
@@ -72,15 +60,20 @@ class Environment:
         home = self._home(name)
         return home.types[name] if home else None
 
-    def value_of(self, name: str) -> Array | None:
-        """Value of a small tensor, where it is known."""
+    def part_of(self, name: str) -> Array | None:
+        """Value of a small tensor, where at least some of it is known."""
         home = self._home(name)
         return home.values.get(name) if home else None
 
+    def value_of(self, name: str) -> Array | None:
+        """Value of a small tensor, where it is known."""
+        found = self.part_of(name)
+        return None if found is None or found.dtype == object else found
+
     def is_guessed(self, name: str) -> bool:
-        """Does the type of this name rest on a guess?"""
-        home = self._home(name)
-        return home is not None and name in home.guessed
+        """Is the size of this name known only when the model runs?"""
+        kind = self.type_of(name)
+        return kind is not None and (bool(dynamic_axes(kind.shape)) or isinstance(kind.tensors, Size))
 
     def call(self, node: Node) -> Call:
         """The node with all its types."""
@@ -91,6 +84,7 @@ class Environment:
             tuple(self.type_of(name) if name else None for name in node.inputs),
             tuple(self.types.get(name) if name else None for name in node.outputs),
             tuple(self.value_of(name) if name else None for name in node.inputs),
+            tuple(self.part_of(name) if name else None for name in node.inputs),
         )
 
     def _home(self, name: str) -> Environment | None:
@@ -106,11 +100,24 @@ class Inference:
 
     opsets: list[Any]
     symbols: Mapping[str, int]
-    schemas: dict[tuple[str, str], Any] = field(default_factory=dict)
-    answers: dict[Any, list[_Declared]] = field(default_factory=dict)
+    usual: int = 1
+    """Stand-in for a size of which nothing is known."""
+    stand_ins: dict[str, int] = field(default_factory=dict)
+    """Symbol of the file that nobody has set -> what stands for it."""
+    asked: list[StandardInference] = field(default_factory=list)
+
+    @property
+    def standard(self) -> StandardInference:
+        """ONNX's own inference."""
+        if not self.asked:
+            self.asked.append(StandardInference(self.opsets))
+        return self.asked[0]
 
     def run(self, scope: Scope, given: Mapping[str, TensorType], parent: Environment | None = None) -> Environment:
         """Type every name of a scope."""
+        if parent is None and self.usual == 1:
+            most = max((int(size) for kind in given.values() for size in kind.shape), default=1)
+            return replace(self, usual=max(most, 2)).run(scope, given)
         here = Environment(parent)
         here.types.update(given)
         for name, tensor in scope.constants.items():
@@ -146,137 +153,165 @@ class Inference:
             here.types[name] = TensorType(element, (longest,))
 
     def _node(self, here: Environment, scope: Scope, node: Node) -> None:
-        call = here.call(node)
-        rule = OUTPUT_RULES.get((node.domain, node.kind))
-        results = self._bodies(here, node, call) if node.bodies else rule(call) if rule else []
-        inferred = [] if len(results) >= len(node.outputs) else self._standard(node, call)
-        doubtful = any(map(here.is_guessed, node.reads)) or (node.kind == "Loop" and call.number(0) is None)
+        call = self._with_stand_ins(here.call(node), node)
+        _require_inner(scope, node, call)
+        results = self._bodies(here, node, call) if node.bodies else _ruled(node, call)
+        inferred = [] if len(results) >= len(node.outputs) else self.standard.outputs(node, call)
         for index, name in enumerate(node.outputs):
             if not name:
                 continue
             noted = declared_type(scope.declared[name]) if name in scope.declared else (0, None)
             found = results[index] if index < len(results) else None
-            guessed = doubtful
             if found is None:
-                found, guess = self._settled(inferred[index] if inferred else (0, None), noted, call)
-                guessed = guessed or guess
-            if guessed and noted[1] is not None and None not in (sizes := self._sizes(noted[1])):
-                found = TensorType(found.element, tuple(size for size in sizes if size is not None), found.tensors)
-                guessed = False
-            here.types[name] = tensor_type(name, found.element, found.shape)._replace(tensors=found.tensors)
-            if guessed:
-                here.guessed.add(name)
+                found = self._settled(inferred[index] if inferred else (0, None), noted, call, name)
+            found = self._noted(found, noted[1])
+            shape = [
+                Size(size, guessed=size.guessed, symbol=size.symbol or f"{name}:{axis}")
+                if isinstance(size, Size)
+                else size
+                for axis, size in enumerate(self._bounded(found))
+            ]
+            here.types[name] = tensor_type(name, found.element, shape)._replace(tensors=found.tensors)
         self._evaluate(here, node, call)
 
-    def _evaluate(self, here: Environment, node: Node, call: Call) -> None:
-        if node.outputs and can_evaluate(node.kind, node.domain) and not any(map(here.is_guessed, node.reads)):
-            made = value_of(replace(call, outputs=(here.types.get(node.outputs[0]),)))
-            if made is not None:
-                here.values[node.outputs[0]] = made
+    def _with_stand_ins(self, call: Call, node: Node) -> Call:
+        """Short lists of whole numbers that are not known at all get entries that say so, where a rule reads them."""
+        if node.domain or not (node.kind in OPEN_RULES or any(part is not None for part in call.parts)):
+            return call
+        filled = zip(node.inputs, call.inputs, call.parts, strict=True)
+        parts = [unknown_entries(n, kind, self.usual) if part is None else part for n, kind, part in filled]
+        return replace(call, parts=tuple(parts))
 
-    def _bodies(self, here: Environment, node: Node, call: Call) -> list[TensorType]:
+    def _bounded(self, kind: TensorType) -> Shape:
+        """A size that is no limit to speak of gives way to a guess: largest numbers multiply."""
+        if kind.bytes <= MAX_QUANTITY or not dynamic_axes(kind.shape):
+            return kind.shape
+        return tuple(
+            Size(min(int(size), self.usual), guessed=True) if isinstance(size, Size) else size for size in kind.shape
+        )
+
+    def _evaluate(self, here: Environment, node: Node, call: Call) -> None:
+        if not node.outputs or not can_evaluate(node.kind, node.domain):
+            return
+        call = replace(call, outputs=(here.types.get(node.outputs[0]),))
+        made = value_of(call)
+        if made is None and (call.is_open or node.kind in ("Shape", "Size")):
+            made = part_of(call)
+        if made is not None:
+            here.values[node.outputs[0]] = made
+
+    def _entered(self, here: Environment, calls: list[BodyCall]) -> list[tuple[BodyCall, Environment]]:
         entered = []
-        for body_call in body_calls(node, call):
+        for body_call in calls:
             given = {}
             for index, (name, proto) in enumerate(body_call.body.inputs.items()):
                 kind = body_call.given[index] if index < len(body_call.given) else None
                 given[name] = kind or self._filled(*declared_type(proto))
             entered.append((body_call, self.run(body_call.body, given, here)))
+        return entered
+
+    def _bodies(self, here: Environment, node: Node, call: Call) -> list[TensorType]:
+        entered = self._entered(here, body_calls(node, call))
+        if node.kind == "Loop" and entered:
+            ends = [inside.type_of(name) for _, inside in entered[:1] for name in entered[0][0].body.outputs]
+            wide = widened(entered[0][0], [kind for kind in ends if kind is not None]) if None not in ends else None
+            entered = entered if wide is None else self._entered(here, [wide])
         here.calls[node.position] = entered
-        ends = []
+        if node.kind == "If" and len(entered) == 1:
+            body, inside = entered[0]
+            pairs = zip(node.outputs, body.body.outputs, strict=False)
+            here.values.update((out, value) for out, name in pairs if (value := inside.part_of(name)) is not None)
+        made = []
         for body_call, inside in entered:
             kinds = [inside.type_of(name) for name in body_call.body.outputs]
             if None in kinds:
                 raise InputError("a body ends with a value that nothing produces", where=str(node))
-            ends.append((body_call, [kind for kind in kinds if kind is not None]))
-        return node_results(node, call, ends)
+            made.append((body_call, [kind for kind in kinds if kind is not None]))
+        return node_results(node, call, made)
 
-    def _standard(self, node: Node, call: Call) -> list[_Declared]:
-        """What ONNX infers for one node; layers repeat, so equal questions are asked once."""
-        attributes = b"".join(attribute.SerializeToString() for attribute in node.proto.attribute)
-        given = tuple(bool(name) for name in node.outputs)
-        values = tuple(None if value is None else (value.dtype.str, value.tobytes()) for value in call.values)
-        key = (node.kind, node.domain, attributes, given, call.inputs, values)
-        if key not in self.answers:
-            self.answers[key] = self._ask(node, call)
-        return self.answers[key]
-
-    def _ask(self, node: Node, call: Call) -> list[_Declared]:
-        """A kind of another domain that has a standard name is tried under it."""
-        schema = self._schema(node.kind, node.domain)
-        if schema is None or not is_safe_to_infer(call, len(node.outputs)):
-            return []
-        try:
-            pairs = zip(node.inputs, call.inputs, strict=True)
-            kinds = {name: _proto(kind) for name, kind in pairs if kind is not None}
-            known = zip(node.inputs, call.values, strict=True)
-            data = {name: numpy_helper.from_array(value) for name, value in known if value is not None}
-            proto = node.proto if schema.name == node.kind and schema.domain == node.domain else _renamed(node, schema)
-            found = infer_node_outputs(schema, proto, kinds, data, opset_imports=self.opsets)
-        except Exception:  # inference errors, and what the C++ side makes of odd nodes: then nothing is known
-            return []
-        return [declared_type(found[name]) if name in found else (0, None) for name in node.outputs]
-
-    def _schema(self, kind: str, domain: str) -> Any:
-        key = (kind, domain)
-        if key not in self.schemas:
-            self.schemas[key] = None
-            for name, home in dict.fromkeys(((kind, domain), (STANDARD_NAMES.get(kind, kind), ""))):
-                version = next((opset.version for opset in self.opsets if opset.domain == home), 1)
-                try:
-                    self.schemas[key] = defs.get_schema(name, version, home)
-                    break
-                except Exception:  # SchemaError is not a public name; TypeError for absurd versions
-                    continue
-        return self.schemas[key]
-
-    def _settled(self, inferred: _Declared, noted: _Declared, call: Call) -> tuple[TensorType, bool]:
-        """Inferred, else noted in the file, else as the first input; and whether any of it is a guess."""
+    def _settled(self, inferred: Declared, noted: Declared, call: Call, name: str) -> TensorType:
+        """Inferred, else noted in the file, else as the first input."""
         element, shape = inferred
-        if element and shape is not None and None not in (sizes := self._sizes(shape)):
-            return TensorType(element, tuple(size for size in sizes if size is not None)), False
         first = next((kind for kind in call.inputs if kind is not None), TensorType(FLOAT, ()))
         element = element or noted[0] or first.element
         if shape is None and noted[1] is None:
-            return TensorType(element, first.shape, first.tensors), True
-        if shape is None or noted[1] is None or len(noted[1]) != len(shape):
-            shape = noted[1] if shape is None else shape
-        else:
-            pairs = zip(shape, noted[1], strict=True)
-            shape = [size if isinstance(size, int) else note for size, note in pairs]
-        filled = self._filled(element, shape)
-        if call.kind == "Reshape" and not call.domain and filled.elements != first.elements:
-            filled = _same_elements(filled, self._sizes(shape or []), first.elements)
-        return filled, None in self._sizes(shape or [])
+            return TensorType(element, tuple(Size(int(size), guessed=True) for size in first.shape), first.tensors)
+        told = shape is None
+        sizes = self._sizes(noted[1] or [] if shape is None else shape)
+        return TensorType(
+            element,
+            tuple(
+                self._stand_in(call, axis, len(sizes), f"{name}:{axis}")
+                if size is None
+                else Size(size)  # a note may be wrong: what the model makes decides
+                if told and not isinstance(size, Size)
+                else size
+                for axis, size in enumerate(sizes)
+            ),
+        )
+
+    def _stand_in(self, call: Call, axis: int, rank: int, symbol: str) -> Size:
+        """As large as the same axis of an input, else as the largest input of the model."""
+        like = [int(kind.shape[axis]) for kind in call.inputs if kind is not None and len(kind.shape) == rank]
+        return Size(max([*like, 1]) if like else self.usual, guessed=True, symbol=symbol)
+
+    def _noted(self, kind: TensorType, note: Dimensions | None) -> TensorType:
+        """Notes of the file help where a size is not exact: numbers that it says, symbols that the user has set."""
+        if note is None or len(note) != len(kind.shape) or not dynamic_axes(kind.shape):
+            return kind
+        sizes = list(kind.shape)
+        for axis, (size, said) in enumerate(zip(kind.shape, note, strict=True)):
+            if not isinstance(size, Size) or said is None:
+                continue
+            if isinstance(said, int):
+                sizes[axis] = Size(said) if size.guessed else size
+            elif said in self.symbols:
+                sizes[axis] = Size(self.symbols[said], symbol=said)
+            elif size.guessed:
+                sizes[axis] = Size(self.stand_ins.setdefault(said, int(size)), guessed=True, symbol=said)
+            else:
+                sizes[axis] = Size(size, symbol=size.symbol or said)
+        return kind._replace(shape=tuple(sizes))
 
     def _sizes(self, shape: Dimensions) -> list[int | None]:
         return [self.symbols.get(size) if isinstance(size, str) else size for size in shape]
 
     def _filled(self, element: int, shape: Dimensions | None) -> TensorType:
-        return TensorType(element or FLOAT, tuple(1 if size is None else size for size in self._sizes(shape or [])))
+        """The type of a body's input that nobody gives."""
+        sizes = [Size(self.usual, guessed=True) if size is None else size for size in self._sizes(shape or [])]
+        return TensorType(element or FLOAT, tuple(sizes))
 
 
-def _renamed(node: Node, schema: Any) -> Any:
-    """The node as the standard kind that it extends, without the attributes that kind does not have."""
-    kept = [attribute for attribute in node.proto.attribute if attribute.name in schema.attributes]
-    return NodeProto(op_type=schema.name, input=node.inputs, output=node.outputs, attribute=kept)
+def _ruled(node: Node, call: Call) -> list[TensorType]:
+    """What our own rules say."""
+    rule = OUTPUT_RULES.get((node.domain, node.kind))
+    if rule is None and not node.domain and call.is_open:
+        rule = OPEN_RULES.get(node.kind)
+    return rule(call) if rule else []
 
 
-def _same_elements(kind: TensorType, shape: list[int | None], elements: int) -> TensorType:
-    """A Reshape to an unknown shape still holds as many elements: the last unknown dimension takes them."""
-    unknown = [axis for axis, size in enumerate(shape) if size is None]
-    if not unknown or kind.elements == 0:
-        return kind
-    sizes = list(kind.shape)
-    sizes[unknown[-1]] = max(elements * sizes[unknown[-1]] // kind.elements, 1)
-    return kind._replace(shape=tuple(sizes))
+def _require_inner(scope: Scope, node: Node, call: Call) -> None:
+    """A matrix product whose inner dimensions disagree is an error that names both sides."""
+    if node.domain or node.kind not in ("MatMul", "Gemm", "MatMulInteger") or not (call.has(0) and call.has(1)):
+        return
+    left, right = call.input(0).shape, call.input(1).shape
+    if not left or not right:
+        return
+    inner = left[0] if call.integer("transA", 0) and len(left) == 2 else left[-1]
+    other = right[-1] if len(right) == 1 or (call.integer("transB", 0) and len(right) == 2) else right[-2]
+    if inner == other or isinstance(inner, Size) or isinstance(other, Size):
+        return
+    sides = [
+        f"{_maker(scope, name)} makes {'x'.join(map(str, shape))}"
+        for name, shape in zip(node.inputs[:2], (left, right), strict=True)
+    ]
+    raise InputError(
+        f"inner dimensions {inner} and {other} disagree: {' and '.join(sides)}",
+        where=str(node),
+        hint="look at the shapes that are given, or at the file's own",
+    )
 
 
-@lru_cache(maxsize=4096)
-def _proto(kind: TensorType) -> Any:
-    proto = TypeProto()
-    proto.tensor_type.elem_type = kind.element
-    proto.tensor_type.shape.SetInParent()
-    for size in kind.shape:
-        proto.tensor_type.shape.dim.add().dim_value = size
-    return proto
+def _maker(scope: Scope, name: str) -> str:
+    by = next((str(node) for node in scope.nodes if name in node.outputs), "")
+    return by or f"{'weight' if name in scope.constants else 'input'} {name!r}"

@@ -15,12 +15,15 @@ from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from weftline.errors import InputError
 from weftline.files import protect
-from weftline.graph import Graph, Op, Tensor, assemble
+from weftline.graph import Graph, Op, Tensor, Tied, assemble
 from weftline.graph.ir import MODEL_INPUT
 from weftline.importers.onnx.call import FLOAT, Dimensions, TensorType, declared_type, tensor_type
 from weftline.importers.onnx.scope import Scope, looks_like_onnx
+from weftline.importers.onnx.sizes import dynamic_axes, is_guessed
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ def input_types(
             known = ", ".join(list(scope.inputs)[:8]) or "none"
             raise InputError(f"a shape is given for {name!r}, which is not an input", hint=f"inputs: {known}")
     declared = {name: declared_type(proto) for name, proto in scope.inputs.items()}
-    symbols = _symbols(declared, shapes, dims)
+    symbols = _symbols(declared, shapes, dims, _inner_names(scope))
     types = {}
     for name, (element, dimensions) in declared.items():
         if name in shapes:
@@ -57,9 +60,11 @@ def input_types(
     return types, symbols
 
 
-def _symbols(declared: _Declared, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int]) -> dict[str, int]:
+def _symbols(
+    declared: _Declared, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int], inner: Iterable[str]
+) -> dict[str, int]:
     """The sizes of symbols; two that differ are an `InputError` that names who says them."""
-    known = _names(declared)
+    known = list(dict.fromkeys([*_names(declared), *inner]))
     symbols: dict[str, int] = {}
     said: dict[str, str] = {}
     for symbol, size in dims.items():
@@ -67,9 +72,7 @@ def _symbols(declared: _Declared, shapes: Mapping[str, tuple[int, ...]], dims: M
             hint = (
                 f"its symbols: {', '.join(known[:16])}" if known else "all its dimensions are numbers or have no name"
             )
-            raise InputError(
-                f"a size is given for dimension {symbol!r:.80}, which no input of the model has", hint=hint
-            )
+            raise InputError(f"a size is given for dimension {symbol!r:.80}, which the model does not have", hint=hint)
         if not isinstance(size, int) or size < 0:
             raise InputError(f"the given size {size!r:.40} is not a whole number", where=f"dimension {symbol!r:.80}")
         symbols[symbol], said[symbol] = size, f"--dim {symbol}={size}"
@@ -84,6 +87,15 @@ def _symbols(declared: _Declared, shapes: Mapping[str, tuple[int, ...]], dims: M
                 raise InputError(what, where=f"dimension {word!r:.80}", hint="give it one size")
             said.setdefault(word, here)
     return symbols
+
+
+def _inner_names(scope: Scope) -> list[str]:
+    """Symbols of outputs, of what is noted inside the model, and of bodies."""
+    found = _names({name: declared_type(proto) for name, proto in scope.declared.items()})
+    for node in scope.nodes:
+        for body in node.bodies.values():
+            found += _names({name: declared_type(proto) for name, proto in body.inputs.items()}) + _inner_names(body)
+    return found
 
 
 def _names(declared: _Declared) -> list[str]:
@@ -176,10 +188,11 @@ def _graph(name: str, scope: Scope, cone: Cone, types: Environment, names: list[
             Op(
                 name=names[node.position],
                 kind=node.kind,
-                flops=work.flops,
-                weight_bytes=weight,
-                traffic_bytes=work.traffic,
+                flops=int(work.flops),
+                weight_bytes=int(weight),
+                traffic_bytes=int(work.traffic),
                 block=block_of(node.name, getattr(node.proto, "metadata_props", ())),
+                guessed=is_guessed(work.flops) or is_guessed(work.traffic),
             )
         )
         producer.update((output, index) for output in node.outputs if output)
@@ -190,8 +203,12 @@ def _graph(name: str, scope: Scope, cone: Cone, types: Environment, names: list[
     for tensor, made_by in producer.items():
         kind = types.types[tensor]
         reading = tuple(consumers.get(tensor, ()))
-        tensors.append(Tensor(tensor, made_by, reading, kind.bytes, kind.shape, kind.dtype, tensor in outputs))
-    return assemble(name, ops, tensors, tied)
+        shape = tuple(int(size) for size in kind.shape)
+        made = Tensor(tensor, made_by, reading, int(kind.bytes), shape, kind.dtype, tensor in outputs)
+        if is_guessed(kind.bytes) or dynamic_axes(kind.shape):
+            made = replace(made, dynamic=dynamic_axes(kind.shape), guessed=is_guessed(kind.bytes))
+        tensors.append(made)
+    return assemble(name, ops, tensors, [Tied(weight.name, int(weight.bytes), weight.ops) for weight in tied])
 
 
 def opsets_of(model: Any) -> list[Any]:

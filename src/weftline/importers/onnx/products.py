@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import prod
 
 from weftline.importers.onnx.call import Call
+from weftline.importers.onnx.fused import present_length
 
 __all__ = [
     "MAX_EQUATION",
@@ -146,10 +147,10 @@ def multi_head_attention(call: Call) -> int:
 
 
 def grouped_attention(call: Call) -> int:
-    """Query heads share key heads; the past is a buffer of full length."""
+    """Query heads share key heads."""
     made = call.output().elements
     batch, sequence = call.dimension(0, 0), call.dimension(0, 1)
-    keys = max(call.dimension(3, 2), sequence) if call.has(3) else sequence
+    keys = present_length(call)
     rows = batch * max(call.integer("num_heads", 1), 1) * sequence
     return _scores(made, made, keys, rows * keys)
 

@@ -1,152 +1,38 @@
-"""Output types that ONNX's own shape inference does not give: data-dependent shapes, sequences, common fused kinds, and
-the bodies of If, Loop, Scan and SequenceMap.
+"""Output types that ONNX's own shape inference does not give: data-dependent shapes, sequences, and shapes that follow
+from values only some of which are known.
 
-In: a `Call`. Out: the types of its outputs, first ones first; of a node with bodies: what flows into them, how often
-they run, and what comes out. Simplified: where the shape depends on data (NonZero, NonMaxSuppression, Unique, Compress)
-the largest possible one is taken, since a plan must hold for every input; a Loop whose trip count is not constant
-counts as one round; a value carried round keeps the shape that the first round gives it.
+In: a `Call`. Out: the types of its outputs, first ones first. Where the shape depends on data (NonZero, Unique, TopK,
+NonMaxSuppression, Compress ...) the largest possible one is taken, as a `Size`: a plan must hold for every input. What
+nothing limits is a stand-in, and called guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
-from weftline.importers.onnx.call import BOOL, FLOAT, INT64, Call, TensorType
+from weftline.importers.onnx.call import FLOAT, INT64, Call, TensorType
+from weftline.importers.onnx.fused import FUSED_RULES, Rule
 from weftline.importers.onnx.products import einsum_labels
-from weftline.importers.onnx.scope import Node, Scope
+from weftline.importers.onnx.sizes import Shape, Size, broadcast, is_guessed, largest, least, rounded_up
 
-__all__ = [
-    "CONTROL_FLOW",
-    "MICROSOFT",
-    "OUTPUT_RULES",
-    "STANDARD_NAMES",
-    "BodyCall",
-    "body_calls",
-    "matrix_shape",
-    "node_results",
-]
-
-MICROSOFT = "com.microsoft"
-
-STANDARD_NAMES = {"FusedConv": "Conv"}
-"""Fused kinds whose output is that of a standard kind."""
-
-Rule = Callable[[Call], list[TensorType]]
+__all__ = ["OPEN_RULES", "OUTPUT_RULES", "merged"]
 
 
-def matrix_shape(call: Call, left: int = 0, right: int = 1) -> tuple[int, ...]:
-    """Shape of a (batched, broadcast, perhaps transposed) matrix product of two inputs."""
-    first, second = call.input(left).shape, call.input(right).shape
-    rows = first[:-1] if len(first) > 1 else ()
-    columns: tuple[int, ...] = second[-1:] if len(second) > 1 else ()
-    if call.integer("transA", 0) and len(first) > 1:
-        rows = (*first[:-2], first[-1])
-    if call.integer("transB", 0) and len(second) > 1:
-        columns = second[-2:-1]
-    try:
-        batch = np.broadcast_shapes(rows[:-1], second[:-2])
-    except ValueError:
-        batch = rows[:-1]
-    return (*batch, *rows[-1:], *columns)
+def merged(kinds: list[TensorType]) -> TensorType:
+    """One type that holds any of some: where they differ in an axis, the largest; in rank, the largest of all."""
+    most = max(kinds, key=lambda kind: int(kind.bytes))
+    if any(len(kind.shape) != len(most.shape) for kind in kinds):
+        return most._replace(shape=tuple(_at_most(size) for size in most.shape))
+    axes = zip(*(kind.shape for kind in kinds), strict=True)
+    return most._replace(shape=tuple(_either(sizes) for sizes in axes), tensors=_either([k.tensors for k in kinds]))
 
 
-def _matrix(left: int, right: int, element: int | None = None) -> Rule:
-    def rule(call: Call) -> list[TensorType]:
-        return [TensorType(call.input(left).element if element is None else element, matrix_shape(call, left, right))]
-
-    return rule
-
-
-def _packed_matrix(call: Call) -> list[TensorType]:
-    left = call.input(0)
-    return [TensorType(left.element, (*left.shape[:-1], call.integer("N", call.dimension(1, 0))))]
-
-
-def _broadcast(left: int, right: int) -> Rule:
-    def rule(call: Call) -> list[TensorType]:
-        first, second = call.input(left), call.input(right)
-        try:
-            return [TensorType(first.element, np.broadcast_shapes(first.shape, second.shape))]
-        except ValueError:
-            return [first]
-
-    return rule
-
-
-def _quantized_concat(call: Call) -> list[TensorType]:
-    parts = [kind for kind in call.inputs[2::3] if kind is not None]
-    if not parts or not parts[0].shape:
-        return []
-    axis = call.integer("axis", 0) % len(parts[0].shape)
-    total = sum(part.shape[axis] for part in parts if axis < len(part.shape))
-    return [TensorType(parts[0].element, (*parts[0].shape[:axis], total, *parts[0].shape[axis + 1 :]))]
-
-
-def _global_pool(call: Call) -> list[TensorType]:
-    kind = call.input(0)
-    if call.integer("channels_last", 0):
-        return [kind._replace(shape=(*kind.shape[:1], *[1] * len(kind.shape[1:-1]), *kind.shape[-1:]))]
-    return [kind._replace(shape=(*kind.shape[:2], *[1] * len(kind.shape[2:])))]
-
-
-def _fused_attention(call: Call) -> list[TensorType]:
-    """Attention of com.microsoft: (batch, sequence, hidden) times packed query/key/value weights."""
-    data = call.input(0)
-    heads = max(call.integer("num_heads", 1), 1)
-    sizes = call.integers("qkv_hidden_sizes")
-    hidden = sizes[2] if len(sizes) == 3 else call.dimension(1, -1) // 3
-    batch, sequence = call.dimension(0, 0), call.dimension(0, 1)
-    total = sequence + (call.dimension(4, 3) if call.has(4) else 0)
-    element = data.element if call.kind == "Attention" else FLOAT
-    present = TensorType(element, (2, batch, heads, total, hidden // heads))
-    return [TensorType(element, (batch, sequence, hidden)), present]
-
-
-def _multi_head_attention(call: Call) -> list[TensorType]:
-    query, heads = call.input(0), max(call.integer("num_heads", 1), 1)
-    batch, sequence = call.dimension(0, 0), call.dimension(0, 1)
-    if len(query.shape) == 5:  # query, key and value packed as (batch, sequence, heads, 3, size)
-        hidden, key_length = query.shape[2] * query.shape[4], sequence
-    else:
-        value = call.input(2).shape if call.has(2) else query.shape
-        hidden = value[1] * value[3] if len(value) == 4 else call.dimension(2 if call.has(2) else 0, -1)
-        key_length = call.dimension(1, 2 if len(call.input(1).shape) == 4 else 1) if call.has(1) else sequence
-    total = key_length + (call.dimension(6, 2) if call.has(6) else 0)
-    present = TensorType(query.element, (batch, heads, total, hidden // heads))
-    return [TensorType(query.element, (batch, sequence, hidden)), present, present]
-
-
-def _grouped_attention(call: Call) -> list[TensorType]:
-    query = call.input(0)
-    heads, shared = max(call.integer("num_heads", 1), 1), max(call.integer("kv_num_heads", 1), 1)
-    batch, sequence, hidden = (call.dimension(0, axis) for axis in range(3))
-    if not call.has(1):  # query, key and value packed in one
-        hidden = hidden * heads // (heads + 2 * shared)
-    size = hidden // heads
-    length = max(call.dimension(3, 2), sequence) if call.has(3) else sequence
-    present = TensorType(query.element, (batch, shared, length, size))
-    return [TensorType(query.element, (batch, sequence, hidden)), present, present]
-
-
-def _embedding_normalization(call: Call) -> list[TensorType]:
-    made = TensorType(call.input(2).element, (*call.input(0).shape, call.dimension(2, -1)))
-    return [made, TensorType(call.input(0).element, call.input(0).shape[:1]), made]
-
-
-def _gathered_blocks(call: Call) -> list[TensorType]:
-    data, axis = call.input(0).shape, call.integer("gather_axis", 0)
-    width = 8 // max(call.integer("bits", 4), 1) if call.input(0).dtype == "uint8" else 1
-    axis = axis % len(data) if data else 0
-    shape = (*data[:axis], *call.input(1).shape, *data[axis + 1 :])
-    return [TensorType(call.input(2).element, (*shape[:-1], shape[-1] * width) if shape else ())]
-
-
-def _half_last(call: Call) -> list[TensorType]:
-    kind = call.input(0)
-    return [kind._replace(shape=(*kind.shape[:-1], kind.shape[-1] // 2) if kind.shape else ())]
+def _either(sizes: Sequence[int]) -> int:
+    most = largest(*sizes)
+    return most if len(set(map(int, sizes))) == 1 else _at_most(most)
 
 
 def _einsum(call: Call) -> list[TensorType]:
@@ -155,34 +41,55 @@ def _einsum(call: Call) -> list[TensorType]:
     return [TensorType(call.input(0).element, shape)]
 
 
+def _at_most(number: int) -> Size:
+    return Size(number, guessed=is_guessed(number))
+
+
+def _count(call: Call) -> int:
+    value = call.values[0] if call.values else None
+    return _at_most(call.input(0).elements) if value is None else int(np.count_nonzero(value))
+
+
 def _non_zero(call: Call) -> list[TensorType]:
     kind = call.input(0)
-    return [TensorType(INT64, (len(kind.shape), kind.elements))]
+    return [TensorType(INT64, (len(kind.shape), _count(call)))]
 
 
 def _suppression(call: Call) -> list[TensorType]:
     batch, boxes, classes = call.dimension(0, 0), call.dimension(0, 1), call.dimension(1, 1)
-    asked = call.number(2) if call.has(2) else 0
-    kept = boxes if asked is None else max(min(asked, boxes), 0)
-    return [TensorType(INT64, (batch * classes * kept, 3))]
+    asked = call.limit(2) if call.has(2) else 0
+    kept = boxes if asked is None else largest(least(asked, boxes), 0)
+    return [TensorType(INT64, (_at_most(batch * classes * kept), 3))]
 
 
 def _unique(call: Call) -> list[TensorType]:
     kind = call.input(0)
     axis = call.attributes.get("axis")
-    count = call.dimension(0, axis) if isinstance(axis, int) else kind.elements
-    made = kind if isinstance(axis, int) else kind._replace(shape=(kind.elements,))
-    return [made, *[TensorType(INT64, (count,))] * 3]
+    count = _at_most(call.dimension(0, axis) if isinstance(axis, int) else kind.elements)
+    made = kind._replace(shape=_changed(kind.shape, axis, count) if isinstance(axis, int) else (count,))
+    every = TensorType(INT64, (call.dimension(0, axis) if isinstance(axis, int) else kind.elements,))
+    return [made, TensorType(INT64, (count,)), every, TensorType(INT64, (count,))]
+
+
+def _changed(shape: Shape, axis: int, size: int) -> Shape:
+    """The shape with another size along one axis."""
+    if not -len(shape) <= axis < len(shape):
+        return shape
+    axis %= len(shape)
+    return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def _compress(call: Call) -> list[TensorType]:
     kind = call.input(0)
-    return [kind if "axis" in call.attributes else kind._replace(shape=(kind.elements,))]
+    axis, chosen = call.attributes.get("axis"), call.values[1] if len(call.values) > 1 else None
+    length = call.dimension(0, axis) if isinstance(axis, int) else kind.elements
+    kept = _at_most(length) if chosen is None else int(np.count_nonzero(chosen.reshape(-1)[: int(length)]))
+    return [kind._replace(shape=_changed(kind.shape, axis, kept) if isinstance(axis, int) else (kept,))]
 
 
 def _sequence_construct(call: Call) -> list[TensorType]:
     parts = [kind for kind in call.inputs if kind is not None]
-    return [max(parts, key=lambda kind: kind.bytes)._replace(tensors=len(parts))] if parts else []
+    return [merged(parts)._replace(tensors=len(parts))] if parts else []
 
 
 def _split_to_sequence(call: Call) -> list[TensorType]:
@@ -190,12 +97,12 @@ def _split_to_sequence(call: Call) -> list[TensorType]:
     length = call.dimension(0, axis)
     value = call.values[1] if len(call.values) > 1 else None
     piece = 1 if not call.has(1) else int(value.reshape(-1).max(initial=1)) if value is not None else length
-    count = value.size if value is not None and value.ndim else -(-length // max(piece, 1))
+    count = value.size if value is not None and value.ndim else rounded_up(length, largest(piece, 1))
     shape = list(kind.shape)
     if shape and not call.has(1) and not call.integer("keepdims", 1):
         del shape[axis % len(shape)]
     elif shape:
-        shape[axis % len(shape)] = min(max(piece, 1), length)
+        shape[axis % len(shape)] = least(max(piece, 1), length)
     return [TensorType(kind.element, tuple(shape), count)]
 
 
@@ -240,135 +147,131 @@ OUTPUT_RULES: dict[tuple[str, str], Rule] = {
     ("", "ConcatFromSequence"): _concat_from_sequence,
     ("", "Optional"): _same,
     ("", "OptionalGetElement"): _same,
-    (MICROSOFT, "Attention"): _fused_attention,
-    (MICROSOFT, "QAttention"): _fused_attention,
-    (MICROSOFT, "MultiHeadAttention"): _multi_head_attention,
-    (MICROSOFT, "DecoderMaskedMultiHeadAttention"): _multi_head_attention,
-    (MICROSOFT, "GroupQueryAttention"): _grouped_attention,
-    (MICROSOFT, "EmbedLayerNormalization"): _embedding_normalization,
-    (MICROSOFT, "GatherBlockQuantized"): _gathered_blocks,
-    (MICROSOFT, "BiasSplitGelu"): _half_last,
-    (MICROSOFT, "FusedMatMul"): _matrix(0, 1),
-    (MICROSOFT, "TransposeMatMul"): _matrix(0, 1),
-    (MICROSOFT, "FusedMatMulActivation"): _matrix(0, 1),
-    (MICROSOFT, "FusedGemm"): _matrix(0, 1),
-    (MICROSOFT, "GemmFloat8"): _matrix(0, 1),
-    (MICROSOFT, "GemmFastGelu"): _matrix(0, 1),
-    (MICROSOFT, "MatMulIntegerToFloat"): _matrix(0, 1, FLOAT),
-    (MICROSOFT, "DynamicQuantizeMatMul"): _matrix(0, 1, FLOAT),
-    (MICROSOFT, "QGemm"): _matrix(0, 3),
-    (MICROSOFT, "MatMulNBits"): _packed_matrix,
-    (MICROSOFT, "MatMulBnb4"): _packed_matrix,
-    (MICROSOFT, "QLinearAdd"): _broadcast(0, 3),
-    (MICROSOFT, "QLinearMul"): _broadcast(0, 3),
-    (MICROSOFT, "QLinearConcat"): _quantized_concat,
-    (MICROSOFT, "QLinearGlobalAveragePool"): _global_pool,
+    **FUSED_RULES,
 }
 
 
-CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
+def _entries(call: Call, index: int) -> list[int] | None:
+    """A list of whole numbers, some of which may not be exact."""
+    part = call.parts[index] if index < len(call.parts) else None
+    return None if part is None or part.ndim > 1 else part.reshape(-1).tolist()
 
 
-class BodyCall(NamedTuple):
-    """One body, entered `times` times with these inputs."""
-
-    attribute: str
-    body: Scope
-    given: tuple[TensorType | None, ...]
-    times: int
-
-
-def body_calls(node: Node, call: Call) -> list[BodyCall]:
-    """How a node enters each of its bodies."""
-    if node.domain == "" and "body" in node.bodies:
-        body = node.bodies["body"]
-        if node.kind == "Loop":
-            counter = (TensorType(INT64, ()), TensorType(BOOL, ()))
-            return [BodyCall("body", body, (*counter, *call.inputs[2:]), _rounds(call))]
-        if node.kind == "Scan":
-            given, rounds = _scan_inputs(call, body)
-            return [BodyCall("body", body, given, rounds)]
-        if node.kind == "SequenceMap":
-            single = tuple(kind and kind._replace(tensors=1) for kind in call.inputs)
-            return [BodyCall("body", body, single, call.input(0).tensors)]
-    return [BodyCall(attribute, body, (), 1) for attribute, body in node.bodies.items()]
-
-
-def node_results(node: Node, call: Call, made: list[tuple[BodyCall, list[TensorType]]]) -> list[TensorType]:
-    """The types of the node's outputs from those its bodies end with; none for kinds we do not know."""
-    if node.domain or node.kind not in CONTROL_FLOW:
+def _reshape(call: Call) -> list[TensorType]:
+    """The number of elements stays: one entry that is open or unknown follows from the others."""
+    data, target = call.input(0), _entries(call, 1)
+    if target is None:
         return []
-    entered, ends = made[0]
-    if node.kind == "Loop":
-        return _loop_results(call, entered, ends)
-    if node.kind == "Scan":
-        return _scan_results(call, entered, ends)
-    if node.kind == "SequenceMap":
-        return [kind._replace(tensors=entered.times) for kind in ends]
-    # Branches may disagree: plan for the larger.
-    sides = [types for _, types in made]
-    count = max(map(len, sides))
-    return [max((side[i] for side in sides if i < len(side)), key=lambda kind: kind.bytes) for i in range(count)]
+    sizes: list[int] = list(target)
+    free = [axis for axis, size in enumerate(sizes) if is_guessed(size)]
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, Size) and size == 0 and not call.integer("allowzero", 0) and axis < len(data.shape):
+            sizes[axis] = data.shape[axis]
+    follows = sizes.index(-1) if -1 in sizes else free[-1] if free else None
+    total = int(data.elements)
+    for axis in free:
+        same = int(data.shape[axis]) if axis < len(data.shape) else 1
+        if axis != follows:
+            sizes[axis] = Size(same if same and total % same == 0 else 1, guessed=True)
+    if follows is not None:
+        sizes[follows] = _rest(data.shape, [size for axis, size in enumerate(sizes) if axis != follows])
+    return [data._replace(shape=tuple(sizes))]
 
 
-def _rounds(call: Call) -> int:
-    trips = call.number(0) if call.has(0) else None
-    return 1 if trips is None else max(trips, 0)
+def _rest(shape: Shape, others: list[int]) -> int:
+    """What is left of the elements once the other axes have theirs; sizes of one symbol cancel out."""
+    left = list(shape)
+    below: list[int] = []
+    for size in others:
+        mate = size.symbol if isinstance(size, Size) else ""
+        found = [place for place, one in enumerate(left) if mate and isinstance(one, Size) and one.symbol == mate]
+        if found:
+            del left[found[0]]
+        else:
+            below.append(size)
+    number = prod(map(int, left)) // max(prod(map(int, below)), 1)
+    if any(isinstance(size, Size) for size in below):
+        return Size(number, guessed=True)
+    inexact = [size for size in left if isinstance(size, Size)]
+    return Size(number, guessed=any(map(is_guessed, inexact))) if inexact else number
 
 
-def _loop_results(call: Call, entered: BodyCall, ends: list[TensorType]) -> list[TensorType]:
-    carried = max(len(call.inputs) - 2, 0)
-    results = []
-    for index, kind in enumerate(ends[1:]):
-        if index >= carried:
-            results.append(kind._replace(shape=(entered.times, *kind.shape)))
-            continue
-        before = call.input(index + 2)
-        grown = before.tensors + entered.times * (
-            kind.tensors - before.tensors
-        )  # a sequence that every round appends to
-        results.append(kind._replace(tensors=max(grown, 0)))
-    return results
+def _expand(call: Call) -> list[TensorType]:
+    target = _entries(call, 1)
+    try:
+        return [] if target is None else [call.input(0)._replace(shape=broadcast(call.input(0).shape, tuple(target)))]
+    except ValueError:
+        return []
 
 
-def _batched(call: Call, body: Scope) -> bool:
-    """The Scan of opset 8: sequence lengths come first, and every value has a batch dimension."""
-    return len(call.inputs) == len(body.inputs) + 1
+def _constant_of_shape(call: Call) -> list[TensorType]:
+    sizes, value = _entries(call, 0), call.attributes.get("value")
+    return [] if sizes is None else [TensorType(int(getattr(value, "data_type", FLOAT)), tuple(sizes))]
 
 
-def _scan_inputs(call: Call, body: Scope) -> tuple[tuple[TensorType | None, ...], int]:
-    batched = _batched(call, body)
-    inputs = call.inputs[1:] if batched else call.inputs
-    batch = call.dimension(1, 0) if batched else 1
-    states = max(len(inputs) - call.integer("num_scan_inputs", 1), 0)
-    axes = call.integers("scan_input_axes")
-    given: list[TensorType | None] = []
-    length = 1
-    for index, kind in enumerate(inputs):
-        if kind is None:
-            given.append(None)
-            continue
-        shape = kind.shape[1:] if batched else kind.shape
-        if index >= states and shape:
-            axis = axes[index - states] if index - states < len(axes) and not batched else 0
-            axis = axis % len(shape)
-            length = shape[axis]
-            shape = (*shape[:axis], *shape[axis + 1 :])
-        given.append(kind._replace(shape=shape))
-    return tuple(given), length * batch
+def _tile(call: Call) -> list[TensorType]:
+    data, times = call.input(0), _entries(call, 1)
+    if times is None or len(times) != len(data.shape):
+        return []
+    return [data._replace(shape=tuple(size * by for size, by in zip(data.shape, times, strict=True)))]
 
 
-def _scan_results(call: Call, entered: BodyCall, ends: list[TensorType]) -> list[TensorType]:
-    batched = _batched(call, entered.body)
-    states = max(len(entered.given) - call.integer("num_scan_inputs", 1), 0)
-    axes = call.integers("scan_output_axes")
-    batch = call.dimension(1, 0) if batched else 1
-    results = []
-    for index, kind in enumerate(ends):
-        shape = kind.shape
-        if index >= states:
-            axis = axes[index - states] if index - states < len(axes) else 0
-            axis = axis % (len(shape) + 1)
-            shape = (*shape[:axis], entered.times // max(batch, 1), *shape[axis:])
-        results.append(kind._replace(shape=(batch, *shape) if batched else shape))
-    return results
+def _range(call: Call) -> list[TensorType]:
+    start, limit, step = (call.limit(index) for index in range(3))
+    if start is None or limit is None or not step or isinstance(start, Size) or isinstance(step, Size):
+        return []
+    length = Size(max(-((int(start) - int(limit)) // int(step)), 0), guessed=is_guessed(limit))
+    same = isinstance(limit, Size) and start == 0 and step == 1
+    return [call.input(0)._replace(shape=(limit if same else length,))]
+
+
+def _top_k(call: Call) -> list[TensorType]:
+    data, axis, count = call.input(0), call.integer("axis", -1), call.limit(1)
+    length = call.dimension(0, axis)
+    kept = _at_most(length) if count is None else count if not isinstance(count, Size) else least(count, length)
+    shape = _changed(data.shape, axis, kept)
+    return [data._replace(shape=shape), TensorType(INT64, shape)]
+
+
+def _slice(call: Call) -> list[TensorType]:
+    """Along an axis whose start or step is unknown at most all of it is left."""
+    data, starts, ends = call.input(0), _entries(call, 1), _entries(call, 2)
+    if starts is None or ends is None or len(starts) != len(ends):
+        return []
+    axes = _entries(call, 3) if call.has(3) else list(range(len(starts)))
+    steps = _entries(call, 4) if call.has(4) else [1] * len(starts)
+    shape = data.shape
+    if axes is None or len(axes) != len(starts) or any(isinstance(axis, Size) for axis in axes):
+        return [data._replace(shape=tuple(_at_most(size) for size in shape))]
+    for place, axis in enumerate(axes):
+        if -len(shape) <= axis < len(shape):
+            step = steps[place] if steps is not None and place < len(steps) else Size(1)
+            shape = _changed(shape, axis, _cut(shape[axis], starts[place], ends[place], step))
+    return [data._replace(shape=shape)]
+
+
+def _cut(length: int, start: int, end: int, step: int) -> int:
+    known = not any(isinstance(number, Size) for number in (start, end, step))
+    if known and step and not isinstance(length, Size):
+        return len(range(*slice(start, end, step).indices(length)))
+    if isinstance(start, Size) or isinstance(step, Size) or start < 0 or step < 1:
+        return _at_most(length)
+    if not isinstance(end, Size):
+        top = length if end >= int(length) else length + end if end < 0 else least(length, end)
+    else:
+        top = least(length, end)
+    if start == 0 and step == 1:
+        return top
+    return Size(max(int(rounded_up(int(top) - start, step)), 0), guessed=is_guessed(top))
+
+
+OPEN_RULES: dict[str, Rule] = {
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Tile": _tile,
+    "Range": _range,
+    "TopK": _top_k,
+    "Slice": _slice,
+}
+"""Asked where some size or value that the node reads is not exact."""

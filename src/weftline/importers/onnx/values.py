@@ -1,11 +1,14 @@
 """Values of small tensors (shapes, axes, scales) as far as they follow from static shapes and constants.
 
 In: a node, the values and types of its inputs. Out: the value of its first output, or None when it is not known;
-exporters compute shapes with such nodes, so shape inference needs them. Anything odd is "not known", never an error.
+exporters compute shapes with such nodes, so shape inference needs them. Where only some entries are known the others
+are a `Size`, in an array of objects. Anything odd is "not known", never an error.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +16,9 @@ import numpy as np
 from onnx import numpy_helper
 
 from weftline.importers.onnx.call import Array, Call, TensorType
+from weftline.importers.onnx.sizes import Size, is_guessed, largest, least
 
-__all__ = ["MAX_ELEMENTS", "can_evaluate", "constant_value", "stored_value", "value_of"]
+__all__ = ["MAX_ELEMENTS", "can_evaluate", "constant_value", "part_of", "stored_value", "unknown_entries", "value_of"]
 
 MAX_ELEMENTS = 128
 """No tensor with more elements is evaluated: shapes are short."""
@@ -61,9 +65,10 @@ def value_of(call: Call) -> Array | None:
     rule = _RULES.get(call.kind)
     if rule is None or call.output().elements > MAX_ELEMENTS:
         return None
-    if call.kind not in ("Shape", "Size") and any(
-        value is None for value, given in zip(call.values, call.inputs, strict=True) if given is not None
-    ):
+    if call.kind in ("Shape", "Size"):
+        if any(isinstance(size, Size) for size in call.input(0).shape):
+            return None
+    elif any(value is None for value, given in zip(call.values, call.inputs, strict=True) if given is not None):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -71,6 +76,107 @@ def value_of(call: Call) -> Array | None:
     except _ERRORS:
         return None
     return value if value.shape == call.output().shape else None
+
+
+def unknown_entries(name: str, kind: TensorType | None, usual: int) -> Array | None:
+    """A short list of whole numbers of which nothing is known: stand-ins, each with a symbol of its own."""
+    if kind is None or kind.dtype not in ("int64", "int32") or len(kind.shape) > 1 or kind.elements > MAX_ELEMENTS:
+        return None
+    if kind.tensors != 1 or any(isinstance(size, Size) for size in kind.shape):
+        return None
+    made = np.empty(kind.shape, object)
+    for place in np.ndindex(kind.shape):
+        made[place] = Size(usual, guessed=True, symbol=f"{name}{list(place)}")
+    return made
+
+
+def part_of(call: Call) -> Array | None:
+    """The first output where some entries of the inputs are not exact; an array of numbers if those do not matter."""
+    shape = call.output().shape
+    rule = _PARTIAL.get(call.kind)
+    if rule is None or call.output().elements > MAX_ELEMENTS or any(isinstance(size, Size) for size in shape):
+        return None
+    given = [part for part, kind in zip(call.parts, call.inputs, strict=True) if kind is not None]
+    if call.kind not in ("Shape", "Size") and (not given or any(part is None for part in given)):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            made = np.asarray(rule(call, *call.parts))
+        if made.shape != shape:
+            return None
+        exact = not any(isinstance(entry, Size) for entry in made.reshape(-1).tolist())
+        return made.astype(call.output().dtype) if exact else made.astype(object)
+    except _ERRORS:
+        return None
+
+
+def _doubtful(function: Callable[..., Any], keeps: int = 0, neutral: int | None = None) -> Callable[..., Array]:
+    """An elementwise rule. A result is at most what follows from the largest numbers where only the first `keeps`
+    operands are not exact; `neutral` on the right leaves a size as it is."""
+
+    def one(*given: Any) -> Any:
+        if not any(isinstance(entry, Size) for entry in given):
+            return function(*given)
+        first = given[0]
+        if len(given) == 2 and neutral is not None and not isinstance(given[1], Size) and given[1] == neutral:
+            return first
+        number = function(*(int(entry) if isinstance(entry, Size) else entry for entry in given))
+        unsafe = any(isinstance(entry, Size) for entry in given[keeps:]) or any(float(e) < 0 for e in given)
+        guessed = unsafe or any(map(is_guessed, given))
+        return Size(math.ceil(float(number)), guessed=guessed)
+
+    def rule(call: Call, *parts: Array) -> Array:
+        made = parts[0]
+        if len(parts) == 1:
+            return np.asarray(np.frompyfunc(one, 1, 1)(made), object)
+        for part in parts[1:]:
+            made = np.asarray(np.frompyfunc(one, 2, 1)(made, part), object)
+        return made
+
+    return rule
+
+
+def _extreme(choose: Callable[..., int]) -> Callable[..., Array]:
+    def rule(call: Call, first: Array, *others: Array) -> Array:
+        for other in others:
+            first = np.asarray(np.frompyfunc(lambda a, b: choose(_whole(a), _whole(b)), 2, 1)(first, other), object)
+        return first
+
+    return rule
+
+
+def _whole(entry: Any) -> int:
+    return entry if isinstance(entry, int) else math.ceil(float(entry))
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    return int(left / right) if isinstance(left, int) and isinstance(right, int) else left / right
+
+
+def _equal(call: Call, left: Array, right: Array) -> Array:
+    def one(a: Any, b: Any) -> Any:
+        if isinstance(a, Size) and isinstance(b, Size) and a.symbol and a.symbol == b.symbol:
+            return True
+        if (isinstance(a, Size) and b < 0) or (isinstance(b, Size) and a < 0):
+            return False  # a size is never negative: exporters ask for -1
+        return Size(int(a == b), guessed=True) if isinstance(a, Size) or isinstance(b, Size) else bool(a == b)
+
+    return np.asarray(np.frompyfunc(one, 2, 1)(left, right), object)
+
+
+def _choose(call: Call, condition: Array, left: Array, right: Array) -> Array:
+    def one(is_left: Any, a: Any, b: Any) -> Any:
+        if not isinstance(is_left, Size):
+            return a if is_left else b
+        return a if a == b and not isinstance(a, Size) else Size(max(int(a), int(b)), guessed=True)
+
+    return np.asarray(np.frompyfunc(one, 3, 1)(condition, left, right), object)
+
+
+def _shape_entries(call: Call, *_: Array | None) -> Array:
+    made = np.empty(len(call.input(0).shape), object)
+    made[:] = call.input(0).shape
+    return made[slice(call.integer("start", 0), call.attributes.get("end"))]
 
 
 def _shape(call: Call, *_: Array | None) -> Array:
@@ -164,6 +270,22 @@ def _fold(function: Callable[..., Any]) -> Callable[..., Array]:
     return rule
 
 
+def _gather_elements(call: Call, data: Array, indices: Array) -> Array:
+    return np.take_along_axis(data, indices, axis=call.integer("axis", 0))
+
+
+def _clip(call: Call, data: Array, low: Array | None = None, high: Array | None = None) -> Array:
+    low = call.attributes.get("min", -np.inf) if low is None else low
+    return np.clip(data, low, call.attributes.get("max", np.inf) if high is None else high).astype(data.dtype)
+
+
+def _scatter_rows(call: Call, data: Array, indices: Array, updates: Array) -> Array:
+    made = data.copy()
+    for place in np.ndindex(indices.shape[:-1]):
+        made[tuple(indices[place])] = updates[place]
+    return made
+
+
 _RULES: dict[str, Callable[..., Array]] = {
     "Shape": _shape,
     "Size": lambda call, data: np.array(call.input(0).elements, np.int64),
@@ -185,7 +307,24 @@ _RULES: dict[str, Callable[..., Array]] = {
     "Mul": _plain(np.multiply),
     "Div": _divide,
     "Mod": _modulo,
+    "Pow": lambda call, left, right: np.power(left, right).astype(left.dtype),
+    "Sum": _fold(np.add),
     "Neg": _plain(np.negative),
+    "Reciprocal": _plain(np.reciprocal),
+    "Exp": _plain(np.exp),
+    "Log": _plain(np.log),
+    "Sign": _plain(np.sign),
+    "Clip": _clip,
+    "Relu": lambda call, data: np.maximum(data, 0).astype(data.dtype),
+    "CastLike": lambda call, data, like: data.astype(like.dtype),
+    "Dropout": lambda call, data, *_: data,
+    "Xor": _plain(np.logical_xor),
+    "CumSum": lambda call, data, axis: np.cumsum(data, int(axis)).astype(data.dtype),
+    "Tile": lambda call, data, repeats: np.tile(data, repeats),
+    "GatherElements": _gather_elements,
+    "GatherND": lambda call, data, indices: data[tuple(np.moveaxis(indices, -1, 0))],
+    "ScatterND": _scatter_rows,
+    "NonZero": lambda call, data: np.array(np.nonzero(data), np.int64),
     "Abs": _plain(np.abs),
     "Floor": _plain(np.floor),
     "Ceil": _plain(np.ceil),
@@ -206,4 +345,26 @@ _RULES: dict[str, Callable[..., Array]] = {
     "ReduceSum": _reduce(np.sum),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
+    "ReduceMean": lambda call, data, axes=None: _reduce(np.mean)(call, data, axes).astype(data.dtype),
 }
+
+_MOVES = ("Identity", "Gather", "Concat", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand")
+_PARTIAL: dict[str, Callable[..., Array]] = {
+    **{kind: _RULES[kind] for kind in (*_MOVES, "Tile", "ScatterND", "ReduceProd", "ReduceSum", "Dropout")},
+    "Shape": _shape_entries,
+    "Size": lambda call, data: np.array(call.input(0).elements, object),
+    "Add": _doubtful(operator.add, keeps=2, neutral=0),
+    "Sum": _doubtful(operator.add, keeps=2, neutral=0),
+    "Mul": _doubtful(operator.mul, keeps=2, neutral=1),
+    "Sub": _doubtful(operator.sub, keeps=1, neutral=0),
+    "Div": _doubtful(_quotient, keeps=1, neutral=1),
+    "Max": _extreme(largest),
+    "Min": _extreme(least),
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Cast", "CastLike"), lambda call, data, *_: data),
+    "Sqrt": _doubtful(math.sqrt, keeps=1),
+    "Neg": _doubtful(operator.neg),
+    "Mod": _doubtful(operator.mod),
+    "Equal": _equal,
+    "Where": _choose,
+}
+"""Of kinds that are not here nothing is known unless everything is."""

@@ -2,7 +2,7 @@
 
 In: a `Call` and the sizes of what it reads, each tensor once. Out: `NodeWork`: floating-point operations of one
 execution (a multiply-add is two; moving data is none), and bytes read and written in the device's memory. If costs its
-more expensive branch, Loop and Scan their body times the rounds (see `rules` for trip counts). Simplified: an
+more expensive branch, Loop and Scan their body times the rounds (see `bodies` for trip counts). Simplified: an
 elementwise kind costs a fixed number per element, given here; a kind that is not in the table costs one per output
 element. Caches are ignored, so every tensor is read and written once; kinds that only rename a buffer move nothing;
 lookups read the rows they find.
@@ -15,10 +15,12 @@ from math import prod
 from typing import NamedTuple
 
 from weftline.importers.onnx import products
+from weftline.importers.onnx.bodies import CONTROL_FLOW
 from weftline.importers.onnx.call import Call
+from weftline.importers.onnx.fused import MICROSOFT
 from weftline.importers.onnx.infer import Environment
-from weftline.importers.onnx.rules import CONTROL_FLOW, MICROSOFT
 from weftline.importers.onnx.scope import Node, Scope
+from weftline.importers.onnx.sizes import largest, least
 
 __all__ = ["FLOPS", "NodeWork", "flops_of", "traffic_of", "work_of"]
 
@@ -226,7 +228,7 @@ def _experts(call: Call) -> int:
     total = 0
     for kind in call.inputs:
         if kind is not None and len(kind.shape) == 3 and kind.shape[0]:
-            chosen = min(kind.shape[0], tokens * max(call.integer("k", 1), 1))
+            chosen = least(kind.shape[0], tokens * max(call.integer("k", 1), 1))
             total += kind.bytes * chosen // kind.shape[0]
         elif kind is not None:
             total += kind.bytes
@@ -267,7 +269,7 @@ def work_of(node: Node, types: Environment) -> NodeWork:
         once = _body_work(entered.body, inside)
         runs.append(NodeWork(once.flops * entered.times, once.traffic * entered.times))
     if node.kind == "If":
-        return NodeWork(max((run.flops for run in runs), default=0), max((run.traffic for run in runs), default=0))
+        return NodeWork(largest(0, *(run.flops for run in runs)), largest(0, *(run.traffic for run in runs)))
     return NodeWork(sum(run.flops for run in runs), sum(run.traffic for run in runs))
 
 
