@@ -71,9 +71,9 @@ class Environment:
         return None if found is None or found.dtype == object else found
 
     def is_guessed(self, name: str) -> bool:
-        """Is the size of this name known only when the model runs?"""
+        """Does the type of this name rest on a guess?"""
         kind = self.type_of(name)
-        return kind is not None and (bool(dynamic_axes(kind.shape)) or isinstance(kind.tensors, Size))
+        return kind is not None and is_guessed(kind.bytes)
 
     def call(self, node: Node) -> Call:
         """The node with all its types."""
