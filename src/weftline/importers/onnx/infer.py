@@ -29,7 +29,7 @@ from weftline.importers.onnx.call import (
 )
 from weftline.importers.onnx.rules import OPEN_RULES, OUTPUT_RULES
 from weftline.importers.onnx.scope import Node, Scope
-from weftline.importers.onnx.sizes import Shape, Size, dynamic_axes
+from weftline.importers.onnx.sizes import Shape, Size, dynamic_axes, is_guessed
 from weftline.importers.onnx.standard import Declared, StandardInference
 from weftline.importers.onnx.values import (
     can_evaluate,
