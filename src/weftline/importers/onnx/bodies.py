@@ -18,7 +18,7 @@ from weftline.importers.onnx.sizes import Size
 __all__ = ["CONTROL_FLOW", "BodyCall", "body_calls", "node_results", "widened"]
 
 CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
-ENDLESS = 2**63 - 1
+NO_LIMIT_OF_ROUNDS = 2**63 - 1
 """What exporters write for: as long as the condition holds."""
 
 
@@ -89,7 +89,7 @@ def node_results(node: Node, call: Call, made: list[tuple[BodyCall, list[TensorT
 def _rounds(call: Call, body: Scope) -> int:
     """A stand-in of one round where nothing limits them; fewer than the limit if a condition may end the loop."""
     trips = call.limit(0) if call.has(0) else None
-    if trips is None or int(trips) >= ENDLESS:
+    if trips is None or int(trips) >= NO_LIMIT_OF_ROUNDS:
         return Size(1, guessed=True)
     if isinstance(trips, Size):
         return trips
