@@ -26,8 +26,7 @@ CHAPTERS = {
 HEAD = """# Benchmarks
 
 Written by `python -m benchmarks`; do not edit. Each figure is from the newest whole run of its section or, where it
-says so, a quick subset. Its commit stands below it (`+` = with changes that were not committed); a subset never
-replaces a whole run. All rows are on pages of their own, one for each section.
+says so, a quick subset. Its commit stands below it (`+` = with changes that were not committed).
 
 - *ours* is the plan of `auto`, unless a line says otherwise. *best known* is the best value that any kept run of any
   solver found for the same problem, or the published optimum; it is ours where nobody else was asked.
