@@ -100,11 +100,6 @@
       buttons.push(weft.make("div", { class: "cannot" }, weft.make("p", { class: "soft small" }, "Not for this one:"), weft.make("dl", {}, ...rows)));
     }
     const menu = weft.make("details", { class: "menu" }, weft.make("summary", {}, "Export"), weft.make("div", { tabindex: "-1" }, ...buttons));
-    menu.addEventListener("toggle", () => {
-      const inside = menu.lastElementChild, room = document.documentElement.clientWidth - 12;
-      inside.style.left = "0";
-      if (menu.open) inside.style.left = `${Math.min(0, room - inside.getBoundingClientRect().right)}px`;
-    });
     menu.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       menu.open = false;
