@@ -44,6 +44,7 @@ FLOW = [
     "bounds",
     "latency",
     "pipeline",
+    "fleet",
     "schedule",
     "papers",
     "certify",
@@ -58,7 +59,7 @@ FLOW = [
     "cli",
     "testing",
 ]
-QUESTIONS = {"latency", "pipeline", "schedule"}
+QUESTIONS = {"latency", "pipeline", "fleet", "schedule"}
 """Rooms that do not import each other."""
 TOP = {"__init__", "__main__"}
 FILES = sorted(path for path in ROOT.rglob("*.py"))

@@ -19,7 +19,7 @@ from weftline.simulate.memory import hold, sweep, weights_held
 from weftline.simulate.tables import Tables, check_placement, tables
 from weftline.simulate.timeline import Loads
 
-__all__ = ["simulate_throughput", "stage_loads", "stage_peaks"]
+__all__ = ["LOAD_REASONS", "add_loads", "simulate_throughput", "stage_loads", "stage_peaks"]
 
 
 def simulate_throughput(problem: Problem, placement: Indices) -> Loads:
@@ -29,7 +29,7 @@ def simulate_throughput(problem: Problem, placement: Indices) -> Loads:
     rank = np.zeros(len(problem.devices), np.int64)
     value = stage_loads(table, placement, parts, rank)
     if value >= INFEASIBLE:
-        raise InfeasibleError(_REASONS[value - INFEASIBLE])
+        raise InfeasibleError(LOAD_REASONS[value - INFEASIBLE])
     used = np.unique(placement)
     stages = tuple(int(device) for device in used[np.argsort(rank[used], kind="stable")])
     compute, entering, leaving, load = parts
@@ -40,7 +40,7 @@ PART_COMPUTE, PART_ENTERING, PART_LEAVING, PART_LOAD = range(4)
 """Rows of `parts`, ns of each device."""
 NO_TIME, NO_LINK, MANY_STAGES, CYCLIC_STAGES = range(4)
 """What is added to INFEASIBLE."""
-_REASONS = {
+LOAD_REASONS = {
     NO_TIME: "an op stands on a device that cannot run it",
     NO_LINK: "a tensor must cross between devices that have no link",
     MANY_STAGES: "more devices are used than stages are allowed",
@@ -51,20 +51,31 @@ _REASONS = {
 @kernel
 def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> int:
     """Fill compute, entering, leaving, load (rows of `parts`) and stage ranks -> period, or INFEASIBLE + reason."""
+    reason = add_loads(table, placement, parts)
+    if reason >= INFEASIBLE:
+        return reason
+    stages = 0
+    used = np.zeros(parts.shape[1], np.int64)
+    for op in range(len(placement)):
+        stages += 1 - used[placement[op]]
+        used[placement[op]] = 1
+    if stages > table.stage_limit:
+        return INFEASIBLE + MANY_STAGES
+    if not _rank_stages(table, placement, rank):
+        return INFEASIBLE + CYCLIC_STAGES
+    return reason
+
+
+@kernel
+def add_loads(table: Tables, placement: Indices, parts: Ints) -> int:
+    """Fill compute, entering, leaving and load of any placement -> the largest load, or INFEASIBLE + reason."""
     devices = table.time.shape[1]
     parts[:] = 0
-    used = np.zeros(devices, np.int64)
     for op in range(len(placement)):
         duration = table.time[op, placement[op]]
         if duration < 0:
             return INFEASIBLE + NO_TIME
         parts[PART_COMPUTE, placement[op]] += duration
-        used[placement[op]] = 1
-    stages = 0
-    for device in range(devices):
-        stages += used[device]
-    if stages > table.stage_limit:
-        return INFEASIBLE + MANY_STAGES
     seen = np.full(devices, -1, np.int64)
     for tensor in range(len(table.producer)):
         if table.producer[tensor] < 0:
@@ -94,8 +105,6 @@ def stage_loads(table: Tables, placement: Indices, parts: Ints, rank: Ints) -> i
         busy = max(compute, entering, leaving) if table.overlapped else compute + entering + leaving
         parts[PART_LOAD, device] = busy
         value = max(value, busy)
-    if not _rank_stages(table, placement, rank):
-        return INFEASIBLE + CYCLIC_STAGES
     return value
 
 

@@ -1,0 +1,239 @@
+"""`lanes`: column generation. A linear program gives the lanes that are known their rates, and prices to the devices;
+at these prices the cheapest way of an input (`prices.py`) is a lane that may be missing, and proves a bound.
+
+In: a FleetSearch. Out: deployments and bounds, until they meet. Equal devices have equal prices, and a new lane comes
+with its copies on their equals. At last a second program takes needless transfers out. Where not every device can hold
+the whole model, first which device holds what is searched (`holdings.py`), then lanes are made for that.
+
+`replicas`: whole copies alone, one on each device that can hold one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.errors import InfeasibleError
+from weftline.fleet.prices import Shares, adapted_shares, cheapest_lane, whole_prices
+from weftline.fleet.search import FleetSearch, FleetSolver
+from weftline.graph.arrays import Indices, Ints
+from weftline.problem import Problem
+from weftline.search.lp import Program, minimise
+from weftline.simulate.fleet import LaneLoads
+
+__all__ = [
+    "SOLVERS",
+    "LanesParameters",
+    "best_rates",
+    "copies_on_equals",
+    "equal_devices",
+    "generate_lanes",
+    "shared_prices",
+    "whole_copies",
+]
+
+NANO = 1e9
+MOST_RATE = 1e6
+"""Of one lane, in units of 1 / the largest load: a lane that takes no time at all has a rate, too."""
+
+
+@dataclass(frozen=True)
+class LanesParameters:
+    """Numbers of `lanes`."""
+
+    most_rounds: int = 200
+    """Prices that are tried for one choice of who holds what."""
+    seconds_per_price: float = 5.0
+    """For the cheapest way at some prices."""
+    most_shares: int = 12
+    """Ways to share the costs of sending that are tried at some prices."""
+    tidy_loss: float = 1e-6
+    """Share of the rate that may be lost where needless transfers are taken out."""
+
+
+def equal_devices(problem: Problem) -> Ints:
+    """(K,): the first device that is equal to each: swapping the two changes nothing."""
+    k = len(problem.devices)
+    first = np.arange(k)
+    for b in range(k):
+        for a in np.unique(first[:b]).tolist():
+            swapped = np.arange(k)
+            swapped[a], swapped[b] = b, a
+            if (
+                np.array_equal(problem.cost.time[:, a], problem.cost.time[:, b])
+                and problem.capacity[a] == problem.capacity[b]
+                and problem.host[a] == problem.host[b]
+                and np.array_equal(problem.cost.transfer, problem.cost.transfer[:, swapped][:, :, swapped])
+            ):
+                first[b] = a
+                break
+    return first.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What the linear program says."""
+
+    total: float
+    """Inputs per second."""
+    rates: NDArray[np.float64]
+    prices: NDArray[np.float64]
+    """(1 or 3, K): of what is limited."""
+
+
+def best_rates(lanes: Sequence[LaneLoads]) -> Rates:
+    """The largest sum of rates with which no device is busier than always."""
+    loads = np.array([lane.limited.ravel() for lane in lanes], np.float64)
+    scale = max(float(loads.max(initial=0.0)), 1.0)
+    shape = lanes[0].limited.shape
+    answer = minimise(_program(loads / scale, -np.ones(len(lanes)), None))
+    return Rates(
+        -answer.value * NANO / scale, answer.solution * NANO / scale, -answer.prices[: loads.shape[1]].reshape(shape)
+    )
+
+
+def _tidy_rates(lanes: Sequence[LaneLoads], total: float, loss: float) -> NDArray[np.float64]:
+    """Nearly the same sum with the least time of all devices, and among equals with the fewest lanes that cross."""
+    loads = np.array([lane.limited.ravel() for lane in lanes], np.float64)
+    scale = max(float(loads.max(initial=0.0)), 1.0)
+    depth = np.array([lane.depth for lane in lanes], np.float64)
+    cost = loads.sum(axis=1) / scale + depth * 1e-3 * loads.sum(axis=1).max(initial=0.0) / scale
+    answer = minimise(_program(loads / scale, cost, total * (1 - loss) * scale / NANO))
+    return answer.solution * NANO / scale if np.isfinite(answer.value) else np.zeros(0)
+
+
+def _program(loads: NDArray[np.float64], cost: NDArray[np.float64], least: float | None) -> Program:
+    lanes, limits = loads.shape
+    column, row = np.nonzero(loads)
+    values = loads[column, row]
+    row_high, row_low = np.ones(limits), np.full(limits, -np.inf)
+    if least is not None:
+        row = np.concatenate([row, np.full(lanes, limits)])
+        column = np.concatenate([column, np.arange(lanes)])
+        values = np.concatenate([values, np.ones(lanes)])
+        row_high, row_low = np.append(row_high, np.inf), np.append(row_low, least)
+    return Program(
+        cost,
+        np.zeros(lanes),
+        np.full(lanes, MOST_RATE),
+        row_low,
+        row_high,
+        row.astype(np.int64),
+        column.astype(np.int64),
+        values,
+    )
+
+
+def whole_copies(search: FleetSearch) -> list[LaneLoads]:
+    """The whole model on each device that can hold it."""
+    count = len(search.problem.graph.ops)
+    found = (search.add(np.full(count, d, np.int32)) for d in range(len(search.problem.devices)))
+    return [lane for lane in found if lane is not None]
+
+
+def generate_lanes(search: FleetSearch, first: Sequence[LaneLoads], *, held: NDArray[np.bool_] | None = None) -> None:
+    """Better and better rates from some lanes on; with `held` only lanes over devices that hold what they run.
+
+    Without `held` every device can hold everything, and the prices prove bounds.
+    """
+    numbers, problem = search.parameters(LanesParameters), search.problem
+    equal, lanes, shares = equal_devices(problem), list(first), Shares()
+    known, rates, same = {id(lane) for lane in lanes}, None, 0
+    for _ in range(numbers.most_rounds if lanes else 0):
+        rates = best_rates(lanes)
+        search.offer(lanes, rates.rates.tolist())
+        if search.stopped_by:
+            break
+        prices = whole_prices(problem, shared_prices(rates.prices, equal))
+        found = cheapest_lane(problem, prices, shares, held=held, seconds=_seconds(search, numbers))
+        if found is None:
+            break
+        if held is None:
+            search.offer_bound(found.bound)
+        new = [lane for lane in _copies(search, found.placement, equal) if id(lane) not in known]
+        known.update(map(id, new))
+        lanes += new
+        if not new:
+            before, shares = shares, adapted_shares(problem, shares, found.placement)
+            same += 1
+            if shares == before or same > numbers.most_shares:
+                break
+    if rates is not None and not search.stopped_by:
+        tidy = _tidy_rates(lanes, rates.total, numbers.tidy_loss)
+        if len(tidy):
+            search.offer(lanes, tidy.tolist())
+
+
+def _seconds(search: FleetSearch, numbers: LanesParameters) -> float:
+    left = search.seconds_left
+    return numbers.seconds_per_price if left is None else min(numbers.seconds_per_price, max(left, 0.1))
+
+
+def shared_prices(prices: NDArray[np.float64], equal: Ints) -> NDArray[np.float64]:
+    """Equal devices at their mean price: any prices prove a bound, and these leave all but one of them out."""
+    mean = np.zeros_like(prices)
+    count = np.bincount(equal, minlength=len(equal))
+    for row, out in zip(prices, mean, strict=True):
+        out[:] = (np.bincount(equal, row, minlength=len(equal)) / np.maximum(count, 1))[equal]
+    return mean
+
+
+def copies_on_equals(placement: Indices, equal: Ints) -> list[Indices]:
+    """The lane, and the same on other devices that are equal: every device has its turn."""
+    found = dict[bytes, Indices]()
+    most = max((int((equal == first).sum()) for first in np.unique(equal[placement])), default=1)
+    for shift in range(most):
+        moved = np.arange(len(equal), dtype=np.int32)
+        for first in np.unique(equal).tolist():
+            members = np.flatnonzero(equal == first)
+            moved[members] = np.roll(members, -shift)
+        lane: Indices = moved[placement]
+        found.setdefault(lane.tobytes(), lane)
+    return list(found.values())
+
+
+def _copies(search: FleetSearch, placement: Indices, equal: Ints) -> list[LaneLoads]:
+    """Those of them that break no limit."""
+    lanes = (search.add(copy) for copy in copies_on_equals(placement, equal))
+    return [lane for lane in lanes if lane is not None]
+
+
+def _solve(search: FleetSearch) -> None:
+    from weftline.fleet.holdings import solve_holdings
+
+    first = whole_copies(search)
+    for placement in search.starts:
+        lane = search.add(placement)
+        if lane is not None:
+            search.offer([lane], [NANO / max(int(lane.limited.max()), 1)])
+            first += _copies(search, placement, equal_devices(search.problem))
+    first = list({id(lane): lane for lane in first}.values())
+    if len(whole_copies(search)) == len(search.problem.devices):
+        generate_lanes(search, first)
+    else:
+        solve_holdings(search, first)
+    if search.best is None and not search.stopped_by:
+        raise InfeasibleError("no lane was found whose devices hold what they run", conflicts=search.refused)
+
+
+def _solve_replicas(search: FleetSearch) -> None:
+    lanes = whole_copies(search)
+    if not lanes:
+        raise InfeasibleError("no device can hold the whole model", conflicts=search.refused)
+    search.offer(lanes, best_rates(lanes).rates.tolist())
+
+
+SOLVERS = (
+    FleetSolver(
+        "lanes",
+        "all ways of an input through the cluster, by prices of device time",
+        _solve,
+        parameters=LanesParameters,
+    ),
+    FleetSolver(
+        "replicas", "a whole copy of the model on every device that can hold one", _solve_replicas, baseline=True
+    ),
+)

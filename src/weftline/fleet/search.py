@@ -1,0 +1,125 @@
+"""How every fleet solver is called: a budget, a pool of lanes, a place to offer rates and bounds.
+
+In: a Problem. A solver adds lanes, which are costed by the one simulator, and offers rates for some of them; the search
+rounds the rates down to whole numbers, costs the deployment, and keeps the best that breaks no limit. So a solver that
+is stopped (time, work, Ctrl-C) still has its best answer, and none reports its own value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weftline.errors import InfeasibleError
+from weftline.graph.arrays import Indices
+from weftline.problem import Problem
+from weftline.search import Bound, Budget, Event, Termination
+from weftline.search.parameters import field_names
+from weftline.simulate.fleet import (
+    MICRO,
+    SECOND,
+    Deployment,
+    LaneLoads,
+    deployment_violations,
+    lane_loads,
+    simulate_deployment,
+)
+
+__all__ = ["FleetSearch", "FleetSolver"]
+
+LEAST_SHARE = 1e-5
+"""Of all inputs; a lane that would get less gets nothing."""
+
+
+@dataclass
+class FleetSearch(Budget):
+    """One search: what was asked, what was found. Only `add`, `offer` and `offer_bound` change it."""
+
+    problem: Problem
+    starts: tuple[Indices, ...] = ()
+    """Placements that somebody knows to be good lanes: pipelines."""
+    most_depth: int | None = None
+    """A lane may have so many devices in a row, each visit counted."""
+    lanes: dict[bytes, LaneLoads] = field(default_factory=dict)
+    """Every lane that was costed and breaks no limit by itself."""
+    best: Deployment | None = None
+    bound: Bound | None = None
+
+    @property
+    def stopped_by(self) -> Termination:
+        """The stop rule that has fired; false while none has."""
+        value = None if self.best is None else self.best.value
+        return self.rule(value, None if self.bound is None else self.bound.value)
+
+    def add(self, placement: Indices) -> LaneLoads | None:
+        """Cost a lane, and keep it in the pool; None if it breaks a limit by itself (then `refused` says which)."""
+        placement = np.asarray(placement, np.int32)
+        key = placement.tobytes()
+        if key in self.lanes:
+            return self.lanes[key]
+        self.offered += 1
+        try:
+            lane = lane_loads(self.problem, placement)
+        except InfeasibleError as error:
+            self.refused = (str(error),)
+            return None
+        self.refused = deployment_violations(self.problem, simulate_deployment(self.problem, [lane], [0]))
+        if self.most_depth is not None and lane.depth > self.most_depth:
+            self.refused = (f"a lane has {lane.depth} devices in a row, {self.most_depth} are allowed",)
+        if self.refused:
+            return None
+        self.lanes[key] = lane
+        return lane
+
+    def offer(self, lanes: Sequence[LaneLoads], rates: Sequence[float]) -> Deployment | None:
+        """Lanes with rates (inputs per second): the deployment, or None if it breaks a limit."""
+        total = sum(rates)
+        kept = [(lane, rate) for lane, rate in zip(lanes, rates, strict=True) if rate > LEAST_SHARE * total]
+        if not kept:
+            return None
+        whole = [int(rate * MICRO) for _, rate in kept]
+        found = simulate_deployment(self.problem, [lane for lane, _ in kept], whole)
+        most = max(found.busy, default=0)
+        if most > SECOND:  # by rounding
+            found = simulate_deployment(self.problem, found.lanes, [rate * SECOND // most for rate in whole])
+        self.refused = deployment_violations(self.problem, found)
+        if self.refused or not found.rate:
+            return None
+        if self.best is None or found.rate > self.best.rate:
+            self.best = found
+            self.tell()
+        return found
+
+    def offer_bound(self, bound: Bound) -> None:
+        """No deployment has a shorter period."""
+        if self.bound is None or bound.value > self.bound.value:
+            self.bound = bound
+            self.tell()
+
+    def tell(self, message: str = "") -> None:
+        """Report progress."""
+        if self.on_event is not None:
+            value = None if self.best is None else self.best.value
+            bound = None if self.bound is None else self.bound.value
+            self.on_event(Event(self.seconds, self.solver, value, bound, message))
+
+
+@dataclass(frozen=True)
+class FleetSolver:
+    """One entry of the registry."""
+
+    name: str
+    description: str
+    solve: Callable[[FleetSearch], None]
+    """Adds lanes, offers rates and bounds until it is done or `stopped_by` says so."""
+    baseline: bool = False
+    """Reported beside every answer."""
+    parameters: type | None = None
+    """A frozen dataclass of its numbers, which it reads by `FleetSearch.parameters`."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names that `--set` takes."""
+        return field_names(self.parameters)

@@ -1,0 +1,143 @@
+"""The FleetPlan: lanes with rates on a whole cluster, as a file.
+
+In: a Deployment and its bounds. Out: the fields of the file, in their order; read and write. `certify/check_fleet.py`
+re-adds all of it. Simplified: a lane is written as hops, runs of ops in the order of the graph that one device runs.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from weftline.errors import InputError
+from weftline.files import other_kind, write_atomically
+from weftline.graph.arrays import Indices
+from weftline.plans.plan import MAX_PLAN_BYTES, BoundEntry, Proof, Provenance
+from weftline.problem import Problem
+from weftline.problem.model import ProblemFile, problem_from_file
+from weftline.units import format_time
+
+__all__ = ["FleetDevice", "FleetInstance", "FleetLane", "FleetPlan", "fleet_to_json", "hops_of", "load_fleet"]
+
+
+class FleetDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the plan asks of one device."""
+
+    busy: float
+    """Share of its time."""
+    memory_bytes: int
+    memory_limit: int | None
+
+
+class FleetInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device that holds a part of the model."""
+
+    device: str
+    ops: int
+
+
+class FleetLane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way of an input through the cluster."""
+
+    rate: int
+    """Inputs per million seconds."""
+    depth: int
+    """Devices in a row on its longest path, each visit counted."""
+    hops: tuple[tuple[int, int, int], ...]
+    """(device, first op, last op + 1), numbers of the embedded problem; together they are all ops in their order."""
+
+
+class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer about a whole cluster."""
+
+    format: Literal["weftline-fleet"]
+    version: Literal[1]
+    objective: Literal["throughput"]
+    value_ns: int
+    """The period: ns per input, rounded up."""
+    bound_ns: int
+    gap: float
+    """(value - bound) / value"""
+    proof: Proof
+    bound_by: str
+    rate: float
+    """Inputs per second."""
+    rate_bound: float | None
+    """No deployment reaches more; the period is rounded up to whole ns, so it may have one less."""
+    depth: int
+    solver: str
+    seconds: float | None
+    stopped_by: str
+    baselines: dict[str, float | None]
+    """Name -> inputs per second, None where a baseline breaks a limit."""
+    devices: dict[str, FleetDevice]
+    instances: tuple[FleetInstance, ...]
+    lanes: tuple[FleetLane, ...]
+    bounds: tuple[BoundEntry, ...]
+    provenance: Provenance
+    problem: ProblemFile
+
+    def load_problem(self) -> Problem:
+        """The embedded problem, ready for the simulator."""
+        return problem_from_file(self.problem)
+
+    def save(self, path: Path | str) -> None:
+        """Write the file."""
+        write_atomically(Path(path), fleet_to_json(self))
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        ids = [device.id for device in self.problem.devices]
+        lines = [
+            f"{self.problem.graph.name}: {len(self.problem.graph.ops)} ops on {len(self.instances)} of "
+            f"{len(ids)} devices, {self.rate:.6g} inputs per second ({format_time(self.value_ns)} per input)"
+        ]
+        said = (
+            "no deployment can be faster"
+            if self.bound_ns >= self.value_ns
+            else f"no deployment can be more than {self.gap:.2%} faster"
+        )
+        lines.append(f"bound {format_time(self.bound_ns)}, gap {self.gap:.2%} ({self.proof}): {said}")
+        total = sum(lane.rate for lane in self.lanes)
+        for lane in sorted(self.lanes, key=lambda lane: -lane.rate):
+            used = list(dict.fromkeys(ids[device] for device, _, _ in lane.hops))
+            way = "a whole copy on" if len(used) == 1 else f"over {lane.depth} devices in a row:"
+            lines.append(f"  {lane.rate / total:6.1%} of the inputs: {way} {', '.join(used)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"
+
+
+def hops_of(placement: Indices) -> tuple[tuple[int, int, int], ...]:
+    """Runs of equal devices."""
+    hops, first = [], 0
+    for device, run in groupby(placement.tolist()):
+        last = first + sum(1 for _ in run)
+        hops.append((int(device), first, last))
+        first = last
+    return tuple(hops)
+
+
+def fleet_to_json(plan: FleetPlan) -> bytes:
+    """The bytes of the file."""
+    return msgspec.json.encode(plan) + b"\n"
+
+
+def load_fleet(path: Path | str) -> FleetPlan:
+    """Read a fleet plan; every failure is an `InputError` that names the file and the place in it."""
+    path = Path(path)
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_PLAN_BYTES:
+            raise InputError("more than 2 GiB, or not a file at all, is not a plan", where=str(path))
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    try:
+        return msgspec.json.decode(data, type=FleetPlan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = other_kind(data, "a weftline fleet plan") or f"not a weftline fleet plan: {error}"
+        raise InputError(what, where=str(path)) from error

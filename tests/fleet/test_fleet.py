@@ -1,0 +1,165 @@
+"""Fleets against brute force: bounds hold, values are reached, and the checker refuses what is false."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from itertools import product
+from math import ceil
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from weftline.ask.fleets import make_fleet
+from weftline.certify import Refusal
+from weftline.certify.check_fleet import check_fleet, fleet_bound_of
+from weftline.errors import InfeasibleError
+from weftline.fleet import FleetSearch, fleet_solvers
+from weftline.fleet.columns import best_rates
+from weftline.plans.fleet import fleet_to_json
+from weftline.problem import Problem
+from weftline.problem.model import problem_to_file
+from weftline.simulate.fleet import SECOND, LaneLoads, deployment_violations, simulate_deployment
+from weftline.testing import random_problem
+from weftline.testing.generate import Feed, problem_of
+
+Json = Any
+SEEDS = range(40)
+
+
+def _problem(seed: int) -> Problem:
+    found = random_problem(seed, "throughput", max_ops=5, max_devices=3, stages=0)
+    cost = replace(found.cost, time=np.where(found.cost.time >= 0, found.cost.time * 100 + 7, -1))
+    return replace(found, cost=cost)
+
+
+def _all_lanes(problem: Problem) -> list[LaneLoads]:
+    """Every lane that fits by itself."""
+    search = FleetSearch(problem)
+    for placement in product(range(len(problem.devices)), repeat=len(problem.graph.ops)):
+        search.add(np.array(placement, np.int32))
+    return list(search.lanes.values())
+
+
+def _best(problem: Problem, lanes: list[LaneLoads]) -> float:
+    """The largest rate of lanes that fit together: by every choice of what devices hold that some lanes ask for."""
+    if not lanes:
+        return 0.0
+    together = simulate_deployment(problem, lanes, [0] * len(lanes))
+    if not deployment_violations(problem, together):
+        return best_rates(lanes).total
+    best = max(best_rates([lane]).total for lane in lanes)
+    for first, second in product(lanes, repeat=2):
+        pair = [first, second]
+        if first is not second and not deployment_violations(problem, simulate_deployment(problem, pair, [0, 0])):
+            best = max(best, best_rates(pair).total)
+    return best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bounds_hold_and_values_are_reached(seed: int) -> None:
+    """Tests that no bound is above what brute force reaches, which the search reaches where memory is no limit."""
+    problem = _problem(seed)
+    lanes = _all_lanes(problem)
+    search = FleetSearch(problem, time_limit=2)
+    try:
+        fleet_solvers()["auto"].solve(search)
+    except InfeasibleError:
+        assert not lanes or search.best is None
+    best = _best(problem, lanes)
+    if search.bound is not None:
+        assert not best or search.bound.value <= ceil(1e9 / best - 1e-6)
+        form = msgspec.to_builtins(problem_to_file(problem))
+        assert fleet_bound_of(form, search.bound.witness) >= search.bound.value
+    if search.best is not None:
+        assert not deployment_violations(problem, search.best)
+        assert search.best.rate / 1e6 <= best_rates(lanes).total * (1 + 1e-6)
+        if all(device.capacity is None for device in problem.devices):
+            assert search.best.rate / 1e6 >= best * (1 - 1e-3)
+
+
+def test_random_witnesses_prove_nothing_false() -> None:
+    """Tests that no prices and shares, however chosen, prove more than brute force reaches."""
+    dice, tried = Random(0), 0
+    for seed in range(40):
+        problem = _problem(seed)
+        lanes = _all_lanes(problem)
+        if not lanes:
+            continue
+        best, k = best_rates(lanes).total, len(problem.devices)
+        form = msgspec.to_builtins(problem_to_file(problem))
+        for _ in range(25):
+            prices = {name: [dice.randrange(0, 30) for _ in range(k)] for name in ("compute", "entering", "leaving")}
+            if problem.rules.communication == "added":
+                prices = {"compute": prices["compute"]}
+            sent = []
+            for number, tensor in enumerate(problem.graph.tensors):
+                if tensor.producer >= 0 and len(tensor.consumers) > 1 and dice.random() < 0.7:
+                    parts = [0] * len(tensor.consumers)
+                    for _ in range(16):
+                        parts[dice.randrange(len(parts))] += 1
+                    sent.append([number, *parts])
+            inner = {"kind": "messages", "pairs": [], "stars": []}
+            try:
+                proved = fleet_bound_of(form, {"kind": "prices", **prices, "sent": sent, "cheapest": inner})
+            except Refusal:
+                continue
+            tried += 1
+            assert proved <= ceil(1e9 / best - 1e-6)
+    assert tried > 300
+
+
+def _example() -> Json:
+    """Two unequal devices; whole copies are not the best."""
+    problem = problem_of([[900, 400], [300, 900], [500, 700]], [Feed(0, (1, 2), 40), Feed(1, (2,), 30)])
+    problem = replace(problem, rules=msgspec.structs.replace(problem.rules, objective="throughput"))
+    return msgspec.json.decode(fleet_to_json(make_fleet(problem, work_limit=100)))
+
+
+def test_an_answer_is_proved_and_better_than_its_baselines() -> None:
+    """Tests the whole path: the file holds, its bound is proved, and no baseline is better."""
+    plan = _example()
+    verdict = check_fleet(plan)
+    assert plan["proof"] == "proved"
+    assert verdict.proved_bound_ns == plan["bound_ns"] <= plan["value_ns"]
+    assert plan["gap"] <= 0.01
+    assert all(rate is None or rate <= plan["rate"] * (1 + 1e-6) for rate in plan["baselines"].values())
+
+
+def _more(plan: Json) -> None:
+    plan["lanes"][0]["rate"] += SECOND // 10**6
+
+
+LIES: dict[str, Any] = {
+    "a rate that no device has time for": _more,
+    "another rate": lambda plan: plan.update(rate=plan["rate"] * 1.01),
+    "a shorter period": lambda plan: plan.update(value_ns=plan["value_ns"] - 1),
+    "a higher bound": lambda plan: plan["bounds"][0].update(value_ns=plan["bounds"][0]["value_ns"] + 1),
+    "a bound by nobody": lambda plan: plan.update(bound_ns=plan["bound_ns"] - 1),
+    "another gap": lambda plan: plan.update(gap=plan["gap"] / 2 + 0.001),
+    "an op left out": lambda plan: plan["lanes"][0]["hops"].pop(),
+    "a hole": lambda plan: plan["lanes"][0]["hops"][0].__setitem__(1, 1),
+    "an unknown device": lambda plan: plan["lanes"][0]["hops"][0].__setitem__(0, 7),
+    "another depth": lambda plan: plan.update(depth=plan["depth"] + 1),
+    "a float rate": lambda plan: plan["lanes"][0].update(rate=float(plan["lanes"][0]["rate"])),
+    "another problem": lambda plan: plan["problem"]["time_rows"][0].__setitem__(0, 1),
+    "a field more": lambda plan: plan.update(extra=1),
+    "no lanes": lambda plan: plan.update(lanes=[]),
+    "another instance": lambda plan: plan["instances"][0].update(ops=1000),
+    "less memory": lambda plan: plan["devices"]["d0"].update(memory_bytes=-1),
+    "prices of nothing": lambda plan: plan["bounds"][0]["witness"].update(compute=[0, 0]),
+    "a wrong kind of witness": lambda plan: plan["bounds"][0]["witness"].update(kind="load"),
+    "proved without a witness": lambda plan: plan["bounds"][0].update(witness=None),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_lies_are_refused(name: str) -> None:
+    """Tests that the checker refuses a file that says what is not so."""
+    plan = copy.deepcopy(_example())
+    LIES[name](plan)
+    with pytest.raises(Refusal):
+        check_fleet(plan)
