@@ -14,9 +14,9 @@ __all__ = ["FleetSearch", "FleetSolver", "fleet_solvers", "prepare"]
 @cache
 def fleet_solvers() -> dict[str, FleetSolver]:
     """All solvers by name."""
-    from weftline.fleet import auto, columns
+    from weftline.fleet.columns import SOLVERS
 
-    return {solver.name: solver for solver in (auto.SOLVER, *columns.SOLVERS)}
+    return {solver.name: solver for solver in SOLVERS}
 
 
 @cache
@@ -33,4 +33,4 @@ def prepare() -> None:
     equal = expand_file_costs(costs)
     table = CostTable(equal.time * np.array([1, 2, 3]), equal.transfer, equal.transfer_row, equal.source)
     problem = Problem(graph, devices_of_file(costs), table, Rules(objective="throughput"))
-    fleet_solvers()["lanes"].solve(FleetSearch(problem, work_limit=50))
+    fleet_solvers()["auto"].solve(FleetSearch(problem, work_limit=50))

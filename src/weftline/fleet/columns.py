@@ -1,4 +1,4 @@
-"""`lanes`: column generation. A linear program gives the lanes that are known their rates, and prices to the devices;
+"""`auto`: column generation. A linear program gives the lanes that are known their rates, and prices to the devices;
 at these prices the cheapest way of an input (`prices.py`) is a lane that may be missing, and proves a bound.
 
 In: a FleetSearch. Out: deployments and bounds, until they meet. Equal devices have equal prices, and a new lane comes
@@ -42,7 +42,7 @@ MOST_RATE = 1e6
 
 @dataclass(frozen=True)
 class LanesParameters:
-    """Numbers of `lanes`."""
+    """Numbers of `auto`."""
 
     most_rounds: int = 200
     """Prices that are tried for one choice of who holds what."""
@@ -228,7 +228,7 @@ def _solve_replicas(search: FleetSearch) -> None:
 
 SOLVERS = (
     FleetSolver(
-        "lanes",
+        "auto",
         "all ways of an input through the cluster, by prices of device time",
         _solve,
         parameters=LanesParameters,

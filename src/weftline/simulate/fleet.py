@@ -124,7 +124,8 @@ def _peaks(problem: Problem, lanes: Sequence[LaneLoads]) -> Ints:
     for number, weight in enumerate(problem.graph.tied):
         peak += held[list(weight.ops)].any(axis=0) * int(table.tied_bytes[number])
     beside: Ints = np.max([lane.activations for lane in lanes], axis=0, initial=0)
-    return peak + beside
+    total: Ints = peak + beside
+    return total
 
 
 def deployment_violations(problem: Problem, found: Deployment) -> tuple[str, ...]:
