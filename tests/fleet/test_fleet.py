@@ -22,7 +22,7 @@ from weftline.fleet.columns import best_rates
 from weftline.plans.fleet import fleet_to_json
 from weftline.problem import Problem
 from weftline.problem.model import problem_to_file
-from weftline.simulate.fleet import SECOND, LaneLoads, deployment_violations, simulate_deployment
+from weftline.simulate.fleet import FULL_SECOND, LaneLoads, deployment_violations, simulate_deployment
 from weftline.testing import random_problem
 from weftline.testing.generate import Feed, problem_of
 
@@ -130,7 +130,7 @@ def test_an_answer_is_proved_and_better_than_its_baselines() -> None:
 
 
 def _more(plan: Json) -> None:
-    plan["lanes"][0]["rate"] += SECOND // 10**6
+    plan["lanes"][0]["rate"] += FULL_SECOND // 10**6
 
 
 LIES: dict[str, Any] = {

@@ -25,7 +25,7 @@ from weftline.plans.plan import BoundEntry, Provenance
 from weftline.problem import Problem, check_feasible
 from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Termination, check_names
-from weftline.simulate.fleet import MICRO, SECOND, Deployment
+from weftline.simulate.fleet import FULL_SECOND, RATE_UNITS, Deployment
 
 __all__ = ["make_fleet"]
 
@@ -128,7 +128,7 @@ def _replicas(problem: Problem, most_depth: int | None) -> float | None:
         fleet.fleet_solvers()["replicas"].solve(search)
     except InfeasibleError:
         return None
-    return None if search.best is None else search.best.rate / MICRO
+    return None if search.best is None else search.best.rate / RATE_UNITS
 
 
 def _assemble(
@@ -153,7 +153,7 @@ def _assemble(
         gap=(found.value - best) / found.value,
         proof="none" if top is None or best == 0 else top.proof,
         bound_by="" if top is None else top.by,
-        rate=found.rate / MICRO,
+        rate=found.rate / RATE_UNITS,
         rate_bound=None if best <= 1 else 10**9 / (best - 1),
         depth=found.depth,
         solver=search.solver,
@@ -161,7 +161,7 @@ def _assemble(
         stopped_by=str(ended),
         baselines=baselines,
         devices={
-            device.id: FleetDevice(found.busy[d] / SECOND, int(found.peak[d]), device.capacity)
+            device.id: FleetDevice(found.busy[d] / FULL_SECOND, int(found.peak[d]), device.capacity)
             for d, device in enumerate(problem.devices)
         },
         instances=_instances(problem, found),

@@ -26,8 +26,8 @@ else:  # run as a script, where no package is known: the neighbour lies in the s
 
 __all__ = ["FleetVerdict", "check_fleet", "fleet_bound_of", "main", "read_fleet"]
 
-MICRO = 10**6
-SECOND = 10**9 * MICRO
+RATE_UNITS = 10**6
+FULL_SECOND = 10**9 * RATE_UNITS
 """Rates are inputs per million seconds; rate x ns of one input, added up on a device, is at most this."""
 MAX_RATE = 2**80
 MAX_PRICE, SHARE_PARTS = 2**20, 16
@@ -73,6 +73,8 @@ class FleetVerdict(NamedTuple):
     bound_ns: int
     """The plan's own; where it lies above the proved one it is a claim, which was not checked."""
     checks: tuple[str, ...]
+    guessed_ops: int = 0
+    """Ops whose costs are a guess: where there are any, rate and bounds hold for these guessed costs."""
 
 
 def read_fleet(path: str) -> dict[str, Any]:
@@ -100,13 +102,14 @@ def _check(plan: dict[str, Any]) -> FleetVerdict:
     _check_devices(problem, lanes, plan["devices"])
     _check_instances(problem, lanes, rows(plan["instances"], "instances"))
     total = sum(lane.rate for lane in lanes)
-    value = -(-SECOND // total)
+    value = -(-FULL_SECOND // total)
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
-    need(_is(plan["rate"], total / MICRO), "rate", f"rate is {plan['rate']!r:.60}, re-computed {total / MICRO}")
+    rate = total / RATE_UNITS
+    need(_is(plan["rate"], rate), "rate", f"rate is {plan['rate']!r:.60}, re-computed {rate}")
     depth = max(lane.depth for lane in lanes)
     need(whole(plan["depth"], "depth") == depth, "depth", f"depth is {plan['depth']}, re-computed {depth}")
     proved = _check_bounds(plan, problem, value)
-    return FleetVerdict(value, total / MICRO, proved, plan["bound_ns"], CHECKS)
+    return FleetVerdict(value, rate, proved, plan["bound_ns"], CHECKS, len(problem.guessed))
 
 
 def _is(given: Any, number: float) -> bool:
@@ -197,7 +200,7 @@ def _check_devices(problem: PlanProblem, lanes: list[_Lane], given: dict[str, An
     need(set(given) == set(problem.ids), "devices", "the devices are not those of the problem")
     for d, name in enumerate(problem.ids):
         uses = [sum(lane.rate * lane.limited[row][d] for lane in lanes) for row in range(len(lanes[0].limited))]
-        need(max(uses) <= SECOND, "busy", f"device {name} is busy for {max(uses)} of {SECOND}")
+        need(max(uses) <= FULL_SECOND, "busy", f"device {name} is busy for {max(uses)} of {FULL_SECOND}")
         weights = sum(problem.weight[op] for op in _ops_on(lanes, d))
         if problem.rule("memory", "static"):
             weights += sum(problem.workspace[op] for op in _ops_on(lanes, d))
@@ -205,7 +208,7 @@ def _check_devices(problem: PlanProblem, lanes: list[_Lane], given: dict[str, An
         peak, limit = weights + max(lane.activations[d] for lane in lanes), problem.capacity[d]
         need(limit is None or peak <= limit, "memory", f"device {name} needs {peak} bytes but holds {limit}")
         need(given[name].keys() == {"busy", "memory_bytes", "memory_limit"}, "fields", f"device {name}: wrong fields")
-        need(_is(given[name]["busy"], max(uses) / SECOND), "device-busy", f"device {name}: busy is another share")
+        need(_is(given[name]["busy"], max(uses) / FULL_SECOND), "device-busy", f"device {name}: busy is another share")
         same(given[name], {"memory_bytes": peak, "memory_limit": limit}, "device", f"device {name}")
 
 

@@ -9,17 +9,18 @@ import tempfile
 from pathlib import Path
 
 from weftline.certify.check import Verdict
+from weftline.certify.check_fleet import FleetVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError, no_such_file
 
 __all__ = ["is_schedule", "verify_bytes", "verify_file"]
 
-SCHEDULE = b'"weftline-schedule"'
+SCHEDULE, FLEET = b'"weftline-schedule"', b'"weftline-fleet"'
 HEAD_BYTES = 200
 """Bytes of a file that say what it is."""
 
 
-def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict:
+def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict | FleetVerdict:
     """The same for a plan that is not in a file yet."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
@@ -27,12 +28,12 @@ def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict:
         return verify_file(path)
 
 
-def verify_file(path: Path | str) -> Verdict | ScheduleVerdict:
+def verify_file(path: Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
     """The verdict on a plan or schedule, or `InputError` (unreadable) or `VerificationError` (refused)."""
     if "\0" in str(path) or not Path(path).exists():
         raise no_such_file(path)
-    schedule = is_schedule(Path(path))
-    script = Path(__file__).with_name("check_schedule.py" if schedule else "check.py")
+    schedule, fleet = is_schedule(Path(path)), _says(Path(path), FLEET)
+    script = Path(__file__).with_name("check_schedule.py" if schedule else "check_fleet.py" if fleet else "check.py")
     done = subprocess.run(
         [sys.executable, "-I", str(script), str(path)],
         capture_output=True,
@@ -51,15 +52,21 @@ def verify_file(path: Path | str) -> Verdict | ScheduleVerdict:
         raise VerificationError(f"{path}: {answer['message']}")
     fields = {**answer, "checks": tuple(answer["checks"])}
     del fields["ok"]
+    if fleet:
+        return FleetVerdict(**fields)
     return ScheduleVerdict(**fields) if schedule else Verdict(**fields)
 
 
 def is_schedule(path: Path) -> bool:
     """Whether a file says that it is a schedule; a plan otherwise."""
+    return _says(path, SCHEDULE)
+
+
+def _says(path: Path, word: bytes) -> bool:
     try:
         if not path.is_file():  # whoever opens a pipe may wait for ever
             return False
         with path.open("rb") as file:
-            return SCHEDULE in file.read(HEAD_BYTES)
+            return word in file.read(HEAD_BYTES)
     except (OSError, ValueError):
         return False

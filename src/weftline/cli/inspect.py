@@ -31,7 +31,7 @@ def verify(
     """
     from fractions import Fraction
 
-    from weftline.certify import ScheduleVerdict, verify_file
+    from weftline.certify import FleetVerdict, ScheduleVerdict, verify_file
     from weftline.plans.schedule import load_schedule
     from weftline.plans.schedule_story import schedule_units
     from weftline.units import format_time
@@ -49,7 +49,8 @@ def verify(
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
-    what = "period" if verdict.objective == "throughput" else verdict.objective
+    objective = "throughput" if isinstance(verdict, FleetVerdict) else verdict.objective
+    what = "period" if objective == "throughput" else objective
     guess = f" for these guessed costs (of {verdict.guessed_ops} ops)" if verdict.guessed_ops else ""
     show(f"{plan}: holds. {what} {value}, proved bound {bound}{guess}.")
     if verdict.bound_ns > verdict.proved_bound_ns:

@@ -25,6 +25,7 @@ def prepare() -> None:
     import numpy as np
 
     from weftline.cost import CostTable, devices_of_file, expand_file_costs
+    from weftline.fleet.holdings import memory_bound
     from weftline.problem import Problem, Rules
     from weftline.zoo import regal_costs, synthetic
 
@@ -33,4 +34,6 @@ def prepare() -> None:
     equal = expand_file_costs(costs)
     table = CostTable(equal.time * np.array([1, 2, 3]), equal.transfer, equal.transfer_row, equal.source)
     problem = Problem(graph, devices_of_file(costs), table, Rules(objective="throughput"))
-    fleet_solvers()["auto"].solve(FleetSearch(problem, work_limit=50))
+    search = FleetSearch(problem, work_limit=50)
+    fleet_solvers()["auto"].solve(search)
+    memory_bound(search)

@@ -35,7 +35,7 @@ __all__ = [
     "whole_copies",
 ]
 
-NANO = 1e9
+NS_PER_SECOND = 1e9
 MOST_RATE = 1e6
 """Of one lane, in units of 1 / the largest load: a lane that takes no time at all has a rate, too."""
 
@@ -90,9 +90,9 @@ def best_rates(lanes: Sequence[LaneLoads]) -> Rates:
     scale = max(float(loads.max(initial=0.0)), 1.0)
     shape = lanes[0].limited.shape
     answer = minimise(_program(loads / scale, -np.ones(len(lanes)), None))
-    return Rates(
-        -answer.value * NANO / scale, answer.solution * NANO / scale, -answer.prices[: loads.shape[1]].reshape(shape)
-    )
+    prices = -answer.prices[: loads.shape[1]].reshape(shape)
+    unit = NS_PER_SECOND / scale
+    return Rates(-answer.value * unit, answer.solution * unit, prices)
 
 
 def _tidy_rates(lanes: Sequence[LaneLoads], total: float, loss: float) -> NDArray[np.float64]:
@@ -101,8 +101,8 @@ def _tidy_rates(lanes: Sequence[LaneLoads], total: float, loss: float) -> NDArra
     scale = max(float(loads.max(initial=0.0)), 1.0)
     depth = np.array([lane.depth for lane in lanes], np.float64)
     cost = loads.sum(axis=1) / scale + depth * 1e-3 * loads.sum(axis=1).max(initial=0.0) / scale
-    answer = minimise(_program(loads / scale, cost, total * (1 - loss) * scale / NANO))
-    return answer.solution * NANO / scale if np.isfinite(answer.value) else np.zeros(0)
+    answer = minimise(_program(loads / scale, cost, total * (1 - loss) * scale / NS_PER_SECOND))
+    return answer.solution * NS_PER_SECOND / scale if np.isfinite(answer.value) else np.zeros(0)
 
 
 def _program(loads: NDArray[np.float64], cost: NDArray[np.float64], least: float | None) -> Program:
@@ -208,7 +208,7 @@ def _solve(search: FleetSearch) -> None:
     for placement in search.starts:
         lane = search.add(placement)
         if lane is not None:
-            search.offer([lane], [NANO / max(int(lane.limited.max()), 1)])
+            search.offer([lane], [NS_PER_SECOND / max(int(lane.limited.max()), 1)])
             first += _copies(search, placement, equal_devices(search.problem))
     first = list({id(lane): lane for lane in first}.values())
     if len(whole_copies(search)) == len(search.problem.devices):

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from weftline.bounds import group_times
 from weftline.errors import InfeasibleError
-from weftline.fleet.columns import NANO, best_rates, copies_on_equals, equal_devices, generate_lanes, shared_prices
+from weftline.fleet.columns import (
+    NS_PER_SECOND,
+    best_rates,
+    copies_on_equals,
+    equal_devices,
+    generate_lanes,
+    shared_prices,
+)
 from weftline.fleet.prices import Shares, adapted_shares, cheapest_lane, whole_prices
 from weftline.fleet.search import FleetSearch
 from weftline.graph.arrays import Ints
@@ -26,7 +33,7 @@ from weftline.problem.model import NO_LIMIT
 from weftline.search.lp import Program, minimise
 from weftline.simulate.fleet import LaneLoads, lane_loads
 
-__all__ = ["HoldingsParameters", "solve_holdings"]
+__all__ = ["HoldingsParameters", "memory_bound", "solve_holdings"]
 
 Held = NDArray[np.bool_]
 """(groups, K)"""
@@ -223,7 +230,7 @@ def _fluid_rate(time: NDArray[np.float64], count: NDArray[np.float64]) -> float:
     high = np.concatenate([np.zeros(c), np.ones(k)])
     low = np.concatenate([np.zeros(c), np.full(k, -np.inf)])
     answer = minimise(Program(cost, np.zeros(len(cost)), np.full(len(cost), np.inf), low, high, rows, places, values))
-    return -answer.value * NANO / scale if np.isfinite(answer.value) else 0.0
+    return -answer.value * NS_PER_SECOND / scale if np.isfinite(answer.value) else 0.0
 
 
 def _choices(search: FleetSearch, windows: _Windows, numbers: HoldingsParameters) -> Iterator[Held]:

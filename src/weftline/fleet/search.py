@@ -18,8 +18,8 @@ from weftline.problem import Problem
 from weftline.search import Bound, Budget, Event, Termination
 from weftline.search.parameters import field_names
 from weftline.simulate.fleet import (
-    MICRO,
-    SECOND,
+    FULL_SECOND,
+    RATE_UNITS,
     Deployment,
     LaneLoads,
     deployment_violations,
@@ -79,11 +79,11 @@ class FleetSearch(Budget):
         kept = [(lane, rate) for lane, rate in zip(lanes, rates, strict=True) if rate > LEAST_SHARE * total]
         if not kept:
             return None
-        whole = [int(rate * MICRO) for _, rate in kept]
+        whole = [int(rate * RATE_UNITS) for _, rate in kept]
         found = simulate_deployment(self.problem, [lane for lane, _ in kept], whole)
         most = max(found.busy, default=0)
-        if most > SECOND:  # by rounding
-            found = simulate_deployment(self.problem, found.lanes, [rate * SECOND // most for rate in whole])
+        if most > FULL_SECOND:  # by rounding
+            found = simulate_deployment(self.problem, found.lanes, [rate * FULL_SECOND // most for rate in whole])
         self.refused = deployment_violations(self.problem, found)
         if self.refused or not found.rate:
             return None

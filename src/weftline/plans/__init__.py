@@ -6,6 +6,7 @@ loaded, summed up, explained and compared. Simplified: explanations change one t
 
 from weftline.plans.compare import Difference, diff_plans
 from weftline.plans.explain import SlowestStage, explain_plan, explain_stage
+from weftline.plans.fleet import FleetPlan, load_fleet
 from weftline.plans.limits import Binding, binding_limits
 from weftline.plans.moves import Move, OpStory, explain_op
 from weftline.plans.plan import Plan, load_plan, save_plan
@@ -14,6 +15,7 @@ from weftline.plans.result import PlacedOp, placed_ops, plan_result
 __all__ = [
     "Binding",
     "Difference",
+    "FleetPlan",
     "Move",
     "OpStory",
     "PlacedOp",
@@ -24,6 +26,7 @@ __all__ = [
     "explain_op",
     "explain_plan",
     "explain_stage",
+    "load_fleet",
     "load_plan",
     "placed_ops",
     "plan_result",

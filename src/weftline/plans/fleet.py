@@ -100,7 +100,8 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if self.bound_ns >= self.value_ns
             else f"no deployment can be more than {self.gap:.2%} faster"
         )
-        lines.append(f"bound {format_time(self.bound_ns)}, gap {self.gap:.2%} ({self.proof}): {said}")
+        guess = " for these guessed costs" if self.problem.graph.guessed else ""
+        lines.append(f"bound {format_time(self.bound_ns)}, gap {self.gap:.2%} ({self.proof}{guess}): {said}")
         total = sum(lane.rate for lane in self.lanes)
         for lane in sorted(self.lanes, key=lambda lane: -lane.rate):
             used = list(dict.fromkeys(ids[device] for device, _, _ in lane.hops))

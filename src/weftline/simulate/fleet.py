@@ -25,12 +25,20 @@ from weftline.simulate.tables import check_placement, tables
 from weftline.simulate.throughput import LOAD_REASONS, PART_LOAD, add_loads, stage_peaks
 from weftline.units import format_bytes
 
-__all__ = ["MICRO", "SECOND", "Deployment", "LaneLoads", "deployment_violations", "lane_loads", "simulate_deployment"]
+__all__ = [
+    "FULL_SECOND",
+    "RATE_UNITS",
+    "Deployment",
+    "LaneLoads",
+    "deployment_violations",
+    "lane_loads",
+    "simulate_deployment",
+]
 
-MICRO = 10**6
+RATE_UNITS = 10**6
 """Rates are whole numbers of inputs per million seconds."""
-SECOND = 10**9 * MICRO
-"""What a device has: rate (in MICRO) x load (in ns) may not be more."""
+FULL_SECOND = 10**9 * RATE_UNITS
+"""What a device has: rate (in RATE_UNITS) x load (in ns) may not be more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +62,7 @@ class Deployment:
     rates: tuple[int, ...]
     """Of each lane: inputs per million seconds."""
     busy: tuple[int, ...]
-    """Of each device, in parts of SECOND: the most of what is limited."""
+    """Of each device, in parts of FULL_SECOND: the most of what is limited."""
     peak: Ints
     """(K,): bytes."""
 
@@ -66,7 +74,7 @@ class Deployment:
     @property
     def value(self) -> int:
         """The period: ns per input, rounded up."""
-        return -(-SECOND // self.rate) if self.rate else 0
+        return -(-FULL_SECOND // self.rate) if self.rate else 0
 
     @property
     def depth(self) -> int:
@@ -132,8 +140,8 @@ def deployment_violations(problem: Problem, found: Deployment) -> tuple[str, ...
     """Time above a second per second, memory above the capacity, `together` sets torn apart."""
     wrong = []
     for d, device in enumerate(problem.devices):
-        if found.busy[d] > SECOND:
-            wrong.append(f"device {device.id} is busy for {found.busy[d] / SECOND:.6f} s in a second")
+        if found.busy[d] > FULL_SECOND:
+            wrong.append(f"device {device.id} is busy for {found.busy[d] / FULL_SECOND:.6f} s in a second")
         if found.peak[d] > problem.capacity[d]:
             needs, holds = format_bytes(int(found.peak[d])), format_bytes(int(problem.capacity[d]))
             wrong.append(f"device {device.id} needs {needs} but holds {holds}")
