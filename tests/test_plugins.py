@@ -18,6 +18,7 @@ import pytest
 import weftline
 from weftline import latency, pipeline, plugins
 from weftline.export import Exporter, plan_exporters, schedule_exporters
+from weftline.fleet import FleetSolver, fleet_solvers
 from weftline.importers import registry
 from weftline.importers.registry import Importer, importers
 from weftline.schedule import Scheduler, schedulers
@@ -33,6 +34,7 @@ def _registered(one: Any) -> list[Any]:
     """What the registries have by the name of an entry."""
     found: dict[type, tuple[dict[str, Any], ...]] = {
         Solver: (latency.solvers(), pipeline.solvers()),
+        FleetSolver: (fleet_solvers(),),
         Scheduler: (schedulers(),),
         Importer: (importers(),),
         Exporter: (plan_exporters(), schedule_exporters()),
