@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable
@@ -34,6 +35,8 @@ from weftline.run.inputs import difference
 __all__ = ["judge"]
 
 REQUESTS = 12
+PACKAGE_FOLDER = sysconfig.get_path("purelib")
+"""Errors name files of packages from here on."""
 
 
 class Judge:
@@ -51,7 +54,8 @@ class Judge:
             return do()
         except Exception as error:
             kind = "" if isinstance(error, WeftlineError) else f"{type(error).__name__}: "
-            self.row["failures"][name] = (kind + " ".join(str(error).split()))[:300] or kind
+            said = " ".join(str(error).split()).replace(f"{PACKAGE_FOLDER}/", "")
+            self.row["failures"][name] = (kind + said)[:300] or kind
             traceback.print_exc()
             return None
         finally:
