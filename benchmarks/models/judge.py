@@ -30,7 +30,7 @@ from benchmarks.results import Row
 from weftline.cluster.detect import worker_cluster
 from weftline.cluster.model import Limits
 from weftline.errors import WeftlineError
-from weftline.run.inputs import difference
+from weftline.run.compare import difference
 
 __all__ = ["judge"]
 
