@@ -81,6 +81,24 @@ def test_bounds_hold_and_values_are_reached(seed: int) -> None:
             assert search.best.rate / 1e6 >= best * (1 - 1e-3)
 
 
+@pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
+def test_scarce_memory_ends_under_a_limit_of_work(share: float) -> None:
+    """Tests that few windows are not looked at for ever, and that what is found fits."""
+    times = [[50, 70], [60, 40], [30, 90], [80, 20]]
+    problem = problem_of(times, [Feed(0, (1,), 3), Feed(1, (2, 3), 4), Feed(2, (3,), 2)])
+    ops = tuple(msgspec.structs.replace(op, weight_bytes=100) for op in problem.graph.ops)
+    devices = tuple(msgspec.structs.replace(device, memory=int(400 * share) + 60) for device in problem.devices)
+    graph = msgspec.structs.replace(problem.graph, ops=ops)
+    rules = msgspec.structs.replace(problem.rules, objective="throughput")
+    problem = replace(problem, graph=graph, devices=devices, rules=rules)
+    try:
+        found = make_fleet(problem, work_limit=60)
+    except InfeasibleError:
+        assert share == 0.4
+        return
+    assert check_fleet(msgspec.json.decode(fleet_to_json(found))).value_ns == found.value_ns
+
+
 def test_random_witnesses_prove_nothing_false() -> None:
     """Tests that no prices and shares, however chosen, prove more than brute force reaches."""
     dice, tried = Random(0), 0

@@ -242,3 +242,30 @@ def test_sizes() -> None:
     assert broadcast((most,), (7,)) == (7,)
     with pytest.raises(ValueError, match="do not fit"):
         broadcast((2,), (3,))
+
+
+def test_what_is_exact_is_rounded_beside_what_is_not() -> None:
+    """Tests that half of 5 rounded up is 3, although the number beside it is only known when the model runs."""
+    nodes = [
+        *ROWS,
+        Node("Shape", ["five"], ["fixed"]),
+        Node("Shape", ["rows"], ["open"]),
+        Node("Concat", ["open", "fixed"], ["sizes"], axis=0),
+        Node("Cast", ["sizes"], ["floats"], to=FLOAT),
+        Node("Mul", ["floats", "half"], ["halves"]),
+        Node("Ceil", ["halves"], ["up"]),
+        Node("Cast", ["up"], ["whole"], to=INT64),
+        Node("ConstantOfShape", ["whole"], ["y"]),
+    ]
+    weights = {"half": np.array([0.5], np.float32)}
+    graph = _read(nodes, {**MODEL, "five": [5]}, {"y": None}, weights)
+    tensor = _tensors(graph)["y"]
+    assert tensor.shape == (3, 4, 3)
+    assert tensor.dynamic == (0,)
+
+
+def test_no_axis_is_less_than_nothing() -> None:
+    """Tests that a part of rows that may not be there is no error."""
+    cut = {"starts": [0], "ends": [-9], "axes": [0]}
+    graph = _read([*ROWS, Node("Slice", ["rows", "starts", "ends", "axes"], ["y"])], MODEL, {"y": None}, cut)
+    assert _tensors(graph)["y"].shape[0] == 0

@@ -20,6 +20,7 @@ __all__ = ["PREPARES", "Prepared", "prepare_all"]
 PREPARES = {
     "latency": "weftline.latency.prepare",
     "throughput": "weftline.pipeline",
+    "copies": "weftline.fleet",
     "schedule": "weftline.schedule",
     "policy": "weftline.latency.policy",
 }

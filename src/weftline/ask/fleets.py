@@ -1,9 +1,10 @@
-"""`make_fleet`: lanes, baselines, the checker; then everything into one FleetPlan."""
+"""`answer_fleet`: a request with copies -> lanes, baselines, the checker; then everything into one FleetPlan."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 from types import MappingProxyType
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import msgspec
 
 from weftline import __version__, fleet, pipeline
+from weftline.ask.answer import resolve
 from weftline.ask.clock import Clock, searching_time
 from weftline.ask.planning import stop_rules
+from weftline.ask.request import PlanRequest
 from weftline.bounds import Bound
 from weftline.certify import check_fleet
 from weftline.certify.check import Refusal
@@ -27,12 +30,35 @@ from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Termination, check_names
 from weftline.simulate.fleet import FULL_SECOND, RATE_UNITS, Deployment
 
-__all__ = ["make_fleet"]
+__all__ = ["answer_fleet", "make_fleet"]
 
 PIPELINES = ("single-device", "even-split", "greedy", "slice")
 """Pipelines that are quickly found: baselines, and lanes to begin with."""
 PIPELINE_SHARE = 0.2
 """Of the time, for all of them."""
+
+
+def answer_fleet(
+    request: PlanRequest,
+    *,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> FleetPlan:
+    """The rate of the whole cluster for a request; it is one for throughput, without a number of stages."""
+    if request.objective == "latency" or request.stages is not None:
+        raise UsageError("copies are for --objective throughput, without --stages")
+    if request.coarsen != "none":
+        raise UsageError("copies are searched op by op; leave --coarsen out")
+    found = resolve(replace(request, objective="throughput"), say=say)
+    return make_fleet(
+        found.problem,
+        **request.limits,
+        settings=request.settings,
+        inputs=found.inputs,
+        begun=begun,
+        on_event=on_event,
+    )
 
 
 def make_fleet(

@@ -97,6 +97,7 @@ def _check(plan: dict[str, Any]) -> FleetVerdict:
     _check_form(plan)
     problem = PlanProblem(plan["problem"])
     need(problem.rule("objective", "throughput"), "objective", "the plan answers another question than its problem")
+    need(whole(problem.rules["stages"], "stages") == 0, "objective", "a number of stages is for one pipeline")
     lanes = [_Lane(problem, lane) for lane in rows(plan["lanes"], "lanes")]
     need(bool(lanes), "lanes", "there is no lane")
     _check_devices(problem, lanes, plan["devices"])

@@ -32,7 +32,8 @@ def verify_file(path: Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
     """The verdict on a plan or schedule, or `InputError` (unreadable) or `VerificationError` (refused)."""
     if "\0" in str(path) or not Path(path).exists():
         raise no_such_file(path)
-    schedule, fleet = is_schedule(Path(path)), _says(Path(path), FLEET)
+    schedule = is_schedule(Path(path))
+    fleet = not schedule and _says(Path(path), FLEET)
     script = Path(__file__).with_name("check_schedule.py" if schedule else "check_fleet.py" if fleet else "check.py")
     done = subprocess.run(
         [sys.executable, "-I", str(script), str(path)],

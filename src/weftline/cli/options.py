@@ -183,6 +183,14 @@ Stages = Annotated[
         rich_help_panel=AIM_PANEL,
     ),
 ]
+Copies = Annotated[
+    Literal["1", "auto"],
+    typer.Option(
+        metavar="1|auto",
+        help="Throughput: one pipeline; or auto: whole copies and pipelines side by side, what is fastest.",
+        rich_help_panel=AIM_PANEL,
+    ),
+]
 SweepStages = Annotated[
     str | None,
     typer.Option(

@@ -35,6 +35,7 @@ def plan(
     strict: given.Strict = False,
     objective: given.Objective = None,
     stages: given.Stages = None,
+    copies: given.Copies = "1",
     sweep_stages: given.SweepStages = None,
     without: given.Without = "",
     keep: given.Keep = None,
@@ -116,6 +117,11 @@ def plan(
         settings=settings,
         argv=tuple(call_arguments()),
     )
+    if copies == "auto":
+        if several or calibrate or reward == "measured":
+            raise UsageError("--copies auto is for one plan, without --sweep-stages, --calibrate and --reward measured")
+        _plan_fleet(request, output, json)
+        return
     answer = _answer(request, several, calibrate)
     best = answer.plan if isinstance(answer, Sweep) else answer
     if output is not None:
@@ -147,6 +153,27 @@ def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Sweep
     found = resolve(request, say=_warn)
     with progress(f"planning {found.problem.graph.name}") as tell:
         return answer(found, begun=begun, on_event=tell)
+
+
+def _plan_fleet(request: PlanRequest, output: Path | None, json: bool) -> None:
+    """The rate of the whole cluster: lanes, and the file of them."""
+    from weftline.ask.fleets import answer_fleet
+    from weftline.plans.fleet import fleet_to_json
+
+    with progress(f"planning {Path(str(request.model)).name}") as tell:
+        found = answer_fleet(request, begun=process_begun(), on_event=tell, say=_warn)
+    if output is not None:
+        with uninterrupted():
+            found.save(output)
+    if json:
+        print_json(fleet_to_json(found).rstrip())
+    else:
+        show(found.summary())
+        if output is not None:
+            show(f"written to {output}; check it: weftline verify {output}")
+    if request.gap is not None and found.gap > float(request.gap):
+        typer.echo(f"the gap is {found.gap:.2%}, not the asked {float(request.gap):.2%}", err=True)
+        raise typer.Exit(5)
 
 
 def _warn(text: str) -> None:

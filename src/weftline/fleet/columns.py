@@ -31,6 +31,7 @@ __all__ = [
     "copies_on_equals",
     "equal_devices",
     "generate_lanes",
+    "price_seconds",
     "shared_prices",
     "whole_copies",
 ]
@@ -148,7 +149,9 @@ def generate_lanes(search: FleetSearch, first: Sequence[LaneLoads], *, held: NDA
         if search.stopped_by:
             break
         prices = whole_prices(problem, shared_prices(rates.prices, equal))
-        found = cheapest_lane(problem, prices, shares, held=held, seconds=_seconds(search, numbers))
+        found = cheapest_lane(
+            problem, prices, shares, held=held, seconds=price_seconds(search, numbers.seconds_per_price)
+        )
         if found is None:
             break
         if held is None:
@@ -167,9 +170,10 @@ def generate_lanes(search: FleetSearch, first: Sequence[LaneLoads], *, held: NDA
             search.offer(lanes, tidy.tolist())
 
 
-def _seconds(search: FleetSearch, numbers: LanesParameters) -> float:
+def price_seconds(search: FleetSearch, most: float) -> float:
+    """For the cheapest way at some prices: so much, or what is left of the time."""
     left = search.seconds_left
-    return numbers.seconds_per_price if left is None else min(numbers.seconds_per_price, max(left, 0.1))
+    return most if left is None else min(most, max(left, 0.1))
 
 
 def shared_prices(prices: NDArray[np.float64], equal: Ints) -> NDArray[np.float64]:
@@ -204,14 +208,15 @@ def _copies(search: FleetSearch, placement: Indices, equal: Ints) -> list[LaneLo
 def _solve(search: FleetSearch) -> None:
     from weftline.fleet.holdings import solve_holdings
 
-    first = whole_copies(search)
+    copies = whole_copies(search)
+    first, equal = list(copies), equal_devices(search.problem)
     for placement in search.starts:
         lane = search.add(placement)
         if lane is not None:
-            search.offer([lane], [NS_PER_SECOND / max(int(lane.limited.max()), 1)])
-            first += _copies(search, placement, equal_devices(search.problem))
+            search.offer([lane], best_rates([lane]).rates.tolist())
+            first += _copies(search, placement, equal)
     first = list({id(lane): lane for lane in first}.values())
-    if len(whole_copies(search)) == len(search.problem.devices):
+    if len(copies) == len(search.problem.devices):
         generate_lanes(search, first)
     else:
         solve_holdings(search, first)

@@ -22,6 +22,7 @@ from weftline.fleet.columns import (
     copies_on_equals,
     equal_devices,
     generate_lanes,
+    price_seconds,
     shared_prices,
 )
 from weftline.fleet.prices import Shares, adapted_shares, cheapest_lane, whole_prices
@@ -45,6 +46,10 @@ class HoldingsParameters:
 
     most_moves: int = 400
     """Choices that are judged."""
+    most_begins: int = 12
+    """Places from which windows are moved."""
+    choice_seconds: float = 5.0
+    """For judging."""
     most_choices: int = 6
     """Choices for which lanes are made."""
     most_shrinks: int = 6
@@ -110,7 +115,8 @@ def memory_bound(search: FleetSearch) -> None:
         whole = whole_prices(problem, shared_prices(prices, equal))
         unit = max(whole.compute) / max(float(shared_prices(prices, equal).max()), 1e-300)
         memory = shared_prices(bytes_prices[None, :], equal)[0] / room * unit * limited
-        found = cheapest_lane(problem, whole, shares, memory=memory, seconds=numbers.bound_seconds)
+        seconds = price_seconds(search, numbers.bound_seconds)
+        found = cheapest_lane(problem, whole, shares, memory=memory, seconds=seconds)
         if found is None:
             return
         search.offer_bound(found.bound)
@@ -238,7 +244,7 @@ def _choices(search: FleetSearch, windows: _Windows, numbers: HoldingsParameters
     dice = np.random.default_rng(search.seed)
     count, k = len(windows.order), len(windows.whole)
     seen: dict[bytes, tuple[float, Held]] = {}
-    moves = 0
+    moves, entered = 0, search.seconds
 
     def judged(begins: Ints) -> float:
         nonlocal moves
@@ -251,8 +257,10 @@ def _choices(search: FleetSearch, windows: _Windows, numbers: HoldingsParameters
 
     steps = sorted({max(1, count // part) for part in (2, 4, 8, 16, 32, 64, 128)}, reverse=True)
     spread = np.linspace(0, count, k, endpoint=False).astype(np.int64)
-    while moves < numbers.most_moves and not search.stopped_by:
-        begins = dice.permutation(spread) if moves else spread
+    for begun in range(numbers.most_begins):
+        if moves >= numbers.most_moves or search.stopped_by:
+            break
+        begins = dice.permutation(spread) if begun else spread
         best, better = judged(begins), True
         while better and moves < numbers.most_moves and not search.stopped_by:
             better = False
@@ -263,7 +271,7 @@ def _choices(search: FleetSearch, windows: _Windows, numbers: HoldingsParameters
                     value = judged(tried)
                     if value > best:
                         begins, best, better = tried, value, True
-        if windows.whole.all() or len(seen) == 1:
+        if search.seconds > entered + numbers.choice_seconds:
             break
     ranked = sorted(seen.values(), key=lambda found: -found[0])
     yield from (held for value, held in ranked[: numbers.most_choices] if value > 0)
@@ -273,7 +281,7 @@ def _any_lane(search: FleetSearch, windows: _Windows, held: Held) -> list[LaneLo
     """A first lane for a choice: at equal prices."""
     rows = 3 if search.problem.rules.communication == "overlapped" else 1
     prices = whole_prices(search.problem, np.ones((rows, len(search.problem.devices))))
-    found = cheapest_lane(search.problem, prices, {}, held=held)
+    found = cheapest_lane(search.problem, prices, {}, held=held, seconds=price_seconds(search, 1.0))
     lane = None if found is None else search.add(found.placement)
     if lane is not None:
         search.offer([lane], best_rates([lane]).rates.tolist())

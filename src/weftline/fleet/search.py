@@ -75,15 +75,11 @@ class FleetSearch(Budget):
 
     def offer(self, lanes: Sequence[LaneLoads], rates: Sequence[float]) -> Deployment | None:
         """Lanes with rates (inputs per second): the deployment, or None if it breaks a limit."""
-        total = sum(rates)
-        kept = [(lane, rate) for lane, rate in zip(lanes, rates, strict=True) if rate > LEAST_SHARE * total]
-        if not kept:
-            return None
-        whole = [int(rate * RATE_UNITS) for _, rate in kept]
-        found = simulate_deployment(self.problem, [lane for lane, _ in kept], whole)
+        least = LEAST_SHARE * sum(rates)
+        found = self._whole(lanes, [int(rate * RATE_UNITS) if rate > least else 0 for rate in rates])
         most = max(found.busy, default=0)
         if most > FULL_SECOND:  # by rounding
-            found = simulate_deployment(self.problem, found.lanes, [rate * FULL_SECOND // most for rate in whole])
+            found = self._whole(found.lanes, [rate * FULL_SECOND // most for rate in found.rates])
         self.refused = deployment_violations(self.problem, found)
         if self.refused or not found.rate:
             return None
@@ -91,6 +87,11 @@ class FleetSearch(Budget):
             self.best = found
             self.tell()
         return found
+
+    def _whole(self, lanes: Sequence[LaneLoads], rates: Sequence[int]) -> Deployment:
+        """The lanes that have a rate at all."""
+        kept = [(lane, rate) for lane, rate in zip(lanes, rates, strict=True) if rate > 0]
+        return simulate_deployment(self.problem, [lane for lane, _ in kept], [rate for _, rate in kept])
 
     def offer_bound(self, bound: Bound) -> None:
         """No deployment has a shorter period."""

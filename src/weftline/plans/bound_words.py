@@ -14,6 +14,7 @@ PLAN_BOUNDS = {
     "path": "the longest chain of ops that wait for each other, each on the device that suits the chain best",
     "load": "all the work, shared out over the devices as evenly as possible",
     "group": "the longest op (or ops that must stay together) on the device that is fastest for it",
+    "prices": "at some prices of device time, what the cheapest way of an input costs, over what all devices can sell",
     "cut": "one op with its cheapest neighbours: the stage that holds it cannot cost less",
     "labelling": "the cheapest choice of devices for all ops, where one op runs after another",
     "chain": "the model in blocks along one chain of ops: the shortest way through all blocks",

@@ -95,19 +95,22 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             f"{self.problem.graph.name}: {len(self.problem.graph.ops)} ops on {len(self.instances)} of "
             f"{len(ids)} devices, {self.rate:.6g} inputs per second ({format_time(self.value_ns)} per input)"
         ]
-        said = (
-            "no deployment can be faster"
-            if self.bound_ns >= self.value_ns
-            else f"no deployment can be more than {self.gap:.2%} faster"
-        )
-        guess = " for these guessed costs" if self.problem.graph.guessed else ""
-        lines.append(f"bound {format_time(self.bound_ns)}, gap {self.gap:.2%} ({self.proof}{guess}): {said}")
+        lines.append(self._bound_words())
         total = sum(lane.rate for lane in self.lanes)
         for lane in sorted(self.lanes, key=lambda lane: -lane.rate):
             used = list(dict.fromkeys(ids[device] for device, _, _ in lane.hops))
             way = "a whole copy on" if len(used) == 1 else f"over {lane.depth} devices in a row:"
             lines.append(f"  {lane.rate / total:6.1%} of the inputs: {way} {', '.join(used)}")
         return "\n".join(lines)
+
+    def _bound_words(self) -> str:
+        if self.rate_bound is None:
+            return "nothing is known about how much faster another deployment could be"
+        guess = " for these guessed costs" if self.problem.graph.guessed else ""
+        best = self.bound_ns >= self.value_ns
+        more = self.rate_bound / self.rate - 1
+        said = "no deployment is faster" if best else f"no deployment gives {more:.2%} more inputs per second"
+        return f"{said} ({self.proof}{guess}); gap {self.gap:.2%}"
 
     def __repr__(self) -> str:
         return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"

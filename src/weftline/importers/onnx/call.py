@@ -107,7 +107,7 @@ class TensorType(NamedTuple):
 
 def tensor_type(name: str, element: int, dimensions: Any) -> TensorType:
     """The type of a stored tensor, whose dimensions are numbers; negative or absurd ones are refused."""
-    shape = tuple(size if isinstance(size, Size) else int(size) for size in dimensions)
+    shape = tuple(_not_negative(size) if isinstance(size, Size) else int(size) for size in dimensions)
     made = TensorType(int(element), shape)
     if any(size < 0 for size in shape) or len(shape) > MAX_RANK:
         raise InputError(f"shape {_shown(shape)} is not a shape", where=f"tensor {name!r}")
@@ -116,6 +116,11 @@ def tensor_type(name: str, element: int, dimensions: Any) -> TensorType:
             f"shape {_shown(shape)} is absurdly large", where=f"tensor {name!r}", hint="the limit is 2^60 bytes"
         )
     return made
+
+
+def _not_negative(size: Size) -> Size:
+    """What is computed from a size that is not known may be less than nothing, which no axis is."""
+    return size if size >= 0 else Size(0, guessed=True)
 
 
 def declared_type(proto: Any) -> tuple[int, Dimensions | None]:

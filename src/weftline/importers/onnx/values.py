@@ -110,6 +110,19 @@ def part_of(call: Call) -> Array | None:
         return None
 
 
+def _exact_only(function: Callable[[Any], Any]) -> Callable[..., Array]:
+    """Sizes are whole numbers, and stay what they are; what is exact is rounded."""
+
+    def one(entry: Any) -> Any:
+        return entry if isinstance(entry, Size) else function(entry)
+
+    return lambda call, data, *_: np.asarray(np.frompyfunc(one, 1, 1)(data), object)
+
+
+def _cast_to(call: Call) -> Callable[[Any], Any]:
+    return {"i": int, "u": int, "f": float, "b": bool}.get(np.dtype(call.output().dtype).kind, float)
+
+
 def _doubtful(function: Callable[..., Any], keeps: int = 0, neutral: int | None = None) -> Callable[..., Array]:
     """An elementwise rule. A result is at most what follows from the largest numbers where only the first `keeps`
     operands are not exact; `neutral` on the right leaves a size as it is."""
@@ -360,7 +373,10 @@ _PARTIAL: dict[str, Callable[..., Array]] = {
     "Div": _doubtful(_quotient, keeps=1, neutral=1),
     "Max": _extreme(largest),
     "Min": _extreme(least),
-    **dict.fromkeys(("Floor", "Ceil", "Round", "Cast", "CastLike"), lambda call, data, *_: data),
+    "Floor": _exact_only(math.floor),
+    "Ceil": _exact_only(math.ceil),
+    "Round": _exact_only(round),
+    **dict.fromkeys(("Cast", "CastLike"), lambda call, data, *_: _exact_only(_cast_to(call))(call, data)),
     "Sqrt": _doubtful(math.sqrt, keeps=1),
     "Neg": _doubtful(operator.neg),
     "Mod": _doubtful(operator.mod),

@@ -1,0 +1,47 @@
+"""`plan --copies auto`: the rate of the whole cluster, by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from weftline.certify.check_fleet import check_fleet, read_fleet
+from weftline.cli.main import app
+from weftline.errors import InputError, UsageError
+from weftline.plans import load_fleet
+
+ASKED = ("plan", "zoo:bert:small", "--cluster", "two-gpus", "--copies", "auto", "--work", "40")
+
+
+def test_file_and_words(tmp_path: Path) -> None:
+    """Tests that the file holds, that the same call gives the same bytes, and what is printed."""
+    file = tmp_path / "fleet.json"
+    said = CliRunner().invoke(app, [*ASKED, "-o", str(file)], catch_exceptions=False)
+    assert said.exit_code == 0
+    assert "inputs per second" in said.output
+    verdict = check_fleet(read_fleet(str(file)))
+    plan = load_fleet(file)
+    assert verdict.proved_bound_ns == plan.bound_ns > 0
+    assert all(rate is None or rate <= plan.rate * (1 + 1e-6) for rate in plan.baselines.values())
+    again = CliRunner().invoke(app, [*ASKED, "--json"], catch_exceptions=False)
+    before, after = json.loads(file.read_bytes()), json.loads(again.stdout)
+    before["provenance"].pop("argv"), after["provenance"].pop("argv")
+    assert before == after
+
+
+@pytest.mark.parametrize("words", [("--objective", "latency"), ("--stages", "2"), ("--stages", "auto")])
+def test_what_makes_no_sense(words: tuple[str, str]) -> None:
+    """Tests that copies are for throughput, without a number of stages."""
+    with pytest.raises(UsageError, match="copies"):
+        CliRunner().invoke(app, [*ASKED, *words], catch_exceptions=False)
+
+
+def test_other_verbs_name_the_file(tmp_path: Path) -> None:
+    """Tests that a verb that takes plans says what this file is."""
+    file = tmp_path / "fleet.json"
+    CliRunner().invoke(app, [*ASKED, "-o", str(file)], catch_exceptions=False)
+    with pytest.raises(InputError, match="a plan of copies"):
+        CliRunner().invoke(app, ["explain", str(file)], catch_exceptions=False)
