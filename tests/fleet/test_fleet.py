@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from weftline.ask.fleets import make_fleet
+from weftline.ask import make_fleet
 from weftline.certify import Refusal
 from weftline.certify.check_fleet import check_fleet, fleet_bound_of
 from weftline.errors import InfeasibleError

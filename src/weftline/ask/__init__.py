@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from weftline.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from weftline.ask.fleets import make_fleet
     from weftline.ask.planning import make_plan
     from weftline.ask.stage_counts import StageProblems, stage_problems
     from weftline.ask.stages import Sweep, SweepRow, sweep_stages
 
-__all__ = ["StageProblems", "Sweep", "SweepRow", "make_plan", "stage_problems", "sweep_stages"]
+__all__ = ["StageProblems", "Sweep", "SweepRow", "make_fleet", "make_plan", "stage_problems", "sweep_stages"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -22,6 +23,7 @@ __getattr__ = lazy_names(
         "StageProblems": "weftline.ask.stage_counts",
         "Sweep": "weftline.ask.stages",
         "SweepRow": "weftline.ask.stages",
+        "make_fleet": "weftline.ask.fleets",
         "make_plan": "weftline.ask.planning",
         "stage_problems": "weftline.ask.stage_counts",
         "sweep_stages": "weftline.ask.stages",
