@@ -12,7 +12,8 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import weftline as wl
-from weftline.ask.answer import answer_memory, answer_stages, find_cluster, model_path
+from weftline.ask.answer import answer_stages, find_cluster, model_path
+from weftline.ask.micro_batches import answer_memory
 from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
 from weftline.cli.main import app
 from weftline.cluster import preset_text

@@ -166,7 +166,7 @@ MISTAKES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "33": (
         "schedule --shape vshape --memory 12GiB",
         2,
-        ("has no bytes", "1 is one activation of a stage", "--memory 4", "--plan"),
+        ("has no bytes", "1 is one activation of a stage", "Write --memory 4", "bytes are for plans"),
     ),
     "33-word": ("schedule --shape vshape --memory much", 2, ("not a whole number in units of the blocks",)),
     "34": ("schedule --shape vshape --memory 0", 4, ("block 'F0' needs 1 memory on device '0'",)),

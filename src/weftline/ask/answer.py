@@ -19,37 +19,30 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from weftline.arguments import a_path, several
+from weftline.ask.micro_batches import ResolvedBlocks, answer_schedule
 from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest, a_stage_count, import_options
 from weftline.errors import InputError, UsageError, near
-from weftline.files import run_folder, unchanged
+from weftline.files import run_folder
 
 if TYPE_CHECKING:
-    from weftline.ask.scheduling import MemorySweep
     from weftline.ask.stages import Sweep
     from weftline.cluster import Cluster
     from weftline.cost import Profile
     from weftline.graph.arrays import Indices
     from weftline.plans import Plan
     from weftline.plans.schedule import Schedule
-    from weftline.problem import Blocks, Problem
+    from weftline.problem import Problem
     from weftline.search import Event
 
 __all__ = [
     "Resolved",
-    "ResolvedBlocks",
     "answer",
-    "answer_memory",
-    "answer_schedule",
     "answer_stages",
     "find_cluster",
     "find_devices",
     "model_path",
     "resolve",
-    "resolve_blocks",
 ]
-
-BATCHES_PER_DEVICE = 4
-"""Micro-batches for each device, unless said otherwise."""
 
 
 @dataclass(frozen=True)
@@ -320,80 +313,3 @@ def _backend(found: Resolved) -> AbstractContextManager[Any]:
     return backend(  # type: ignore[no-any-return]
         found.problem, found.file, runtimes=request.runtimes, measurements=request.measurements, seed=request.seed
     )
-
-
-@dataclass(frozen=True)
-class ResolvedBlocks:
-    """The blocks of a request."""
-
-    request: ScheduleRequest
-    blocks: Blocks
-    micro_batches: int
-    inputs: dict[str, str]
-    """Role -> sha256 of the file that was read."""
-
-
-def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
-    """Read what a request names."""
-    from weftline.problem import Blocks, read_blocks
-
-    if (request.blocks is None) == (request.plan is None):
-        raise UsageError("a schedule needs blocks or a plan, one of them")
-    role, given = ("blocks", request.blocks) if request.plan is None else ("plan", request.plan)
-    file = given if isinstance(given, Path | str) else None
-    with nullcontext() if file is None else unchanged(file):
-        blocks = request.blocks if request.plan is None else _blocks_of(request)
-        if isinstance(blocks, Path | str):
-            blocks = read_blocks(blocks)
-        digests = {} if file is None else {role: sha256(Path(file).read_bytes()).hexdigest()}
-    if not isinstance(blocks, Blocks):
-        raise UsageError("schedule takes Blocks (wl.shape) or their file, or a throughput Plan")
-    if request.memory is not None:
-        blocks = blocks.with_memory(request.memory)
-    count = request.micro_batches
-    if count is None:
-        count = BATCHES_PER_DEVICE * sum(not lane.link for lane in blocks.devices)
-    return ResolvedBlocks(request, blocks, count, digests)
-
-
-def _blocks_of(request: ScheduleRequest) -> Blocks:
-    """The stages of a plan as blocks."""
-    from weftline.plans import load_plan, plan_result
-    from weftline.schedule.make_blocks import pipeline_blocks
-    from weftline.simulate import Loads
-
-    plan = load_plan(request.plan) if isinstance(request.plan, Path | str) else request.plan
-    assert plan is not None
-    problem, result = plan_result(plan)
-    if not isinstance(result, Loads):
-        raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
-    return pipeline_blocks(
-        problem, result, train=request.train, split=request.split_backward, recompute=request.recompute
-    )
-
-
-def answer_schedule(
-    asked: ScheduleRequest | ResolvedBlocks,
-    *,
-    begun: float | None = None,
-    on_event: Callable[[Event], None] | None = None,
-) -> Schedule:
-    """The schedule of a request."""
-    from weftline.ask.scheduling import make_schedule
-
-    found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
-    options = found.request.options
-    return make_schedule(
-        found.blocks, found.micro_batches, inputs=found.inputs, begun=begun, on_event=on_event, **options
-    )
-
-
-def answer_memory(
-    asked: ScheduleRequest | ResolvedBlocks, limits: str, *, on_event: Callable[[Event], None] | None = None
-) -> MemorySweep:
-    """Schedules of a request for several limits of memory, `2..8` or `2,4,8`; its time is for all of them together."""
-    from weftline.ask.scheduling import sweep_memory
-
-    found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
-    options = found.request.options
-    return sweep_memory(found.blocks, found.micro_batches, limits, inputs=found.inputs, on_event=on_event, **options)

@@ -9,7 +9,7 @@ from time import monotonic
 
 from weftline.search import Event
 
-__all__ = ["Clock", "searching_time"]
+__all__ = ["PER_OP", "Clock", "searching_time"]
 
 BETWEEN_SECONDS = 1.0
 """Between two words about compiling."""

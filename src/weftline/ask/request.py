@@ -328,14 +328,15 @@ def read_memory(word: str, in_bytes: bool, option: str = "") -> int | list[int]:
             size = parse_bytes(part)
         except InputError as error:
             if in_bytes:
-                raise UsageError(f"{option}{error}") from error
+                raise UsageError(f"{option.rstrip()}: {error}" if option else str(error)) from error
             raise UsageError(
                 f"{option}{word[:60]!r} is not a whole number in units of the blocks, nor one for each device: 4,4,8"
             ) from error
         if not in_bytes:
             raise UsageError(
                 f"{option}{word[:60]!r}: a named shape or a file of blocks has no bytes. Its unit is what the blocks "
-                "hold: 1 is one activation of a stage (half of one for linear and zigzag). Write 4; bytes are for plans"
+                f"hold: 1 is one activation of a stage (half of one for linear and zigzag). Write {option}4; bytes are "
+                "for plans"
             )
         limits.append(size)
     return limits[0] if len(limits) == 1 else limits

@@ -278,7 +278,7 @@ def schedule(
     `recompute` say how the stages of a plan become blocks. `memory` limits every device. Without limits of time or work
     the search ends when nothing becomes better, after 60 s at the latest.
     """
-    from weftline.ask.answer import answer_schedule
+    from weftline.ask.micro_batches import answer_schedule
     from weftline.ask.request import ScheduleRequest
     from weftline.plans import Plan
 

@@ -205,10 +205,18 @@ def _check_form(schedule: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, of the right type."""
     known = schedule["format"] == "weftline-schedule" and type(schedule["version"]) is int and schedule["version"] == 1
     need(known, "format", "not a weftline schedule of version 1")
-    _fields("schedule", schedule, FIELDS)
+    _fields("schedule", schedule, FIELDS, {"advice"})
     made_by = schedule["provenance"]
     _fields("provenance", made_by, PROVENANCE)
-    texts = ("name", "bound_by", "period_bound_by", "period_proof", "solver", "stopped_by")
+    texts = (
+        "name",
+        "bound_by",
+        "period_bound_by",
+        "period_proof",
+        "solver",
+        "stopped_by",
+        *(schedule.keys() & {"advice"}),
+    )
     for name, text in [(name, schedule[name]) for name in texts] + [("version", made_by["version"])]:
         need(isinstance(text, str), "type", f"{name} must be text")
     need(schedule["objective"] in VALUES, "objective", f"{schedule['objective']!r:.60} is no objective")

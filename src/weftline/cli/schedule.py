@@ -237,8 +237,8 @@ def schedule(
 
     weftline schedule --shape vshape --devices 4 --micro-batches 16 --memory 4 -o sched.json
     """
-    from weftline.ask.answer import answer_memory, answer_schedule, resolve_blocks
-    from weftline.ask.request import ScheduleRequest
+    from weftline.ask.micro_batches import answer_memory, answer_schedule, resolve_blocks
+    from weftline.ask.request import ScheduleRequest, read_memory
     from weftline.plans.schedule import schedule_to_json
     from weftline.schedule.make_blocks import make_shape
     from weftline.schedule.noise import Noise
@@ -257,7 +257,7 @@ def schedule(
         blocks=blocks if shape is None else make_shape(shape, devices, train=train),
         plan=plan,
         micro_batches=micro_batches,
-        memory=None if memory is None else _limits(memory, in_bytes=plan is not None),
+        memory=None if memory is None else read_memory(memory, plan is not None, "--memory "),
         train=train,
         split_backward=split,
         recompute=recompute,
@@ -292,33 +292,6 @@ def schedule(
         raise typer.Exit(5)
 
 
-def _limits(word: str, in_bytes: bool) -> int | list[int]:
-    """`4`, `4,4,8`, or with bytes `12 GiB`."""
-    from weftline.units import parse_bytes
-
-    limits = []
-    for part in word.split(","):
-        if part.strip().isascii() and part.strip().isdigit():
-            limits.append(int(part))
-            continue
-        try:
-            size = parse_bytes(part)
-        except InputError as error:
-            if in_bytes:
-                raise UsageError(f"--memory: {error}") from error
-            raise UsageError(
-                f"--memory {word[:60]!r} is not a whole number in units of the blocks, nor one for each device: 4,4,8"
-            ) from error
-        if not in_bytes:
-            raise UsageError(
-                f"--memory {word[:60]!r}: a named shape or a file of blocks has no bytes. Its unit is what the blocks "
-                "hold: 1 is one activation of a stage (half of one for linear and zigzag). Write --memory 4; "
-                "bytes are for --plan"
-            )
-        limits.append(size)
-    return limits[0] if len(limits) == 1 else limits
-
-
 def _list(shapes: bool, json: bool) -> None:
     if shapes:
         from weftline.schedule.make_blocks import SHAPES
@@ -336,10 +309,12 @@ def _list(shapes: bool, json: bool) -> None:
 
 
 def _show(answer: Schedule, output: Path | None, *, links: bool) -> None:
-    from weftline.plans.schedule_story import schedule_words
+    from weftline.plans.schedule_story import schedule_advice, schedule_words
     from weftline.report.tables import gantt, left_out, schedule_table
 
     out = console()
+    if sentence := schedule_advice(answer):
+        show(sentence, "")
     show(f"{answer.name}: {len(answer.blocks.blocks)} blocks, {answer.micro_batches} micro-batches", "")
     for line in gantt(answer, out.width, colour=out.color_system is not None and not out.no_color, links=links):
         out.print(line)

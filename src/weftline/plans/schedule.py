@@ -116,6 +116,8 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
     """Device -> what it does, in order."""
     provenance: ScheduleProvenance
     blocks: BlocksFile
+    advice: str | msgspec.UnsetType = msgspec.UNSET
+    """Only where memory binds and a schedule with recompute is known that is shorter: what it would give."""
 
     @property
     def value(self) -> int:

@@ -26,6 +26,7 @@ __all__ = [
     "device_names",
     "diff_schedules",
     "explain_schedule",
+    "schedule_advice",
     "schedule_units",
     "schedule_words",
 ]
@@ -134,15 +135,23 @@ class ScheduleStory:
 def explain_schedule(schedule: Schedule) -> ScheduleStory:
     """Value and bound in words, what binds, and every device, the busiest first."""
     rows = _rows(schedule)
-    return ScheduleStory(
-        schedule.value, schedule.bound, tuple(schedule_words(schedule)), tuple(_binding(schedule, rows)), rows
-    )
+    words = (*filter(None, (schedule_advice(schedule),)), *schedule_words(schedule))
+    return ScheduleStory(schedule.value, schedule.bound, words, tuple(_binding(schedule, rows)), rows)
 
 
 def binds_by_memory(schedule: Schedule) -> bool:
-    """Whether memory is what keeps a schedule from being shorter, as far as its bounds tell."""
-    methods = (schedule.bound_by, schedule.period_bound_by)
-    return any(by.split(" ")[0] in ("memory", "area", "ramp") for by in methods) and any(_full(_rows(schedule)))
+    """Whether memory is in the way: some device has no room for what one more micro-batch would take there."""
+    blocks = schedule.load_blocks()
+    for device, (peak, limit) in enumerate(zip(schedule.peak_memory, schedule.memory_limit, strict=True)):
+        taken = [b.memory[b.devices.index(device)] for b in blocks.blocks if device in b.devices]
+        if limit is not None and peak + sum(change for change in taken if change > 0) > limit:
+            return True
+    return False
+
+
+def schedule_advice(schedule: Schedule) -> str:
+    """What to do instead, where the file says so."""
+    return "" if isinstance(schedule.advice, msgspec.UnsetType) else schedule.advice
 
 
 def _rows(schedule: Schedule) -> tuple[DeviceRow, ...]:

@@ -116,7 +116,7 @@ def _exports(answer: Plan | Schedule, model: Path | None, task: Task) -> list[li
 
 def _schedule(task: ScheduleTask, teller: Teller) -> dict[str, Any]:
     teller.begin("reading", "reading the plan" if task.plan else "making the blocks")
-    from weftline.ask.answer import answer_schedule, resolve_blocks
+    from weftline.ask.micro_batches import answer_schedule, resolve_blocks
     from weftline.ask.request import ScheduleRequest, read_memory
     from weftline.files import write_atomically
     from weftline.report.html.pack import PageBudget
@@ -127,7 +127,7 @@ def _schedule(task: ScheduleTask, teller: Teller) -> dict[str, Any]:
         blocks=make_shape(task.shape, task.devices, train=task.train) if task.shape else None,
         plan=Path(task.plan) if task.plan else None,
         micro_batches=task.micro_batches,
-        memory=read_memory(task.memory, bool(task.plan), "memory: ") if task.memory else None,
+        memory=read_memory(task.memory, bool(task.plan), "memory ") if task.memory else None,
         train=task.train,
         split_backward=task.split_backward,
         recompute=task.recompute,
@@ -267,7 +267,7 @@ def _subject(answer: Plan | Schedule) -> str:
 
 def schedule_answer(schedule: Schedule) -> dict[str, Any]:
     """What the page shows of a schedule without reading it."""
-    from weftline.plans.schedule_story import schedule_words
+    from weftline.plans.schedule_story import schedule_advice, schedule_words
 
     lanes = schedule.load_blocks().devices
     busy = [sum(action.end - action.start for action in row) for row in schedule.actions]
@@ -290,6 +290,7 @@ def schedule_answer(schedule: Schedule) -> dict[str, Any]:
         "repeats": schedule.repetend is not None,
         "seconds": schedule.seconds,
         "stopped_by": schedule.stopped_by,
+        "advice": schedule_advice(schedule),
         "words": [sentence[:1].upper() + sentence[1:] for sentence in schedule_words(schedule)],
         "warnings": [],
         "baselines": sorted(schedule.reached.items(), key=lambda item: (item[1] is None, item[1] or 0)),

@@ -14,7 +14,7 @@ import numpy as np
 from weftline.graph.arrays import Ints
 from weftline.plans.bound_words import explain_schedule_bound
 from weftline.plans.schedule import Schedule
-from weftline.plans.schedule_story import schedule_words
+from weftline.plans.schedule_story import schedule_advice, schedule_words
 from weftline.problem.blocks import KINDS, Blocks
 from weftline.report.html.pack import PageBudget, packed_spans, short_name, short_names, thinned_steps
 from weftline.report.html.page import bound_title, bound_words, contents, input_rows, key, run_rows
@@ -131,7 +131,7 @@ def schedule_page(schedule: Schedule, data: dict[str, Any], run: RunTable | None
         "bound_words": bound_words(time(schedule.bound), schedule.proof, schedule.bound_by).replace("plan", "schedule"),
         "bound_title": bound_title(schedule.proof, explain_schedule_bound(schedule.bound_by)),
         "model": "",
-        "advice": "",
+        "advice": short_name(schedule_advice(schedule), 400),
         "gap": f"{schedule.gap:.2%}",
         "warnings": [],
         "facts": _facts(schedule, data),

@@ -1,0 +1,96 @@
+"""Where memory binds a training schedule, recompute is tried, and named only if it is really shorter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import weftline as wl
+from weftline.ask import micro_batches as room
+from weftline.ask import scheduling
+from weftline.ask.planning import make_plan
+from weftline.ask.request import ScheduleRequest
+from weftline.ask.scheduling import make_schedule
+from weftline.cli.main import app
+from weftline.errors import InfeasibleError
+from weftline.plans import save_plan
+from weftline.plans.schedule import schedule_to_json
+from weftline.plans.schedule_story import binds_by_memory
+from weftline.testing.generate import Feed, problem_of
+
+
+def pipeline(capacity: int | None) -> wl.Plan:
+    """Two stages of two ops each, which hold 101 bytes of every micro-batch; 0 and 1 of them enter."""
+    wires = [Feed(0, (1,), 0, 100), Feed(1, (2,), 0, 1), Feed(2, (3,), 0, 100)]
+    limits = [capacity, capacity]
+    return make_plan(problem_of([[10, 10]] * 4, wires, capacity=limits, objective="throughput"), work_limit=100)
+
+
+def asked(plan: wl.Plan, **changes: object) -> wl.Schedule:
+    return wl.answer(ScheduleRequest(plan=plan, micro_batches=8, **{"work_limit": 300, **changes}))  # type: ignore[arg-type]
+
+
+def test_memory_that_binds_is_said_first(tmp_path: Path) -> None:
+    """Tests that the number in the advice is one that a schedule with recompute reaches: text, JSON, file, report."""
+    save_plan(pipeline(150), tmp_path / "p.json")
+    words = ["schedule", "--plan", str(tmp_path / "p.json"), "-n", "8", "--work", "300", "-o", str(tmp_path / "s.json")]
+    text = CliRunner().invoke(app, words).stdout
+    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    shorter = asked(pipeline(150), recompute=True)
+    assert told["makespan"] == 960
+    assert told["advice"] == f"Memory binds: --recompute would give {shorter.makespan} ns instead of 960 ns."
+    assert text.startswith(told["advice"])
+    wl.verify(tmp_path / "s.json")
+    (tmp_path / "odd.json").write_text(json.dumps({**told, "advice": 5}))
+    with pytest.raises(wl.VerificationError, match="advice must be text"):
+        wl.verify(tmp_path / "odd.json")
+    assert CliRunner().invoke(app, ["explain", str(tmp_path / "s.json")]).stdout.startswith(told["advice"])
+    assert told["advice"].encode() in wl.report(tmp_path / "s.json")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "changes"), [(None, {}), (1000, {}), (150, {"train": False}), (150, {"recompute": True})]
+)
+def test_nothing_is_tried_where_memory_is_not_in_the_way(
+    capacity: int | None, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that there is no second search, and no advice, where memory suffices or recompute is no question."""
+    monkeypatch.setattr(room, "_recomputed", lambda *_: pytest.fail("a second search"))
+    assert "advice" not in json.loads(schedule_to_json(asked(pipeline(capacity), **changes)))
+
+
+def test_a_time_limit_is_for_both_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a tenth of the time is kept from the first search for the second; the file names what was asked."""
+    calls = []
+
+    def spied(*given: Any, begun: float | None, **options: Any) -> wl.Schedule:
+        calls.append((options["time_limit"], begun is not None and monotonic() - begun >= 0.1))
+        return make_schedule(*given, begun=begun, **options)
+
+    monkeypatch.setattr(scheduling, "make_schedule", spied)
+    found = asked(pipeline(150), work_limit=None, time_limit=1)
+    assert calls == [(1, True), (0.1, False)]
+    assert found.provenance.time_limit == 1
+    assert isinstance(found.advice, str)
+
+
+def test_recompute_that_is_not_shorter_is_not_advised() -> None:
+    """Tests memory for all but one micro-batch: it is full, but computing again takes longer than waiting."""
+    found = asked(pipeline(210))
+    assert binds_by_memory(found)
+    assert found.value <= asked(pipeline(210), recompute=True).value
+    assert not isinstance(found.advice, str)
+
+
+def test_what_fits_only_with_recompute() -> None:
+    """Tests that the error about memory names recompute with the time it was found to take."""
+    with pytest.raises(InfeasibleError, match=r"--recompute needs less memory: it would give [0-9]+ ns"):
+        asked(pipeline(150), memory=100)
+    with pytest.raises(InfeasibleError) as refused:
+        asked(pipeline(150), memory=0)
+    assert "--recompute" not in str(refused.value)
