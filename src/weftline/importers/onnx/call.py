@@ -25,6 +25,7 @@ from weftline.units import MAX_QUANTITY
 __all__ = [
     "BOOL",
     "FLOAT",
+    "INT32",
     "INT64",
     "STRING",
     "Array",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 FLOAT: int = TensorProto.FLOAT
+INT32: int = TensorProto.INT32
 INT64: int = TensorProto.INT64
 BOOL: int = TensorProto.BOOL
 STRING: int = TensorProto.STRING

@@ -20,14 +20,18 @@ __all__ = [
     "attention",
     "causal_convolution",
     "convolution",
+    "distances",
     "einsum",
     "einsum_labels",
     "experts",
     "fused_attention",
+    "gated_positions",
     "grouped_attention",
     "linear_attention",
+    "longformer",
     "matrix_product",
     "multi_head_attention",
+    "packed_attention",
     "packed_product",
     "recurrent",
     "transposed_convolution",
@@ -136,14 +140,48 @@ def fused_attention(weight: int = 1, past: int = 4) -> Callable[[Call], int]:
     return flops
 
 
-def multi_head_attention(call: Call) -> int:
+def multi_head_attention(past: int) -> Callable[[Call], int]:
     """Attention over given queries, keys and values, perhaps packed, perhaps with a past."""
-    batch, sequence = call.dimension(0, 0), call.dimension(0, 1)
-    keys = call.dimension(1, 2 if len(call.input(1).shape) == 4 else 1) if call.has(1) else sequence
-    keys += call.dimension(6, 2) if call.has(6) else 0
-    queries = call.input(0).elements // (3 if len(call.input(0).shape) == 5 else 1)
-    rows = batch * max(call.integer("num_heads", 1), 1) * sequence
-    return _scores(queries, call.output().elements, keys, rows * keys)
+
+    def flops(call: Call) -> int:
+        batch, sequence = call.dimension(0, 0), call.dimension(0, 1)
+        keys = call.dimension(1, 2 if len(call.input(1).shape) == 4 else 1) if call.has(1) else sequence
+        keys += call.dimension(past, 2) if call.has(past) else 0
+        queries = call.input(0).elements // (3 if len(call.input(0).shape) == 5 else 1)
+        rows = batch * max(call.integer("num_heads", 1), 1) * sequence
+        return _scores(queries, call.output().elements, keys, rows * keys)
+
+    return flops
+
+
+def packed_attention(call: Call) -> int:
+    """Padding is removed: as many rows as tokens, each of which sees at most the longest sequence.
+
+    PackedAttention projects first (its second input is the weight); PackedMultiHeadAttention has its parts already.
+    """
+    projects = call.kind == "PackedAttention"
+    keys = call.dimension(3 if projects else 4, 1)
+    tokens, made = call.dimension(0, 0), call.output().elements
+    projection = 2 * call.input(0).elements * call.dimension(1, -1) if projects else 0
+    return projection + _scores(made, made, keys, tokens * max(call.integer("num_heads", 1), 1) * keys)
+
+
+def longformer(call: Call) -> int:
+    """Projection to query, key and value; every token sees `window` others on both sides."""
+    made, rows = call.output().elements, call.dimension(0, 0) * call.dimension(0, 1)
+    keys = 2 * max(call.integer("window", 1), 1) + 1
+    projection = 2 * call.input(0).elements * call.dimension(1, -1)
+    return projection + _scores(made, made, keys, rows * max(call.integer("num_heads", 1), 1) * keys)
+
+
+def gated_positions(call: Call) -> int:
+    """Every query is multiplied by a small matrix; its two gates scale the bias."""
+    return 2 * call.input(0).elements * call.dimension(3, -1) + 3 * call.output().elements
+
+
+def distances(call: Call) -> int:
+    """A difference, a square and a sum for each coordinate of each pair."""
+    return 3 * call.output().elements * call.dimension(0, 1)
 
 
 def grouped_attention(call: Call) -> int:
@@ -161,12 +199,15 @@ def linear_attention(call: Call) -> int:
     return 4 * call.output().elements * max(size, 1)
 
 
-def recurrent(gate_flops: int) -> Callable[[Call], int]:
-    """LSTM, GRU, RNN: input and recurrent matrix for every token and direction, then the gates per hidden unit."""
+def recurrent(gate_flops: int, hidden_axis: int = -1) -> Callable[[Call], int]:
+    """LSTM, GRU, RNN: input and recurrent matrix for every token and direction, then the gates per hidden unit.
+
+    `hidden_axis` of the recurrent matrix is as long as the state.
+    """
 
     def flops(call: Call) -> int:
         tokens = call.input(0).elements // max(call.dimension(0, -1), 1)
-        hidden = call.dimension(2, -1) * call.dimension(1, 0)
+        hidden = call.dimension(2, hidden_axis) * call.dimension(1, 0)
         return tokens * (2 * (call.input(1).elements + call.input(2).elements) + gate_flops * hidden)
 
     return flops

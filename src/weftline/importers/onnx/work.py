@@ -96,7 +96,7 @@ _MOVEMENT = (
     "DepthToSpace SpaceToDepth ReverseSequence Compress EyeLike OneHot Trilu CenterCropPad Optional "
     "OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
     "SequenceLength SplitToSequence ConcatFromSequence BitCast MaxUnpool Col2Im QLinearConcat GatherBlockQuantized "
-    "ImageDecoder StringConcat StringNormalizer StringSplit RegexFullMatch"
+    "RemovePadding RestorePadding ImageDecoder StringConcat StringNormalizer StringSplit RegexFullMatch"
 )
 _ONE_PER_OUTPUT = (
     "Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Div Equal Floor Greater "
@@ -121,13 +121,13 @@ FLOPS: dict[str, Flops] = {
     **dict.fromkeys(("Gelu", "FastGelu", "BiasGelu", "Mish"), _per_output(8)),
     **dict.fromkeys(("SwiGLU", "BiasSplitGelu"), _half(7)),
     "Softmax": _per_output(products.SOFTMAX_FLOPS),
-    "LogSoftmax": _per_output(6),
+    **dict.fromkeys(("LogSoftmax", "BiasSoftmax"), _per_output(6)),
     "Hardmax": _per_output(2),
     # convolutions and matrix products
-    **dict.fromkeys(("Conv", "ConvInteger", "FusedConv", "NhwcConv"), products.convolution()),
+    **dict.fromkeys(("Conv", "ConvInteger", "FusedConv", "NhwcConv", "NhwcFusedConv"), products.convolution()),
     "QLinearConv": products.convolution(weight=3),
     "DeformConv": products.convolution(),
-    "ConvTranspose": products.transposed_convolution,
+    **dict.fromkeys(("ConvTranspose", "ConvTransposeWithDynamicPads"), products.transposed_convolution),
     "CausalConvWithState": products.causal_convolution,
     **dict.fromkeys(("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm"), products.matrix_product()),
     **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation"), products.matrix_product()),
@@ -139,16 +139,22 @@ FLOPS: dict[str, Flops] = {
     **dict.fromkeys(("Attention", "FlexAttention"), products.attention),
     f"{MICROSOFT}:Attention": products.fused_attention(),
     "QAttention": products.fused_attention(past=8),
-    **dict.fromkeys(("MultiHeadAttention", "DecoderMaskedMultiHeadAttention"), products.multi_head_attention),
-    "GroupQueryAttention": products.grouped_attention,
+    "MultiHeadAttention": products.multi_head_attention(past=6),
+    "DecoderMaskedMultiHeadAttention": products.multi_head_attention(past=5),
+    **dict.fromkeys(("GroupQueryAttention", "SparseAttention"), products.grouped_attention),
+    **dict.fromkeys(("PackedAttention", "PackedMultiHeadAttention"), products.packed_attention),
+    "LongformerAttention": products.longformer,
+    "GatedRelativePositionBias": products.gated_positions,
+    "CDist": products.distances,
     "LinearAttention": products.linear_attention,
     "RotaryEmbedding": _per_input(3),
     "LSTM": products.recurrent(gate_flops=30),
+    "DynamicQuantizeLSTM": products.recurrent(gate_flops=30, hidden_axis=1),
     "GRU": products.recurrent(gate_flops=25),
     "RNN": products.recurrent(gate_flops=6),
     **dict.fromkeys(("MoE", "QMoE"), products.experts),
     # pooling and resampling
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pooling),
+    **dict.fromkeys(("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pooling),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool"), _per_input(1)),
     "GlobalLpPool": _per_input(2),
     **dict.fromkeys(("RoiAlign", "MaxRoiPool"), _region_pooling),
@@ -160,7 +166,7 @@ FLOPS: dict[str, Flops] = {
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), _per_input(5)),
     **dict.fromkeys(("SkipLayerNormalization", "SkipGroupNorm"), _per_input(9)),
     "SkipSimplifiedLayerNormalization": _per_input(6),
-    "EmbedLayerNormalization": _per_output(10),
+    **dict.fromkeys(("EmbedLayerNormalization", "QEmbedLayerNormalization"), _per_output(10)),
     "MeanVarianceNormalization": _per_input(6),
     "LpNormalization": _per_input(4),
     "LRN": _local_response,
@@ -171,6 +177,7 @@ FLOPS: dict[str, Flops] = {
     "NonMaxSuppression": _suppression,
     **dict.fromkeys(("DFT", "STFT"), _fourier),
     "Det": lambda call: call.input(0).elements * call.dimension(0, -1),
+    "Inverse": lambda call: 2 * call.input(0).elements * call.dimension(0, -1),
     **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), _per_input(6)),
     # quantised elementwise kinds: dequantise, compute, quantise
     "DynamicQuantizeLinear": _per_input(5),
