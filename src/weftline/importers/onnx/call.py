@@ -2,13 +2,14 @@
 traffic rules look at.
 
 In: ONNX element types and TypeProtos. Out: `TensorType` (element type, a number for every dimension, bytes; numbers
-that are not exact are a `Size`), and lists of dimensions some of which may be a symbol or unknown. Simplified: a string
-counts 16 bytes; a sequence is several tensors of one type; a map is one element.
+that are not exact are a `Size`), lists of dimensions some of which may be a symbol or unknown, and what a window makes
+that slides over some axes as a node's attributes say. Simplified: a string counts 16 bytes; a sequence is several
+tensors of one type; a map is one element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto
 
 from weftline.errors import InputError
-from weftline.importers.onnx.sizes import Size
+from weftline.importers.onnx.sizes import Shape, Size, largest, rounded_up
 from weftline.units import MAX_QUANTITY
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "declared_type",
     "read_attributes",
     "tensor_type",
+    "transposed_windows",
+    "windows",
 ]
 
 FLOAT: int = TensorProto.FLOAT
@@ -254,3 +257,46 @@ class Call:
         return any(part is not None and part.dtype == object for part in self.parts) or any(
             isinstance(size, Size) for kind in self.inputs if kind is not None for size in (*kind.shape, kind.tensors)
         )
+
+
+def windows(call: Call, sizes: Shape, kernel: Sequence[int]) -> Shape:
+    """How many places a window has along each axis."""
+    return tuple(_places(call, axis, size, kernel, len(sizes)) for axis, size in enumerate(sizes))
+
+
+def _places(call: Call, axis: int, size: int, kernel: Sequence[int], rank: int) -> int:
+    step = max(_entry(call.integers("strides"), axis, 1), 1)
+    auto = call.text("auto_pad", "NOTSET")
+    if auto.startswith("SAME"):
+        return rounded_up(size, step)
+    pads = call.integers("pads") if auto == "NOTSET" else ()
+    before, after = _entry(pads, axis, 0), _entry(pads, axis + rank, 0)
+    room = size + (before + after) - _reach(call, axis, kernel)
+    if not call.integer("ceil_mode", 0):
+        return largest(room // step + 1, 0)
+    count = rounded_up(room, step) + 1
+    # A window that would begin behind the data and its first padding is left out.
+    return largest(count - 1 if (int(count) - 1) * step >= int(size) + before else count, 0)
+
+
+def transposed_windows(call: Call, sizes: Shape, kernel: Sequence[int], pads: Sequence[int]) -> Shape:
+    """The sizes over which a transposed convolution spreads each axis."""
+    made = []
+    for axis, size in enumerate(sizes):
+        step = max(_entry(call.integers("strides"), axis, 1), 1)
+        if call.text("auto_pad", "NOTSET").startswith("SAME"):
+            made.append(size * step)
+            continue
+        cut = _entry(pads, axis, 0) + _entry(pads, axis + len(sizes), 0)
+        more = _entry(call.integers("output_padding"), axis, 0) + _reach(call, axis, kernel) - cut
+        made.append(largest((size - 1) * step + more, 0))
+    return tuple(made)
+
+
+def _reach(call: Call, axis: int, kernel: Sequence[int]) -> int:
+    """How far a window reaches with its gaps."""
+    return (_entry(kernel, axis, 1) - 1) * _entry(call.integers("dilations"), axis, 1) + 1
+
+
+def _entry(numbers: Sequence[int], place: int, default: int) -> int:
+    return int(numbers[place]) if place < len(numbers) else default

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weftline.importers.onnx.call import BOOL, FLOAT, INT32, Call, TensorType
+from weftline.importers.onnx.call import BOOL, FLOAT, INT32, Call, TensorType, transposed_windows, windows
 from weftline.importers.onnx.sizes import Shape, Size, broadcast, is_guessed, largest
-from weftline.importers.onnx.windows import transposed_windows, windows
 
 __all__ = ["FUSED_RULES", "MICROSOFT", "STANDARD_NAMES", "Rule", "matrix_shape", "present_length"]
 
