@@ -108,11 +108,15 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+LEAST_LIKENESS = 0.7
+"""Of two words, 1 for the same: below it a guess confuses more than it helps (llama is no flava)."""
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: a guess at the known one that was meant, or nothing."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word[:100], list(known), n=1)
+    found = get_close_matches(word[:100], list(known), n=1, cutoff=LEAST_LIKENESS)
     return f", did you mean {found[0]!r}?" if found else ""
 
 

@@ -149,7 +149,11 @@ MISTAKES: dict[str, tuple[str, int, tuple[str, ...]]] = {
         3,
         ("no such file", "optimum-cli export onnx --model meta"),
     ),
-    "26-zoo": ("plan resnet50 -c good.toml", 3, ("for a model of the zoo write zoo:resnet50",)),
+    "26-zoo": (
+        "plan resnet50 -c good.toml",
+        3,
+        ("for a model of the zoo write zoo:resnet50; `weftline zoo` lists them",),
+    ),
     "27": (
         "plan vision.onnx -c vision.onnx",
         3,

@@ -19,6 +19,8 @@ from weftline.plans.summary import guarantee
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.report.html import MOST_BYTES, report_html
 from weftline.report.html.pack import PageBudget, csp_hash
+from weftline.report.html.page import plan_page
+from weftline.report.html.plan import plan_data
 from weftline.report.html.run import run_table
 from weftline.units import format_time
 
@@ -147,3 +149,13 @@ def test_the_facade_writes_the_page(tmp_path: Path) -> None:
         weftline.report(sample("schedule"), sensitivity=5)
     with pytest.raises(weftline.UsageError, match="seconds"):
         weftline.report(plan, sensitivity=0)
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_simple_plans_are_explained(objective: str) -> None:
+    """Tests that every plan in the comparison says under the pointer what it is."""
+    plan = make_plan(problem("series_parallel", 12, "four-unequal", objective), work_limit=5)
+    rows = {row["name"]: row["title"] for row in plan_page(plan, plan_data(plan, PageBudget()), None, [])["comparison"]}
+    assert plan.baselines.keys() >= {"single-device", "greedy", "even-split"}
+    assert all(rows[name] for name in plan.baselines)
+    assert ("device that runs it fastest" in rows["greedy"]) == (objective == "latency")

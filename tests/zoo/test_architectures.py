@@ -200,6 +200,7 @@ def test_shapes_of_full_models(name: str) -> None:
             {"name": "resnet51"},
             "the zoo has no architecture 'resnet51', did you mean 'resnet50'? (it has: resnet50, inception-v3",
         ),
+        ({"name": "llama"}, "the zoo has no architecture 'llama' (it has: resnet50, inception-v3"),
         ({"name": "bert", "size": "huge"}, "bert has no size 'huge'; it has: full, small, base, large"),
         ({"name": "unet", "heads": 4}, "unet has no parameter 'heads'; it has: image, width, classes, batch"),
         ({"name": "bert", "layers": 0}, "layers = 0 is not a whole number"),

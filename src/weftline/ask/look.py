@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import weftline.simulate  # noqa: F401  # a room with a verb's name: see verbs.py
 from weftline.arguments import a_path, a_text
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from weftline.plans import Binding, Difference, FleetPlan, OpStory, Plan, SlowestStage
     from weftline.plans.explain import Reason
     from weftline.plans.schedule import Schedule
+    from weftline.plans.schedule_story import ScheduleDifference, ScheduleStory
     from weftline.plans.score import Score
     from weftline.problem import Problem
     from weftline.simulate import Loads, Timeline, Timetable
 
-__all__ = ["Explanation", "diff", "explain", "read_answer", "read_plan", "simulate", "verify"]
+__all__ = ["Explanation", "diff", "explain", "read_answer", "simulate", "verify"]
 
 
 def simulate(
@@ -98,31 +99,62 @@ class Explanation:
     """Limits that bind."""
 
 
-def explain(plan: Plan | Path | str, op: str | None = None) -> Explanation | OpStory:
-    """What decides the value of a plan; or why one op stands where it does, and what each other device would cost."""
-    from weftline.plans import binding_limits, explain_op, explain_plan, explain_stage
+@overload
+def explain(plan: Plan, op: str | None = None) -> Explanation | OpStory: ...
 
-    answer = read_plan(plan)
+
+@overload
+def explain(plan: Schedule) -> ScheduleStory: ...
+
+
+@overload
+def explain(plan: Path | str, op: str | None = None) -> Explanation | OpStory | ScheduleStory: ...
+
+
+def explain(plan: Plan | Schedule | Path | str, op: str | None = None) -> Explanation | OpStory | ScheduleStory:
+    """What decides the value of a plan or schedule, or of its file.
+
+    With `op` (of a plan) why that op stands where it does, and what each other device would cost.
+    """
+    from weftline.plans import Plan, binding_limits, explain_op, explain_plan, explain_stage
+    from weftline.plans.schedule_story import explain_schedule
+
+    answer = read_answer(plan, "plan")
+    if not isinstance(answer, Plan):
+        if op is not None:
+            raise UsageError("op is for plans; this is a schedule")
+        return explain_schedule(answer)
     if op is not None:
         return explain_op(answer, a_text(op, "op"))
     return Explanation(tuple(explain_plan(answer)), explain_stage(answer), tuple(binding_limits(answer)))
 
 
-def diff(a: Plan | Path | str, b: Plan | Path | str) -> Difference:
-    """What differs between two plans."""
-    from weftline.plans import diff_plans
-
-    return diff_plans(read_plan(a, "a"), read_plan(b, "b"))
+@overload
+def diff(a: Plan, b: Plan | Path | str) -> Difference: ...
 
 
-def read_plan(plan: Plan | Path | str, name: str = "plan") -> Plan:
-    """A plan, or the one in a file."""
-    from weftline.plans import Plan, load_plan
-
-    return plan if isinstance(plan, Plan) else load_plan(a_path(plan, name))
+@overload
+def diff(a: Schedule, b: Schedule | Path | str) -> ScheduleDifference: ...
 
 
-def read_answer(answer: Plan | Schedule | Path | str) -> Plan | Schedule:
+@overload
+def diff(a: Path | str, b: Plan | Schedule | Path | str) -> Difference | ScheduleDifference: ...
+
+
+def diff(a: Plan | Schedule | Path | str, b: Plan | Schedule | Path | str) -> Difference | ScheduleDifference:
+    """What differs between two plans, or two schedules, or their files."""
+    from weftline.plans import Plan, diff_plans
+    from weftline.plans.schedule_story import diff_schedules
+
+    first, second = read_answer(a, "a"), read_answer(b, "b")
+    if isinstance(first, Plan) and isinstance(second, Plan):
+        return diff_plans(first, second)
+    if isinstance(first, Plan) or isinstance(second, Plan):
+        raise UsageError("a plan and a schedule cannot be compared: give two plans or two schedules")
+    return diff_schedules(first, second)
+
+
+def read_answer(answer: Plan | Schedule | Path | str, name: str = "answer") -> Plan | Schedule:
     """A plan or schedule, or the one in a file."""
     from weftline.certify.run import is_schedule
     from weftline.graph import Graph
@@ -133,6 +165,6 @@ def read_answer(answer: Plan | Schedule | Path | str) -> Plan | Schedule:
     if isinstance(answer, Plan | Schedule):
         return answer
     if isinstance(answer, Graph | Problem):
-        raise UsageError("a model has no decisions to simulate: give a placement, {op: device}, or plan it first")
-    path = a_path(answer, "answer")
+        raise UsageError("a model has no decisions to look at: give a placement, {op: device}, or plan it first")
+    path = a_path(answer, name)
     return load_schedule(path) if is_schedule(path) else load_plan(path)

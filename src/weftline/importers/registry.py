@@ -213,7 +213,7 @@ def _head(path: Path) -> bytes:
 def _elsewhere(path: Path) -> str:
     """What a name may be that is no file: of the zoo, or of Hugging Face."""
     if not path.suffix and len(path.parts) == 1:
-        return f"for a model of the zoo write zoo:{path}"
+        return f"for a model of the zoo write zoo:{path}; `weftline zoo` lists them"
     if len(path.parts) == 2 and not path.is_absolute() and not path.parent.exists():
         return f"a model of Hugging Face is exported to ONNX first: optimum-cli export onnx --model {path} OUT"
     return ""

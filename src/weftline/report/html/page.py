@@ -45,9 +45,15 @@ BASELINE_WORDS = {
     "replicas": "a whole copy of the model on each device, which take inputs in turn; no pipeline",
     "even-split": "the ops in their order, cut into parts of equally many ops",
     "round-robin": "op after op to the next device",
+    "greedy": "every op on the device that runs it fastest, whatever has to be sent",
     "heft": "a well-known list scheduler: the most urgent op first, on the device where it ends first",
 }
 """What simple plans are, for the pointer."""
+PIPELINE_WORDS = BASELINE_WORDS | {
+    "even-split": "the ops in their order, cut into stages of equally many ops",
+    "greedy": "the ops in their order, each stage filled up to the least compute with which all ops find a place",
+}
+"""The same for pipelines."""
 
 
 def plan_page(plan: Plan, data: dict[str, Any], run: RunTable | None, helps: Sequence[Help]) -> dict[str, Any]:
@@ -198,11 +204,12 @@ def _comparison(plan: Plan) -> list[dict[str, Any]]:
     rows.append((f"lower bound ({proof_words(plan)})", plan.bound_ns, "lower"))
     most = min(max(value for _, value, _ in rows), LONGEST_BAR * plan.value_ns) or 1
     title = bound_title(plan.proof, explain_bound(plan.bound_by))
+    words = BASELINE_WORDS if plan.objective == "latency" else PIPELINE_WORDS
     return [
         {
             "name": name,
             "tone": tone,
-            "title": title if tone == "lower" else BASELINE_WORDS.get(name, ""),
+            "title": title if tone == "lower" else words.get(name, ""),
             "share": _share(value, most),
             "sort": value if value >= 0 else 2**62,
             "value": "breaks a limit" if value < 0 else format_time(value),
