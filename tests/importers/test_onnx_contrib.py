@@ -14,6 +14,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
 from weftline.graph import Tensor
+from weftline.importers.onnx.call import FLOAT, Call, TensorType
 from weftline.importers.onnx.fused import FUSED_RULES, MICROSOFT, STANDARD_NAMES
 from weftline.importers.onnx.model import graph_of_model
 from weftline.importers.registry import ImportOptions
@@ -360,3 +361,17 @@ def test_every_row_is_held() -> None:
     """Tests that no row of the table is without a case."""
     held = {(case.domain, case.kind) for case in (*CASES, *(case for case, _ in NO_KERNEL))}
     assert held == {*FUSED_RULES, *((MICROSOFT, kind) for kind in STANDARD_NAMES)}
+
+
+@pytest.mark.parametrize("rank", range(6))
+def test_rows_never_fail(rank: int) -> None:
+    """Tests every row with inputs of a rank that no such node has, left out, or with values that make no sense."""
+    kind = TensorType(FLOAT, (3,) * rank)
+    odd = {"kernel_shape": [-3, 0], "strides": [0, -1], "dilations": [-2], "pads": [9], "num_heads": -1, "axis": 99}
+    for attributes in ({}, {**odd, "ceil_mode": 1, "channels_last": 1, "transBatchA": 1, "transA": 1, "group": -1}):
+        for (domain, name), rule in FUSED_RULES.items():
+            proto = helper.make_node(name, [], [], domain=domain, **attributes)
+            for inputs in ((), (kind,) * 3, (kind,) * 18, (None, *(kind,) * 17)):
+                for value in (None, np.float32(np.nan), np.asarray(["a"]), np.zeros((0, 2))):
+                    values = (None if value is None else np.asarray(value),) * len(inputs)
+                    assert isinstance(rule(Call(name, domain, proto, inputs, (), values, values)), list)

@@ -140,11 +140,10 @@ def _convolution(weight: int) -> Rule:
 def _transposed_convolution(call: Call) -> list[TensorType]:
     data, filters = call.input(0), call.input(1).shape
     pads = call.values[2] if len(call.values) > 2 else None
-    if call.has(2) and pads is None:
+    if call.has(2) and (pads is None or pads.dtype.kind not in "iu"):
         return []
-    sizes = transposed_windows(
-        call, data.shape[2:], call.integers("kernel_shape") or filters[2:], () if pads is None else tuple(pads.tolist())
-    )
+    cut = () if pads is None else tuple(pads.reshape(-1).tolist())
+    sizes = transposed_windows(call, data.shape[2:], call.integers("kernel_shape") or filters[2:], cut)
     return [data._replace(shape=(*data.shape[:1], call.dimension(1, 1) * call.integer("group", 1), *sizes))]
 
 
