@@ -137,7 +137,7 @@ CASES = [
     ),
     Case("Attention", [_f(2, 3, 8), _f(8, 24), _f(24)], _HEADS, "yp"),
     Case("Attention", [_f(2, 3, 8), _f(8, 24), _f(24), None, _f(2, 2, 2, 5, 4)], {"unidirectional": 1, **_HEADS}, "yp"),
-    Case("Attention", [_f(2, 3, 8), _f(8, 20), _f(20)], {"qkv_hidden_sizes": [8, 8, 4], **_HEADS}),
+    Case("Attention", [_f(2, 3, 8), _f(8, 20), _f(20)], {"qkv_hidden_sizes": [8, 8, 4], **_HEADS}, "yp"),
     Case(
         "QAttention",
         [_u(2, 3, 8), _u(8, 24), _f(24), _ONE, _ONE, None, _ZERO, _ZERO, _f(2, 2, 2, 5, 4)],
@@ -152,12 +152,20 @@ CASES = [
         "ykv",
     ),
     Case("MultiHeadAttention", [_f(2, 3, 8), _f(2, 2, 5, 4), _f(2, 2, 5, 4)], _HEADS),
+    Case("MultiHeadAttention", [_f(2, 3, 8), _f(2, 3, 8), _f(2, 3, 12)], _HEADS, "ykv"),
+    Case(
+        "MultiHeadAttention",
+        [_f(2, 1, 8), _f(2, 1, 8), _f(2, 1, 8), *_NONE * 3, _f(2, 2, 9, 4), _f(2, 2, 9, 4), _n([4], np.int32)],
+        _HEADS,
+        "ykv",
+    ),
+    Case("DecoderMaskedMultiHeadAttention", [_f(2, 1, 8), _f(2, 2, 5, 4), _f(2, 2, 5, 4)], _HEADS),
     Case("MultiHeadAttention", [_f(2, 3, 8), _f(2, 3, 8), _f(2, 3, 8)], _HEADS, "ykvq"),
     Case(
         "DecoderMaskedMultiHeadAttention",
         [_f(2, 1, 8), _f(2, 1, 8), _f(2, 1, 8), *_NONE * 2, _f(2, 2, 6, 4), _f(2, 2, 6, 4), _n([3], np.int32)],
-        {"past_present_share_buffer": 1, **_HEADS},
-        "ykv",
+        {"past_present_share_buffer": 1, "output_qk": 1, **_HEADS},
+        "ykvq",
     ),
     Case(
         "GroupQueryAttention", [_f(2, 1, 32), *_grouped(5), _n([5, 5], np.int32), _n(6, np.int32)], _SHARED, "ykv", (6,)
@@ -167,6 +175,13 @@ CASES = [
     ),
     Case("GroupQueryAttention", [_f(2, 1, 32), *_grouped(5), _n([5, 5], np.int32), _n(6, np.int32)], _SHARED, "ykv"),
     Case("GroupQueryAttention", [_f(2, 1, 32), *_grouped(9), _n([5, 5], np.int32), _n(6, np.int32)], _SHARED, "ykv"),
+    Case(
+        "GroupQueryAttention",
+        [_f(2, 1, 32), *_grouped(9), _n([5, 5], np.int32), _n(6, np.int32)],
+        {"qk_output": 1, **_SHARED},
+        "ykvq",
+        (6,),
+    ),
     Case(
         "GroupQueryAttention",
         [_f(2, 3, 64), *_NONE * 4, _n([2, 2], np.int32), _n(3, np.int32)],

@@ -2,7 +2,9 @@
 
 In: a `Call` of the domain com.microsoft. Out: the types of its outputs, first ones first. One table; every row is held
 to what ONNX Runtime itself makes (tests/importers/test_onnx_contrib.py): to the arrays of its CPU kernel, or where it
-has none to its own types and the op's documentation. Simplified: a length that only a run knows is the largest one.
+has none to its own types and the op's documentation. Packed keys and values, quantised caches and the shared buffer of
+Attention, which that kernel refuses, follow the documentation alone. Simplified: a length that only a run knows is the
+largest one.
 """
 
 from __future__ import annotations
@@ -175,12 +177,12 @@ def _multi_head_attention(past: int) -> Rule:
         value = call.input(2).shape if call.has(2) else ()
         width = value[1] * value[3] if len(value) == 4 else value[-1] if value else hidden
         keys = call.dimension(1, 2 if len(key) == 4 else 1) if call.has(1) else sequence
+        seen = keys = keys + (call.dimension(past, 2) if call.has(past) else 0)
         if call.has(past) and (call.integer("past_present_share_buffer", 0) or call.has(past + 2)):
             keys = call.dimension(past, 2)
-        elif call.has(past):
-            keys = keys + call.dimension(past, 2)
+            seen = _filled(keys)
         presents = [TensorType(query.element, (batch, heads, keys, size // heads)) for size in (hidden, width)]
-        scores = TensorType(query.element, (batch, heads, sequence, keys))
+        scores = TensorType(query.element, (batch, heads, sequence, seen))
         return [TensorType(query.element, (batch, sequence, width)), *presents, scores]
 
     return rule
@@ -196,7 +198,12 @@ def present_length(call: Call) -> int:
         return largest(past, total)
     # The past may be a buffer with room for what comes: then the present is no longer than it.
     most = past + sequence
-    return most if isinstance(most, Size) or not call.has(3) else Size(most)
+    return _filled(most) if call.has(3) else most
+
+
+def _filled(length: int) -> int:
+    """How much of a buffer is in use: at most all of it."""
+    return length if isinstance(length, Size) else Size(length)
 
 
 def _grouped_attention(call: Call) -> list[TensorType]:
@@ -215,7 +222,7 @@ def _grouped_attention(call: Call) -> list[TensorType]:
         )
         for past in cache
     ]
-    scores = TensorType(query.element, (batch, heads, sequence, length))
+    scores = TensorType(query.element, (batch, heads, sequence, _filled(length) if call.has(3) else length))
     return [TensorType(query.element, (batch, sequence, hidden)), *presents, scores][: 3 + (call.kind[0] == "G")]
 
 
