@@ -38,7 +38,7 @@ def test_a_shape(tmp_path: Path) -> None:
     run("simulate", "s.json", "--trace", "t.json", cwd=tmp_path)
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     text = run(*words, cwd=tmp_path).stdout
-    assert "period 4 per micro-batch" in text
+    assert "a micro-batch ends every 4 (its period)" in " ".join(text.split())
     assert "0 0123" in text
 
 

@@ -119,7 +119,7 @@ def answer_schedule(
     if not asks or answer.stopped_by == Termination.INTERRUPTED or not binds_by_memory(answer):
         return answer
     if on_event is not None:
-        on_event(Event(0.0, "", None, None, "memory binds: trying recompute"))
+        on_event(Event(0.0, "", None, None, "memory is full: trying recompute too"))
     most = (1 - LEAST_GAIN) * answer.value
     other = _recomputed(found, share, most)
     if other is None or other.value >= most:
