@@ -2,9 +2,9 @@
 
 In: a `Call` of the domain com.microsoft. Out: the types of its outputs, first ones first. One table; every row is held
 to what ONNX Runtime itself makes (tests/importers/test_onnx_contrib.py): to the arrays of its CPU kernel, or where it
-has none to its own types and the op's documentation. Packed keys and values, quantised caches and the shared buffer of
-Attention, which that kernel refuses, follow the documentation alone. Simplified: a length that only a run knows is the
-largest one.
+has none to its own types and the op's documentation. Three forms of attention are not run by
+that test and follow the documentation alone: packed keys and values, quantised caches, and the shared buffer of the
+kind Attention. Simplified: a length that only a run knows is the largest one.
 """
 
 from __future__ import annotations
