@@ -183,7 +183,15 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] =
     ),
     "run": (
         wl.run,
-        {"answer": "x", "model": "x", "engine": "local", "requests": 1, "timeout": "5s", "watch": False},
+        {
+            "answer": "x",
+            "model": "x",
+            "engine": "local",
+            "requests": 1,
+            "timeout": "5s",
+            "watch": False,
+            "inputs": None,
+        },
         ("requests", "watch"),
     ),
     "from_torch": (wl.from_torch, {"module": 7, "inputs": None, "name": ""}, ("module", "inputs")),
@@ -249,6 +257,15 @@ def test_wrong_types_are_refused(name: str, folder: Path) -> None:
             other = next({word: "no"} for word in spoilt if word != argument)
             with pytest.raises(wl.WeftlineError):
                 call(**(given | other | {argument: value}))
+
+
+@pytest.mark.parametrize(
+    "inputs", [*(value for value in WRONG if value not in (None, [], {}, (), {"a": {}})), [3], [{1: 2}]]
+)
+def test_inputs_of_a_run(inputs: Any) -> None:
+    """Tests that they are arrays by name, or a list of such, before the model is looked for."""
+    with pytest.raises(wl.UsageError, match=r"^inputs(\[0\])? is a mapping like"):
+        wl.run(plan(), model="no such model.onnx", inputs=inputs)
 
 
 def test_times_and_shares_are_text_or_numbers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -232,9 +233,10 @@ def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.Mon
     """Tests that a folder that someone holds stays, and that one whose owner is gone is removed by the next run."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     dead = tmp_path / f"{RUN_PREFIX}dead"
-    dead.mkdir()
-    (dead / "lock").touch()
+    (dead / "deep").mkdir(parents=True)
+    (dead / "lock").touch(0o600)
     (dead / "weights.bin").write_bytes(b"x")
+    (dead / "link").symlink_to(tmp_path)
     (tmp_path / f"{RUN_PREFIX}link").symlink_to(tmp_path)
     with run_folder() as mine:
         assert not dead.exists()
@@ -243,6 +245,44 @@ def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.Mon
         assert (mine / "file").exists()
     assert not mine.exists()
     assert tmp_path.exists()
+
+
+def test_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests a user's own folders of such names, without a lock or with a file called so; an empty new one goes."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = [tmp_path / f"{start}mine" for start in (RUN_PREFIX, f".{RUN_PREFIX}", f"{RUN_PREFIX}2")]
+    for folder in mine:
+        folder.mkdir()
+        (folder / "plan.json").write_bytes(b"precious")
+    (mine[2] / "lock").write_bytes(b"a word")
+    empty = tmp_path / f".{RUN_PREFIX}empty"
+    empty.mkdir()
+    for folder in (mine[1], empty):
+        os.utime(folder, (0, 0))
+    before = sorted(path for folder in mine for path in folder.iterdir())
+    with run_folder():
+        assert sorted(path for folder in mine for path in folder.iterdir()) == before
+    assert not empty.exists()
+
+
+def test_a_lock_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a removal that is cut short leaves the lock, so that the next one goes on."""
+    dead = tmp_path / f"{RUN_PREFIX}dead"
+    (dead / "deep").mkdir(parents=True)
+    (dead / "lock").touch(0o600)
+    whole = shutil.rmtree
+
+    def interrupted(path: Path, *, ignore_errors: bool) -> None:
+        whole(path, ignore_errors=ignore_errors)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        remove_forgotten(tmp_path)
+    assert [path.name for path in dead.iterdir()] == ["lock"]
+    monkeypatch.setattr(shutil, "rmtree", whole)
+    remove_forgotten(tmp_path)
+    assert not dead.exists()
 
 
 def _swapping(monkeypatch: pytest.MonkeyPatch, swap: Callable[[], None]) -> None:

@@ -4,7 +4,8 @@ Only regular files are ever replaced, and none that is `protected` because it is
 is written is opened once: whoever puts another in its place meanwhile changes nothing.
 
 `run_folder` is a temporary folder that no crash leaves behind for long: its owner holds a lock in it, which the system
-drops when the owner dies, however it dies, and the next one removes every folder whose lock nobody holds.
+drops when the owner dies, however it dies, and the next one removes every folder whose lock nobody holds. A folder
+without such a lock is somebody else's, whatever its name.
 
 And `unchanged`, for files that are read twice; `other_kind`: what a file is that was given for something else.
 """
@@ -353,7 +354,7 @@ def run_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove_locked(folder)
         os.close(descriptor)
 
 
@@ -366,9 +367,25 @@ def remove_forgotten(root: Path) -> None:
                 continue
             if folder.name.startswith(_NEW) and time.time() - about.st_mtime < FORGOTTEN_SECONDS:
                 continue
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            if folder.name.startswith(_NEW) and not (folder / _LOCK).exists():
+                folder.rmdir()  # its owner did not even get to the lock; what has files in it stays
+                continue
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                lock = os.fstat(descriptor)
+                if stat.S_ISREG(lock.st_mode) and not lock.st_size and not lock.st_mode & 0o077:  # as run_folder's
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove_locked(folder)
             finally:
                 os.close(descriptor)
+
+
+def _remove_locked(folder: Path) -> None:
+    """Remove a folder, its lock last: if that is cut short, the next one finds the lock and goes on."""
+    with suppress(OSError):
+        for path in [path for path in folder.iterdir() if path.name != _LOCK]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -59,3 +59,17 @@ def test_a_plan_on_stdout(model: Path) -> None:
     assert json.loads(done.stdout)["format"] == "weftline-plan"
     assert "written to" in done.stderr
     assert "stdout" in str(ask(*asked, "--json").exception)
+
+
+def test_a_picture_on_stdout(model: Path, tmp_path: Path) -> None:
+    """Tests that `-o -` prints the picture alone, and that a folder that exists is still one to write into."""
+    plan = tmp_path / "plan.json"
+    assert ask("plan", model, "--cluster", "laptop", "--work", 1, "--solver", "greedy", "-o", plan).exit_code == 0
+    asked = ("export", plan, "--to", "svg", "-o")
+    done = ask(*asked, "-")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("<svg ")
+    assert done.stdout.endswith("</svg>\n")
+    assert "written: -" in done.stderr
+    assert "stdout" in str(ask(*asked, "-", "--json").exception)
+    assert json.loads(ask(*asked, tmp_path, "--json").stdout) == {"files": [str(tmp_path / "timeline.svg")]}

@@ -12,7 +12,7 @@ import weftline as wl
 from weftline.ask.planning import make_plan
 from weftline.errors import WeftlineError
 from weftline.export import Exporter, ExportOptions, plan_exporters, schedule_exporters, why_not
-from weftline.graph import Op
+from weftline.graph import Op, Tensor, assemble
 from weftline.plans import Plan
 from weftline.problem import load_problem
 from weftline.zoo import build, save
@@ -58,6 +58,25 @@ def test_weights_that_are_not_there(tmp_path: Path) -> None:
     assert "external data" in why_not(stages, plan, ExportOptions(bare))
     assert why_not(stages, plan, ExportOptions(Path(__file__))) == "onnx-stages cuts ONNX files; this model is none"
     assert "no such file" in why_not(stages, plan, ExportOptions(tmp_path / "absent.onnx"))
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    """Tests a plan and a schedule, under other names too, and the model with its weights."""
+    files = {name: tmp_path / name for name in ("plan.json", "schedule.json", "model.xml", "model.bin")}
+    graph = assemble("one", [Op("x", "MatMul", 1000, 10)], [Tensor("out", 0, (), 4, output=True)])
+    wl.plan(graph, "two-gpus", solver="single-device", work_limit=1).save(files["plan.json"])
+    wl.schedule(wl.shape("vshape", 2), micro_batches=2, solver="1f1b", work_limit=1).save(files["schedule.json"])
+    for name in ("model.xml", "model.bin"):
+        files[name].write_text("a model")
+    (tmp_path / "link").symlink_to(files["plan.json"])
+    before = {path: path.read_bytes() for path in files.values()}
+    tries = [(files[name], files[name]) for name in ("plan.json", "schedule.json")]
+    tries += [(files["plan.json"], files[name]) for name in ("model.xml", "model.bin")]
+    for answer, output in [*tries, (files["plan.json"], tmp_path / "link")]:
+        with pytest.raises(wl.InputError, match="is also what is read"):
+            wl.export(answer, "svg", output, model=files["model.xml"])
+    assert {path: path.read_bytes() for path in before} == before
+    assert wl.export(files["plan.json"], "svg", files["schedule.json"]) == [files["schedule.json"]]
 
 
 def test_schedules() -> None:

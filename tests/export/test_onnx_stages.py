@@ -132,6 +132,21 @@ def test_a_manifest_of_something_else_stays(model: Path, tmp_path: Path) -> None
     assert (tmp_path / "segment_0.onnx").read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "segment_01.onnx", "segment_x.onnx"])
+def test_a_manifest_that_names_other_files(name: str, model: Path, tmp_path: Path) -> None:
+    """Tests that a file which no export has made is not removed, though a manifest names it as a segment."""
+    write = plan_exporters()["onnx-stages"].write
+    write(plan_for(model, "throughput"), tmp_path, ExportOptions(model=model))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["segments"][1]["file"] = name
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / name).write_bytes(b"mine")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"manifest\.json: is not of an export: no segment is named"):
+        write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_own_weights_are_not_overwritten(model: Path, tmp_path: Path) -> None:
     """Tests a model whose weights have the name that the export would use, in the folder it would use."""
     out = tmp_path / "out"

@@ -11,6 +11,7 @@ import pytest
 
 import weftline as wl
 from weftline.export.picture import LOOKS, picture_of, to_png, to_svg
+from weftline.graph import Op, Tensor, assemble
 from weftline.zoo import zoo_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,6 +44,15 @@ def test_svg(number: int, tmp_path: Path) -> None:
         assert LOOKS[kind].word in words
     assert all(any(name.strip() in word for word in words) for name in (lane.name for lane in picture.lanes))
     assert max(end for lane in picture.lanes for _, end, _, _ in lane.spans) == picture.end
+
+
+def test_kinds_of_ops_are_escaped() -> None:
+    """Tests that a kind with signs that XML does not allow, or that are its own, is shown and breaks nothing."""
+    ops = [Op("x", "a\x01<b", 10**9, 10), Op("y", "\u2028", 10**9, 10)]
+    graph = assemble("two", ops, [Tensor("xy", 0, (1,), 8), Tensor("out", 1, (), 4, output=True)])
+    answer = wl.plan(graph, "two-gpus", solver="single-device", work_limit=1)
+    root = ElementTree.fromstring(to_svg(picture_of(answer)))
+    assert {"a\\x01<b", "\\u2028"} <= {element.text for element in root.iter(f"{SVG}text")}
 
 
 def test_kinds_differ_without_colour() -> None:

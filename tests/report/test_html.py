@@ -149,6 +149,8 @@ def test_the_facade_writes_the_page(tmp_path: Path) -> None:
         weftline.report(sample("schedule"), sensitivity=5)
     with pytest.raises(weftline.UsageError, match="seconds"):
         weftline.report(plan, sensitivity=0)
+    with pytest.raises(weftline.InputError, match="is also what is read"):
+        weftline.report(tmp_path / "plan.json", tmp_path / "plan.json")
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])

@@ -99,6 +99,7 @@ def test_given_inputs(model: Path) -> None:
         (lambda feed: feed.update(z=feed["x"]), "'z', which is not an input"),
         (lambda feed: feed.update(x=feed["x"][:1]), r"shape \(1, 16\) are given, the plan was made for \(2, 16\)"),
         (lambda feed: feed.update(x=feed["x"].astype(np.float64)), "type float64 are given, the model has float32"),
+        (lambda feed: feed.update(x=[[1.0], [1.0, 2.0]]), "input 'x': the values are no array"),
     ],
 )
 def test_wrong_inputs(model: Path, change: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from weftline.run.openvino.devices import (
 from weftline.run.openvino.load_affinity import compile_with_affinity, placed_operations
 from weftline.run.openvino.meter import OpenvinoMeter, measure_placements
 from weftline.run.openvino.run import run_openvino
+from weftline.run.verb import run
 from weftline.zoo import build, example_inputs
 
 
@@ -113,6 +114,8 @@ def test_given_inputs_and_differences(tmp_path: Path) -> None:
         replace(result, max_output_difference=math.nan).check()
     with pytest.raises(InputError, match=r"no values are given"):
         run_openvino(plan, model=xml, inputs={"wrong": inputs["input"]}, runtimes=RUNTIMES)
+    with pytest.raises(InputError, match="the inputs are no plain arrays"):
+        run(plan, model=xml, inputs=[{"input": object()}], runtimes=RUNTIMES)
     with pytest.raises(InputError, match=r"'input'.*shape"):
         run_openvino(plan, model=xml, inputs={"input": inputs["input"][..., :5]}, runtimes=RUNTIMES)
 

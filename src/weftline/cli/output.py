@@ -113,18 +113,18 @@ class FileCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
-        files = {param.name for param in self.params if getattr(param, "metavar", None) == "FILE"}
+        kinds = {param.name: (getattr(param, "metavar", None) or "").split("|") for param in self.params}
         targets = {
             name: value for name, value in ctx.params.items() if name in ("output", "trace") and isinstance(value, Path)
         }
         given = [word for name, value in ctx.params.items() if name not in targets for word in _words(value)]
-        _Stdout.is_taken = any(name in files and is_stdout(path) for name, path in targets.items())
+        _Stdout.is_taken = any("FILE" in kinds[name] and is_stdout(path) for name, path in targets.items())
         if _Stdout.is_taken and ctx.params.get("json"):
             raise UsageError("--json prints on stdout, so the file cannot go there, too")
         weights = [Path(word).with_suffix(".bin") for word in given if word.endswith(".xml")]
         with protected([*given, *weights]):
             for name, path in targets.items():
-                if name in files:
+                if kinds[name] == ["FILE"]:  # what may be a folder, too, is looked at when it is written
                     check_writable(path)
             return super().invoke(ctx)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from weftline.arguments import a_mapping, a_path, a_text
 from weftline.errors import InputError, UsageError, WeftlineError, near
+from weftline.files import protected
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
@@ -117,17 +118,19 @@ def export(
     check_target(a_text(to, "to"))
     folder, asked = a_path(output, "output"), a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "openvino:GPU.1"}')
     file = None if model is None else a_path(model, "model")
-    known = isinstance(answer, Plan | Schedule)
-    trains = isinstance(answer, Schedule) if known else is_schedule(a_path(answer, "answer"))
+    read = [] if isinstance(answer, Plan | Schedule) else [a_path(answer, "answer")]
+    trains = is_schedule(read[0]) if read else isinstance(answer, Schedule)
     target = _target(to, "schedule" if trains else "plan")
     answer = read_answer(answer)
-    if target.file:
-        return target.write(answer, folder)
-    given = (
-        (answer.timetable(), folder) if isinstance(answer, Schedule) else (answer, folder, ExportOptions(file, asked))
-    )
-    with _made(folder):
-        return target.write(*given)
+    if file is not None:
+        read += [file, file.with_suffix(".bin")] if file.suffix == ".xml" else [file]
+    with protected(read):
+        if target.file:
+            return target.write(answer, folder)
+        options = ExportOptions(file, asked)
+        given = (answer.timetable(), folder) if isinstance(answer, Schedule) else (answer, folder, options)
+        with _made(folder):
+            return target.write(*given)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from weftline.graph import Graph
 from weftline.importers.onnx.scope import looks_like_onnx
 from weftline.plans.plan import Plan
 from weftline.run.inputs import check_planned_model
-from weftline.run.split.manifest import MANIFEST, read_manifest
+from weftline.run.split.manifest import MANIFEST, read_manifest, segment_file
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 from weftline.run.split.weights import WEIGHTS, open_weights
@@ -86,6 +86,10 @@ def _old(folder: Path) -> list[Path]:
         names = [segment.file for segment in read_manifest(folder).segments]
     except InputError as error:
         raise InputError(f"is not of an export: {error.what}", where=error.where, hint="name another folder") from error
+    for number, name in enumerate(names):
+        if name != segment_file(number, len(names)):
+            what = f"is not of an export: no segment is named {name[:80]!r}"
+            raise InputError(what, where=str(folder / MANIFEST), hint="name another folder")
     return [path for path in (*(folder / name for name in names), folder / WEIGHTS) if path.is_file()]
 
 

@@ -96,7 +96,10 @@ def _latency(problem: Problem, timeline: Timeline) -> Picture:
     lanes = []
     for d, device in enumerate(problem.devices):
         mine = [op for op in range(len(timeline.start)) if timeline.placement[op] == d]
-        spans = [(int(timeline.start[op]), int(timeline.end[op]), "compute", problem.graph.ops[op].kind) for op in mine]
+        spans = [
+            (int(timeline.start[op]), int(timeline.end[op]), "compute", format_name(problem.graph.ops[op].kind))
+            for op in mine
+        ]
         lanes.append(DrawnLane(device.id, sorted(spans)))
         for kind, column in (("receive", 2), ("send", 1)):
             rows = [row for row in timeline.transfers.tolist() if row[column] == d]

@@ -67,7 +67,7 @@ def report(
     better at a time.
     """
     from weftline.ask.look import read_answer
-    from weftline.files import write_atomically
+    from weftline.files import check_writable, protected, write_atomically
     from weftline.plans import Plan
     from weftline.report.html import report_html
     from weftline.report.html.run import find_run
@@ -76,6 +76,8 @@ def report(
     found, limit, file = read_answer(answer), seconds(sensitivity, "sensitivity"), None
     if output is not None:
         file = a_path(output, "output")
+        with protected([one for one in (answer, run) if isinstance(one, Path | str)]):
+            check_writable(file)
     measured = None if run is None else find_run(run)
     if limit is not None and (not isinstance(found, Plan) or not limit > 0):
         raise UsageError("sensitivity is a number of seconds above 0, for plans")

@@ -129,8 +129,16 @@ def _given(wires: Sequence[ModelWire], given: Mapping[str, Any]) -> Feed:
         place = f"input {wire.name[:80]!r}"
         if wire.name not in given:
             raise InputError("no values are given for it", where=place)
-        feed[wire.name] = given[wire.name] if not wire.dtype else _checked(wire, np.asarray(given[wire.name]), place)
+        values = given[wire.name]
+        feed[wire.name] = _checked(wire, _array(values, place), place) if wire.dtype else values
     return feed
+
+
+def _array(values: object, place: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except Exception as error:  # of numpy, or of the object's own conversion
+        raise InputError(f"the values are no array: {str(error)[:200]}", where=place) from error
 
 
 def _checked(wire: ModelWire, values: NDArray[Any], place: str) -> NDArray[Any]:

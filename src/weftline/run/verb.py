@@ -57,6 +57,7 @@ def run(
     if not isinstance(answer, Plan | Schedule):
         answer = load_answer(a_path(answer, "answer"), engine)
     _check_counts(seed, requests=requests, rounds=rounds, steps=steps, seeds=seeds)
+    _check_inputs(inputs)
     _check_rest(runtimes, on_event, baselines=baselines, check=check, watch=watch)
     limit = seconds(timeout, "timeout")
     limit = 60.0 if limit is None else limit
@@ -89,6 +90,19 @@ def _check_counts(seed: int, **counts: int) -> None:
     a_whole_number(seed, "seed", 0, 2**31 - 1)
     for name, count in counts.items():
         a_whole_number(count, name, 1, 2**31)
+
+
+def _check_inputs(inputs: object) -> None:
+    """None, arrays by name, or a list of such; whether they suit the model is seen when it is read."""
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes):
+        for number, one in enumerate(inputs):
+            a_mapping(one, f"inputs[{number}]", _anything, '{"x": array}')
+    elif inputs is not None:
+        a_mapping(inputs, "inputs", _anything, '{"x": array}, or a list of such')
+
+
+def _anything(value: Any, name: str) -> Any:
+    return value
 
 
 def _check_rest(runtimes: Mapping[str, str], on_event: Callable[[str], None] | None, **flags: bool) -> None:

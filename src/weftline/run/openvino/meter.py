@@ -203,7 +203,10 @@ class OpenvinoMeter(Closing):
         inputs, stored = dict(self._inputs or {}), ""
         if inputs:
             stored = str(self._folder.enter_context(run_folder()) / "inputs.npz")
-            np.savez(stored, *inputs.values(), allow_pickle=False)  # without names: some are options of savez
+            try:
+                np.savez(stored, *inputs.values(), allow_pickle=False)  # without names: some are options of savez
+            except (TypeError, ValueError) as error:
+                raise InputError(f"the inputs are no plain arrays: {str(error)[:200]}") from error
         self._process = Child("weftline.run.openvino.worker")
         pairs = tuple((device.name, dict(device.properties)) for device in self._known.values())
         reference = self._known[self.reference].name

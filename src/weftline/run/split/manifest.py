@@ -17,7 +17,7 @@ from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 from weftline.graph.ir import MODEL_INPUT
 
-__all__ = ["MANIFEST", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "write_manifest"]
+__all__ = ["MANIFEST", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "segment_file", "write_manifest"]
 
 MANIFEST = "manifest.json"
 MOST_BYTES = 512 * 2**20
@@ -77,6 +77,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensors: tuple[ModelWire, ...]
     weights_folder: str = ""
     """Absolute, where the weights were left in the files beside the model; empty if this folder holds all it needs."""
+
+
+def segment_file(number: int, count: int) -> str:
+    """The name of a segment's file, one of so many."""
+    return f"segment_{number:0{len(str(count - 1))}}.onnx"
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> Path:

@@ -27,7 +27,7 @@ from weftline.importers.onnx.constants import Cone, drop_dead_nodes, find_cone
 from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.model import input_types, opsets_of
 from weftline.importers.onnx.scope import Node, Scope, read_scope, require_producers, unique_names
-from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire, write_manifest
+from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire, segment_file, write_manifest
 from weftline.run.split.values import OpenShape, declare_kind, input_ranges, open_shapes, value_kinds
 from weftline.run.split.weights import INLINE_BYTES, WeightStore
 
@@ -299,7 +299,7 @@ def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequenc
         ModelSegment(
             number=number,
             device=devices[parts.device[number]],
-            file=f"segment_{number:0{len(str(count - 1))}}.onnx",
+            file=segment_file(number, count),
             ops=tuple(ops[number]),
             inputs=tuple(inputs[number]),
             outputs=tuple(outputs[number]),
