@@ -323,12 +323,25 @@ def _write_png(answer: Plan | Schedule | Timetable, path: Path, options: ExportO
     return [path]
 
 
-def _check_png(*answer: object) -> None:
+def _check_svg(answer: Plan | Timetable, options: ExportOptions | None = None) -> None:
+    """A plan that cannot be carried out has no picture."""
+    picture_of(answer)
+
+
+def _check_png(answer: Plan | Timetable, options: ExportOptions | None = None) -> None:
     if find_spec("PIL") is None:
         raise MissingExtra("pillow", "png")
+    picture_of(answer)
 
 
 EXPORTERS = (
-    Exporter("svg", "a picture of the timeline, stages or schedule, as an SVG file", _write_svg, "both", file=True),
+    Exporter(
+        "svg",
+        "a picture of the timeline, stages or schedule, as an SVG file",
+        _write_svg,
+        "both",
+        _check_svg,
+        file=True,
+    ),
     Exporter("png", "the same as a PNG file (extra png)", _write_png, "both", _check_png, file=True),
 )
