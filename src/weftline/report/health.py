@@ -21,6 +21,8 @@ _FOR = {
     "openvino": "to read live OpenVINO models, and to run and measure plans by its HETERO",
     "ray": "for `sweep --engine ray`",
     "ui": "for the page in the browser",
+    "png": "for pictures of plans and schedules as PNG files",
+    "models": "for the benchmark of real models from packages",
     "docs": "to build the docs site",
     "dev": "for tests and checks of weftline itself",
 }
