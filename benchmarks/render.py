@@ -25,8 +25,7 @@ CHAPTERS = {
 """Name -> heading on the page, in order."""
 HEAD = """# Benchmarks
 
-Written by `python -m benchmarks`; do not edit. Each figure is from the newest whole run of its section or, where it
-says so, a quick subset. Its commit stands below it (`+` = with changes that were not committed).
+Written by `python -m benchmarks`; do not edit. Figures are of the newest whole run (`+`: changes not committed).
 
 - *ours* is the plan of `auto`, unless a line says otherwise. *best known* is the best value that any kept run of any
   solver found for the same problem, or the published optimum; it is ours where nobody else was asked.

@@ -171,6 +171,11 @@ def _lines(run: Run) -> list[Row]:
     return [{"question": name, **grouped(each, "state")} for name, each in rows.items()]
 
 
+def _first_lines(run: Run) -> list[Row]:
+    """Those of questions that people ask."""
+    return [line for line in _lines(run) if line["question"].startswith(("plan", "schedule"))] or _lines(run)
+
+
 def _range(values: list[float], form: str) -> str:
     """From the least to the largest; one number where they print alike."""
     return " to ".join(dict.fromkeys((format(min(values), form), format(max(values), form))))
@@ -225,7 +230,7 @@ SECTION = Section(
     "seconds of CPU, least to largest of {repeats}; each begins from its own copy of the package.",
     sizes=SIZES,
     measure=measure,
-    screen=(Table(_columns, _lines),),
+    screen=(Table(_columns, _first_lines),),
     losses=_losses,
     blocks=(
         "A *fresh clone* is the package without any `__pycache__`: so is the wheel for systems that have none of their "
