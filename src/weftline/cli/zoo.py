@@ -120,6 +120,7 @@ def demo(
     from weftline.cluster import Cluster
     from weftline.errors import InputError
     from weftline.files import write_atomically
+    from weftline.plans.summary import bound_line
     from weftline.report import comparison_table, plan_markdown, trace_json
     from weftline.report.html import report_html
     from weftline.zoo import zoo_graph
@@ -145,7 +146,7 @@ def demo(
         written.append({"folder": str(folder), **verdict._asdict()})
         if not json:
             show(f"{model} on {cluster}: {objective}", comparison_table(found), "")
-            show(found.summary().splitlines()[1], f"verified; plan, trace and summary are in {folder}")
+            show(bound_line(found), f"verified; plan, trace and summary are in {folder}")
             show(f"look at it: {folder / 'report.html'}", "")
     done = _run(output / "run", json) if run else None
     if json:

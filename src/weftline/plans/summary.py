@@ -10,7 +10,7 @@ from weftline.plans.bound_words import explain_bound, told_bound
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["better_baseline", "gap_words", "guarantee", "guess_words", "measured_words", "proof_words"]
+__all__ = ["better_baseline", "bound_line", "gap_words", "guarantee", "guess_words", "measured_words", "proof_words"]
 __all__ += ["scattered_hosts", "summary"]
 
 _UNITS = {"latency": "latency", "throughput": "period"}
@@ -113,6 +113,11 @@ def scattered_hosts(plan: Plan) -> str:
     return f"Not contiguous: the ops on {', '.join(found)}, as host devices may hold them." if found else ""
 
 
+def bound_line(plan: Plan) -> str:
+    """How far the plan can be from the best possible one."""
+    return f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}"
+
+
 def summary(plan: Plan) -> str:
     """Value, guarantee, baselines, devices."""
     graph = plan.problem.graph
@@ -121,7 +126,7 @@ def summary(plan: Plan) -> str:
         *filter(None, (guess_words(graph), advise(plan))),
         f"{format_name(graph.name)}: {len(graph.ops)} ops on {len(plan.devices)} devices, {answer}",
         *filter(None, (model_words(graph),)),
-        f"bound {format_time(plan.bound_ns)}, gap {plan.gap:.2%}. {guarantee(plan)}",
+        bound_line(plan),
         f"solver {plan.solver}, stopped by {plan.stopped_by}"
         + ("" if plan.seconds is None else f" after {plan.seconds:.1f} s"),
     ]

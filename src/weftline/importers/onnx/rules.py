@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from weftline.importers.onnx.call import FLOAT, INT64, Call, TensorType
+from weftline.importers.onnx.call import BOOL, FLOAT, INT64, Call, TensorType
 from weftline.importers.onnx.fused import FUSED_RULES, Rule
 from weftline.importers.onnx.products import einsum_labels
 from weftline.importers.onnx.sizes import Shape, Size, broadcast, is_guessed, largest, least, rounded_up
@@ -127,11 +127,17 @@ def _counted(change: int) -> Rule:
     return rule
 
 
+def _dropout(call: Call) -> list[TensorType]:
+    """The data, and a mask of the same shape, of which old versions of ONNX infer nothing."""
+    return [call.input(0), TensorType(BOOL, call.input(0).shape)] if call.has(0) else []
+
+
 def _same(call: Call) -> list[TensorType]:
     return [call.input(0)] if call.has(0) else []
 
 
 OUTPUT_RULES: dict[tuple[str, str], Rule] = {
+    ("", "Dropout"): _dropout,
     ("", "Einsum"): _einsum,
     ("", "NonZero"): _non_zero,
     ("", "NonMaxSuppression"): _suppression,
