@@ -237,3 +237,11 @@ def test_two_schedules_side_by_side(folder: Path) -> None:
     told = json.loads(call("diff", "sched.json", "other.json", "--json")[1])
     assert told["same_blocks"] is True
     assert told["identical"] is False
+
+
+@pytest.mark.parametrize("option", ["--recompute", "--split-backward"])
+def test_options_of_plans_are_not_ignored_for_shapes(option: str) -> None:
+    """Tests that what a shape cannot follow is said."""
+    code, text = call("schedule", "--shape", "vshape", option)
+    assert code == 2
+    assert "for training by a plan" in text

@@ -253,6 +253,8 @@ def schedule(
     asked_gap = read_gap(gap)
     if period is not None and train:
         raise UsageError("--period is for inference: add --infer")
+    if (split or recompute) and (plan is None or not train):
+        raise UsageError("--split-backward and --recompute are for training by a plan: --plan plan.json --train")
     request = ScheduleRequest(
         blocks=blocks if shape is None else make_shape(shape, devices, train=train),
         plan=plan,
