@@ -183,7 +183,10 @@ def test_a_lost_process_ends_all(folder: Path, how: signal.Signals) -> None:
         os.kill(ranks[1].pid, how)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert ("signal 9" if how == signal.SIGKILL else "no answer for 5 s") in errors
+    if how == signal.SIGKILL:  # its parent and the other rank both see it; whoever is first says it
+        assert "signal 9" in errors or "that process is gone" in errors
+    else:
+        assert "no answer for 5 s" in errors
     assert not [rank for rank in ranks if rank.is_running()]
 
 
