@@ -170,9 +170,11 @@ def generate_lanes(search: FleetSearch, first: Sequence[LaneLoads], *, held: NDA
             search.offer(lanes, tidy.tolist())
 
 
-def price_seconds(search: FleetSearch, most: float) -> float:
-    """For the cheapest way at some prices: so much, or what is left of the time."""
+def price_seconds(search: FleetSearch, most: float) -> float | None:
+    """For the cheapest way at some prices: so much, or what is left; no limit where work is, so that bytes repeat."""
     left = search.seconds_left
+    if left is None and search.work_limit is not None:
+        return None
     return most if left is None else min(most, max(left, 0.1))
 
 

@@ -126,7 +126,8 @@ def memory_bound(search: FleetSearch) -> None:
             if shares == before:
                 return
         placements = [lane.astype(np.int64) for lane in copies_on_equals(found.placement, equal)]
-        if search.stopped_by or search.seconds > begun + numbers.bound_seconds:
+        late = search.work_limit is None and search.seconds > begun + numbers.bound_seconds
+        if search.stopped_by or late:
             return
 
 
@@ -271,7 +272,7 @@ def _choices(search: FleetSearch, windows: _Windows, numbers: HoldingsParameters
                     value = judged(tried)
                     if value > best:
                         begins, best, better = tried, value, True
-        if search.seconds > entered + numbers.choice_seconds:
+        if search.work_limit is None and search.seconds > entered + numbers.choice_seconds:
             break
     ranked = sorted(seen.values(), key=lambda found: -found[0])
     yield from (held for value, held in ranked[: numbers.most_choices] if value > 0)
