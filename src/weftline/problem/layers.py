@@ -1,0 +1,123 @@
+"""The LayerProblem: equal steps of a model ("layers"), and devices whose rate depends on how many of them they hold.
+
+The second capacity model of fleets, for language models that are served: no op times, but tables. A unit that holds k
+layers serves at most rates[k - 1] (its room for caches is inside the table). A unit is one device, or a group of `size`
+equal devices of one pool that work as one. Links and ports (what enters or leaves a device) have capacities; without
+`links` every device reaches every other one and nothing limits it. In: JSON of untrusted files. Out: the frozen
+problem, checked. All rates are whole numbers, units (tokens, inputs) per million seconds, rounded down.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import msgspec
+
+from weftline.errors import InputError
+
+__all__ = ["SINK_NODE", "SOURCE_NODE", "DevicePool", "LayerProblem", "LayerUnit", "check_layers"]
+
+SOURCE_NODE, SINK_NODE = -1, -2
+"""Ends of links where inputs come from and answers go to."""
+MOST_LAYERS, MOST_DEVICES, MOST_LINKS, MOST_RATE = 10_000, 100_000, 4_000_000, 10**15
+
+
+class DevicePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Equal devices: they are told apart by their links alone."""
+
+    name: str
+    count: int
+    names: tuple[str, ...] = ()
+    """Of each device; empty: NAME#0, NAME#1 ..."""
+
+
+class LayerUnit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What can hold layers: one device of a pool, or a group of them."""
+
+    name: str
+    pool: int
+    rates: tuple[int, ...]
+    """rates[k - 1]: the most that it serves while it holds k layers; it cannot hold more than there are entries."""
+    size: int = 1
+    """Devices of the pool that one unit takes."""
+
+
+class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="layers", tag_field="kind"):
+    """Which layers does every device hold, and which way does each request go, for the highest rate?"""
+
+    name: str
+    layers: int
+    pools: tuple[DevicePool, ...]
+    units: tuple[LayerUnit, ...]
+    links: tuple[tuple[int, int, int], ...] | None = None
+    """(from, to, rate): directed, numbers of devices (pool after pool) or SOURCE_NODE, SINK_NODE; absent = no link."""
+    ports: tuple[tuple[int, int], ...] | None = None
+    """Of each device: the most that enters it and that leaves it."""
+    partial: bool = False
+    """Whether a request may use only a part of the layers that an instance holds."""
+    max_depth: int | None = None
+    """The most instances on the way of a request."""
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Number of the first device of each pool, and of one behind the last."""
+        return (0, *accumulate(pool.count for pool in self.pools))
+
+    def device_names(self) -> list[str]:
+        """All devices, pool after pool."""
+        return [name for pool in self.pools for name in pool.names or (f"{pool.name}#{i}" for i in range(pool.count))]
+
+    def rate(self, unit: int, layers: int) -> int:
+        """Of a unit that holds so many layers; 0 where it cannot."""
+        rates = self.units[unit].rates
+        return rates[layers - 1] if 1 <= layers <= len(rates) else 0
+
+
+def check_layers(problem: LayerProblem, where: str = "") -> LayerProblem:
+    """The problem itself; `InputError` for the first thing in it that cannot be."""
+
+    def need(good: bool, what: str) -> None:
+        if not good:
+            raise InputError(what, where=where)
+
+    need(1 <= problem.layers <= MOST_LAYERS, f"{problem.layers} layers; 1 to {MOST_LAYERS} can be planned")
+    need(bool(problem.pools) and bool(problem.units), "there must be devices, and tables of their rates")
+    for pool in problem.pools:
+        need(1 <= pool.count <= MOST_DEVICES, f"pool {pool.name!r:.60} has {pool.count} devices")
+        need(len(pool.names) in (0, pool.count), f"pool {pool.name!r:.60}: a name for every device, or none")
+    need(problem.offsets[-1] <= MOST_DEVICES, f"more than {MOST_DEVICES} devices")
+    names = problem.device_names()
+    need(len(set(names)) == len(names), "two devices have one name")
+    for unit in problem.units:
+        need(0 <= unit.pool < len(problem.pools), f"unit {unit.name!r:.60} is of no pool")
+        need(
+            1 <= unit.size <= problem.pools[unit.pool].count,
+            f"unit {unit.name!r:.60} needs too many devices",
+        )
+        need(len(unit.rates) >= 1, f"unit {unit.name!r:.60} has no table")
+        need(all(0 <= rate <= MOST_RATE for rate in unit.rates), f"unit {unit.name!r:.60}: a rate is out of range")
+    need(len({unit.name for unit in problem.units}) == len(problem.units), "two units have one name")
+    need(problem.max_depth is None or problem.max_depth >= 1, "max_depth must be at least 1")
+    _check_links(problem, where)
+    return problem
+
+
+def _check_links(problem: LayerProblem, where: str) -> None:
+    last = problem.offsets[-1] - 1
+    single = all(unit.size == 1 for unit in problem.units)
+    if problem.links is not None:
+        if not single:
+            raise InputError("links are between devices, so groups cannot have them", where=where)
+        if len(problem.links) > MOST_LINKS:
+            raise InputError(f"more than {MOST_LINKS} links", where=where)
+        if len({link[:2] for link in problem.links}) < len(problem.links):
+            raise InputError("a link stands twice", where=where)
+        for source, target, rate in problem.links:
+            ends = SOURCE_NODE <= source <= last and (target == SINK_NODE or 0 <= target <= last) and source != target
+            if source == SINK_NODE or not ends or not 0 <= rate <= MOST_RATE:
+                raise InputError(f"link {[source, target, rate]} joins no two devices, or has no rate", where=where)
+    if problem.ports is not None:
+        if not single or len(problem.ports) != last + 1:
+            raise InputError("ports are of single devices, two rates for each", where=where)
+        if not all(0 <= rate <= MOST_RATE for both in problem.ports for rate in both):
+            raise InputError("a rate of a port is out of range", where=where)
