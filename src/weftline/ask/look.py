@@ -16,11 +16,12 @@ from weftline.arguments import a_path, a_text
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
-    from weftline.certify import FleetVerdict, ScheduleVerdict, Verdict
+    from weftline.certify.run import AnyVerdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
     from weftline.plans import Binding, Difference, FleetPlan, OpStory, Plan, SlowestStage
     from weftline.plans.explain import Reason
+    from weftline.plans.layers import LayerPlan
     from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import ScheduleDifference, ScheduleStory
     from weftline.plans.score import Score
@@ -71,12 +72,13 @@ def _problem(what: Any, cluster: Cluster | Path | str | None, question: dict[str
     return resolve(request).problem
 
 
-def verify(plan: Plan | Schedule | FleetPlan | Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
+def verify(plan: Plan | Schedule | FleetPlan | LayerPlan | Path | str) -> AnyVerdict:
     """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
     from weftline.plans import FleetPlan, Plan
     from weftline.plans.fleet import fleet_to_json
+    from weftline.plans.layers import LayerPlan, layer_plan_to_json
     from weftline.plans.plan import plan_to_json
     from weftline.plans.schedule import Schedule, schedule_to_json
 
@@ -84,6 +86,8 @@ def verify(plan: Plan | Schedule | FleetPlan | Path | str) -> Verdict | Schedule
         return verify_bytes(schedule_to_json(plan))
     if isinstance(plan, FleetPlan):
         return verify_bytes(fleet_to_json(plan))
+    if isinstance(plan, LayerPlan):
+        return verify_bytes(layer_plan_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(a_path(plan, "plan"))
 
 

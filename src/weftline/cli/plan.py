@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,7 +35,8 @@ def plan(
     strict: given.Strict = False,
     objective: given.Objective = None,
     stages: given.Stages = None,
-    copies: given.Copies = "1",
+    copies: given.Copies = None,
+    max_depth: given.MaxDepth = None,
     sweep_stages: given.SweepStages = None,
     without: given.Without = "",
     keep: given.Keep = None,
@@ -99,6 +100,8 @@ def plan(
         communication=communication,
         memory=memory,
         stages=number,
+        copies={None: None, "1": 1, "auto": "auto"}[copies],
+        max_depth=max_depth,
         without=tuple(word for word in without.split(",") if word),
         keep=keep or "",
         shapes=read_shapes(shape or [], "--shape "),
@@ -117,6 +120,10 @@ def plan(
         settings=settings,
         argv=tuple(call_arguments()),
     )
+    if _plan_layers(request, output, json):
+        return
+    if max_depth is not None and copies != "auto":
+        raise UsageError("--max-depth is for --copies auto; the devices of one pipeline are --stages")
     if copies == "auto":
         if several or calibrate or reward == "measured":
             raise UsageError("--copies auto is for one plan, without --sweep-stages, --calibrate and --reward measured")
@@ -155,6 +162,21 @@ def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Sweep
         return answer(found, begun=begun, on_event=tell)
 
 
+def _plan_layers(request: PlanRequest, output: Path | None, json: bool) -> bool:
+    """Where the file holds layers on devices with tables, their rate; False for all other models."""
+    from weftline.ask.layers import answer_layers, read_layer_problem
+
+    read = read_layer_problem(request.model)
+    if read is None:
+        return False
+    from weftline.plans.layers import layer_plan_to_json
+
+    with progress(f"planning {read[0].name}") as tell:
+        found = answer_layers(request, *read, begun=process_begun(), on_event=tell)
+    _give_fleet(request, found, layer_plan_to_json, (output, json))
+    return True
+
+
 def _plan_fleet(request: PlanRequest, output: Path | None, json: bool) -> None:
     """The rate of the whole cluster: lanes, and the file of them."""
     from weftline.ask.fleets import answer_fleet
@@ -162,11 +184,19 @@ def _plan_fleet(request: PlanRequest, output: Path | None, json: bool) -> None:
 
     with progress(f"planning {Path(str(request.model)).name}") as tell:
         found = answer_fleet(request, begun=process_begun(), on_event=tell, say=_warn)
+    _give_fleet(request, found, fleet_to_json, (output, json))
+
+
+def _give_fleet(
+    request: PlanRequest, found: Any, encode: Callable[[Any], bytes], where: tuple[Path | None, bool]
+) -> None:
+    """Write and show an answer about a whole cluster."""
+    output, json = where
     if output is not None:
         with uninterrupted():
             found.save(output)
     if json:
-        print_json(fleet_to_json(found).rstrip())
+        print_json(encode(found).rstrip())
     else:
         show(found.summary())
         if output is not None:

@@ -1,0 +1,245 @@
+"""A rate that no deployment of layers reaches: every layer must be covered, and no request may pass too many instances.
+
+In: a LayerProblem and a rate F. Out: a witness that F is impossible, or that none of this kind was found.
+*Theorem.* Let s be a step function of flows, never falling, and g, b, h >= 0 numbers such that flows that add up to F
+always have steps that add up to at least g. Take any deployment of rate F, with f(i) the flow through instance i, which
+holds k(i) layers. Every layer is covered by flows that add up to F: the sum of k(i) s(f(i)) is at least L g, that of
+k(i) f(i) is L F. A request passes at most S instances: the sum of f(i) is at most S F. So the sum over the instances of
+k s(f) + (b k - h) f / F is at least L (g + b) - S h. Where the devices together cannot reach that, F is impossible.
+The numbers come from a linear program; sets of flows that add up to F are its rows, found when they are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.problem.layers import LayerProblem
+from weftline.search.lp import GrowingProgram
+from weftline.simulate.kernels.jit import kernel
+
+__all__ = ["Coverage", "CoverageBound", "coverage_limit", "refutes"]
+
+Whole = NDArray[np.int64]
+WHOLE_WEIGHT = 5_040
+"""Weights are whole numbers; so much is a full set, where the linear program says 1."""
+FINE_WEIGHT = 20_000
+"""The same inside the search for missing rows."""
+MOST_ROUNDS = 400
+SLACK = 1e-7
+
+
+@kernel
+def widest_sets(weights: Whole, widths: Whole, full: int) -> Whole:
+    """(2, full): for every weight the widest multiset that weighs no more, and the last of its members, -1 for none.
+
+    Every weight is at least 1.
+    """
+    found = np.zeros((2, full), np.int64)
+    found[1, :] = -1
+    for weight in range(1, full):
+        found[0, weight] = found[0, weight - 1]
+        found[1, weight] = -2  # as one weight less
+        for j in range(len(weights)):
+            if weights[j] <= weight and found[0, weight - weights[j]] + widths[j] > found[0, weight]:
+                found[0, weight] = found[0, weight - weights[j]] + widths[j]
+                found[1, weight] = j
+    return found
+
+
+def coverage_limit(problem: LayerProblem) -> int:
+    """A rate that no deployment exceeds: all that devices can serve, layers times rate, spread over all layers."""
+    total = 0
+    for number, pool in enumerate(problem.pools):
+        best = [
+            (max((k + 1) * rate for k, rate in enumerate(unit.rates[: problem.layers])), unit.size)
+            for unit in problem.units
+            if unit.pool == number
+        ]
+        total += max((-(-value * pool.count // size) for value, size in best), default=0)
+    return total // problem.layers
+
+
+@dataclass(frozen=True)
+class CoverageBound:
+    """A witness: this rate is impossible."""
+
+    rate: int
+    steps: tuple[tuple[int, int], ...]
+    """(flow, weight) of every step: flows above the last one, up to this one, weigh so much."""
+    full: int
+    slope: int
+    hop: int
+
+    def witness(self) -> dict[str, object]:
+        """As it stands in files."""
+        return {
+            "kind": "coverage",
+            "rate": self.rate,
+            "steps": [list(step) for step in self.steps],
+            "full": self.full,
+            "slope": self.slope,
+            "hop": self.hop,
+        }
+
+
+class Coverage:
+    """The linear program of one problem; sets that were found at one rate serve at others."""
+
+    def __init__(self, problem: LayerProblem, grid: int = 24) -> None:
+        self.problem = problem
+        self.grid = grid
+        self.sets: list[tuple[int, ...]] = []
+        """Multisets of flows, widest first."""
+
+    def _steps(self, rate: int) -> list[int]:
+        served = {min(rate, top) for unit in self.problem.units for top in unit.rates if top > 0}
+        extra = {rate * i // self.grid for i in range(1, self.grid)} if self.problem.max_depth is not None else set()
+        return sorted(served | extra | {rate})
+
+    def refute(self, rate: int) -> CoverageBound | None:
+        """A witness that the rate is impossible, None if there is none of this kind."""
+        problem, steps = self.problem, self._steps(rate)
+        program, columns = self._program(rate, steps)
+        place = {flow: j for j, flow in enumerate(steps)}
+        for flows in self.sets:
+            if sum(flows) >= rate:
+                self._row(program, columns, [place.get(min(flow, rate), -1) for flow in flows])
+        for _ in range(MOST_ROUNDS):
+            answer = program.solve(10.0)
+            if not np.isfinite(answer.value) or answer.value > -SLACK * problem.layers:
+                return None
+            weights, numbers = answer.solution[: len(steps)], answer.solution[len(steps) : len(steps) + 3]
+            missing = self._missing(rate, steps, weights, float(numbers[0]))
+            if missing is None:
+                return self._witness(rate, steps, weights, numbers)
+            self.sets.append(tuple(steps[j] for j in missing))
+            self._row(program, columns, missing)
+        return None
+
+    def _program(self, rate: int, steps: list[int]) -> tuple[GrowingProgram, tuple[list[int], int]]:
+        """Columns: rise of every step, full, slope, hop, value of a device of each pool; minimise what is reached less
+        what must be.
+        """
+        problem = self.problem
+        program, depth = GrowingProgram(), problem.max_depth
+        weight = [program.column() for _ in steps]
+        full, slope = program.column(cost=-problem.layers), program.column(cost=-problem.layers)
+        hop = program.column(cost=0.0 if depth is None else depth)
+        if depth is None:
+            program.limit(hop, 0.0)
+        pools = [program.column(cost=pool.count) for pool in problem.pools]
+        program.row([(full, 1.0), (slope, 1.0)], 1.0, 1.0)
+        for a, b in pairwise(weight):
+            program.row([(b, 1.0), (a, -1.0)], 0.0, np.inf)
+        for unit in problem.units:
+            for held, top in enumerate(unit.rates[: problem.layers], 1):
+                most = min(top, rate)
+                for j, flow in enumerate(steps):
+                    before = steps[j - 1] if j else 0
+                    if before >= most:
+                        break
+                    for end in {min(flow, most), before} if depth is not None else {min(flow, most)}:
+                        last = flow >= most or depth is not None
+                        if last:  # without hops the widest flow counts most
+                            share = end / rate
+                            terms = [(pools[unit.pool], float(unit.size)), (weight[j], -float(held))]
+                            terms += [(slope, -held * share), (hop, share)]
+                            program.row(terms, 0.0, np.inf)
+        return program, (weight, full)
+
+    @staticmethod
+    def _row(program: GrowingProgram, columns: tuple[list[int], int], flows: list[int]) -> None:
+        """A set of flows that add up to the rate weighs at least as much as a full one."""
+        weight, full = columns
+        if min(flows) >= 0:
+            program.row([*((weight[j], 1.0) for j in flows), (full, -1.0)], 0.0, np.inf)
+
+    def _missing(self, rate: int, steps: list[int], weights: NDArray[np.float64], full: float) -> list[int] | None:
+        """The lightest set of flows that add up to the rate and weigh too little."""
+        if full <= SLACK:
+            return None
+        whole = np.maximum(np.floor(weights / full * FINE_WEIGHT + 1e-6), 1).astype(np.int64)
+        found = _light_set(whole, np.array(steps, np.int64), FINE_WEIGHT, rate)
+        return None if found is None or weights[found].sum() >= full - SLACK else found
+
+    def _witness(
+        self, rate: int, steps: list[int], weights: NDArray[np.float64], numbers: NDArray[np.float64]
+    ) -> CoverageBound | None:
+        """Whole numbers: rounded to nearest, then full sets made lighter until they are full."""
+        scale = WHOLE_WEIGHT
+        rounded = np.maximum(np.ceil(weights * scale - 1e-3), 0).astype(np.int64)
+        rounded = np.maximum.accumulate(rounded)
+        kept = [
+            (flow, int(w))
+            for j, (flow, w) in enumerate(zip(steps, rounded, strict=True))
+            if j + 1 == len(steps) or rounded[j + 1] != w
+        ]
+        full, slope, hop = (
+            int(numbers[0] * scale + 1e-3),
+            int(numbers[1] * scale + 1e-3),
+            int(np.ceil(numbers[2] * scale - 1e-3)),
+        )
+        full = max(full, 0)
+        if full:
+            heavy = np.maximum(np.array([w for _, w in kept], np.int64), 1)
+            widest = widest_sets(heavy, np.array([flow for flow, _ in kept], np.int64), full)[0]
+            full = int(np.searchsorted(widest, rate))  # the lightest that is wide enough
+            if any(w == 0 for _, w in kept):
+                kept = [(flow, max(w, 1)) for flow, w in kept]
+        found = CoverageBound(rate, tuple(kept), full, slope, hop)
+        return found if refutes(self.problem, found) else None
+
+
+def _light_set(weights: Whole, widths: Whole, full: int, rate: int) -> list[int] | None:
+    found = widest_sets(weights, widths, full)
+    if found[0, -1] < rate:
+        return None
+    weight, members = int(np.searchsorted(found[0], rate)), []
+    while weight > 0 and found[1, weight] != -1:
+        member = int(found[1, weight])
+        if member == -2:
+            weight -= 1
+        else:
+            members.append(member)
+            weight -= int(weights[member])
+    return members
+
+
+def refutes(problem: LayerProblem, bound: CoverageBound) -> bool:
+    """Second condition of the theorem, in whole numbers; the first one holds by construction of `full`."""
+    depth, total = problem.max_depth, 0
+    if bound.hop and depth is None:
+        return False
+    for number, pool in enumerate(problem.pools):
+        worth = []
+        for unit in problem.units:
+            if unit.pool != number:
+                continue
+            best = 0
+            for held, top in enumerate(unit.rates[: problem.layers], 1):
+                most, before = min(top, bound.rate), 0
+                for flow, weight in bound.steps:
+                    if before >= most:
+                        break
+                    for end in (min(flow, most), before):
+                        best = max(best, bound.rate * held * weight + (bound.slope * held - bound.hop) * end)
+                    before = flow
+            worth.append((best, unit.size))
+        total += _most_worth(worth, pool.count)
+    return total < bound.rate * (problem.layers * (bound.full + bound.slope) - (depth or 0) * bound.hop)
+
+
+def _most_worth(worth: list[tuple[int, int]], count: int) -> int:
+    """The most that `count` devices are worth, in groups."""
+    if len(worth) == 1 and worth[0][1] == 1:
+        return worth[0][0] * count
+    best = [0] * (count + 1)
+    for devices in range(1, count + 1):
+        best[devices] = max(
+            [best[devices - 1], *(best[devices - size] + value for value, size in worth if size <= devices)]
+        )
+    return best[count]
