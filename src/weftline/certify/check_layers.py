@@ -275,12 +275,13 @@ def refuted_rate(form: dict[str, Any], witness: Any) -> int:
     problem, rate = _Problem(form), whole(witness["rate"], "rate", 1, 10 * MAX_RATE)
     full, slope, hop = (whole(witness[name], name, 0, MAX_WEIGHT) for name in ("full", "slope", "hop"))
     steps = [
-        (whole(c, "flow", 1, 10 * MAX_RATE), whole(s, "weight", 1, MAX_WEIGHT))
+        (whole(c, "flow", 1, 10 * MAX_RATE), whole(s, "weight", 0, MAX_WEIGHT))
         for c, s in rows(witness["steps"], "steps")
     ]
     need(0 < len(steps) <= MAX_STEPS and full * len(steps) <= MAX_WORK, "witness-size", "too many steps")
     rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(steps))
     need(rising and steps[-1][0] >= rate, "witness", "steps must rise, up to the rate")
+    need(full == 0 or steps[0][1] > 0, "witness", "flows that weigh nothing add up to any rate")
     need(hop == 0 or problem.depth is not None, "witness", "hops cost nothing where depth has no limit")
     widest = [0] * max(full, 1)  # of flows that weigh so much together
     for weight in range(1, full):

@@ -26,6 +26,8 @@ __all__ = ["Coverage", "CoverageBound", "coverage_limit", "refutes"]
 Whole = NDArray[np.int64]
 WHOLE_WEIGHT = 5_040
 """Weights are whole numbers; so much is a full set, where the linear program says 1."""
+LARGEST_SCALE = 500_000
+"""Where sets count little beside the slope, weights are larger, up to so much for 1."""
 FINE_WEIGHT = 20_000
 """The same inside the search for missing rows."""
 MOST_ROUNDS = 400
@@ -108,6 +110,13 @@ class Coverage:
         for flows in self.sets:
             if sum(flows) >= rate:
                 self._row(program, columns, [place.get(min(flow, rate), -1) for flow in flows])
+        program.limit(columns[1], 0.0)  # first without sets: depth and slope alone
+        answer = program.solve(10.0)
+        if np.isfinite(answer.value) and answer.value < -SLACK * problem.layers:
+            numbers = answer.solution[len(steps) : len(steps) + 3]
+            if (found := self._witness(rate, steps, answer.solution[: len(steps)], numbers)) is not None:
+                return found
+        program.limit(columns[1], np.inf)
         for _ in range(MOST_ROUNDS):
             answer = program.solve(10.0)
             if not np.isfinite(answer.value) or answer.value > -SLACK * problem.layers:
@@ -170,26 +179,17 @@ class Coverage:
         self, rate: int, steps: list[int], weights: NDArray[np.float64], numbers: NDArray[np.float64]
     ) -> CoverageBound | None:
         """Whole numbers: rounded to nearest, then full sets made lighter until they are full."""
-        scale = WHOLE_WEIGHT
-        rounded = np.maximum(np.ceil(weights * scale - 1e-3), 0).astype(np.int64)
-        rounded = np.maximum.accumulate(rounded)
-        kept = [
-            (flow, int(w))
-            for j, (flow, w) in enumerate(zip(steps, rounded, strict=True))
-            if j + 1 == len(steps) or rounded[j + 1] != w
-        ]
-        full, slope, hop = (
-            int(numbers[0] * scale + 1e-3),
-            int(numbers[1] * scale + 1e-3),
-            int(np.ceil(numbers[2] * scale - 1e-3)),
-        )
-        full = max(full, 0)
-        if full:
-            heavy = np.maximum(np.array([w for _, w in kept], np.int64), 1)
-            widest = widest_sets(heavy, np.array([flow for flow, _ in kept], np.int64), full)[0]
+        if numbers[0] * LARGEST_SCALE < WHOLE_WEIGHT:  # next to nothing is said of sets
+            kept, full, scale = [(rate, 0)], 0, WHOLE_WEIGHT
+        else:
+            scale = int(WHOLE_WEIGHT / numbers[0])
+            rounded = np.maximum.accumulate(np.maximum(np.ceil(weights * scale - 1e-3), 1).astype(np.int64))
+            last = np.append(rounded[1:] != rounded[:-1], True)
+            kept = [(flow, int(weight)) for flow, weight, ends in zip(steps, rounded, last, strict=True) if ends]
+            heavy, wide = (np.array(part, np.int64) for part in ([w for _, w in kept], [flow for flow, _ in kept]))
+            widest = widest_sets(heavy, wide, int(numbers[0] * scale + 1e-3))[0]
             full = int(np.searchsorted(widest, rate))  # the lightest that is wide enough
-            if any(w == 0 for _, w in kept):
-                kept = [(flow, max(w, 1)) for flow, w in kept]
+        slope, hop = int(numbers[1] * scale + 1e-3), int(np.ceil(numbers[2] * scale - 1e-3))
         found = CoverageBound(rate, tuple(kept), full, slope, hop)
         return found if refutes(self.problem, found) else None
 

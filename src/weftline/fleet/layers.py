@@ -111,7 +111,8 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
 
 def _call(search: LayerSearch, numbers: LayersParameters) -> StageCall:
     left = search.seconds_left
-    seconds = numbers.stage_seconds if left is None else max(0.05, min(numbers.stage_seconds, left))
+    share = left if left is None or search.best is not None else left / 3  # so that one that is too hard is not all
+    seconds = numbers.stage_seconds if share is None else max(0.05, min(numbers.stage_seconds, share))
     return StageCall(seconds, None if search.work_limit is None else numbers.stage_work, search.seed)
 
 
@@ -122,10 +123,8 @@ def _stages(search: LayerSearch, numbers: LayersParameters, over: Callable[[], b
     high = search.bound.rate if search.bound is not None else coverage_limit(problem) + 1
     low = 0 if search.best is None else search.best.rate
     tolerance = 1e-3 if many else numbers.tolerance
-    tried = False
+    middle = max(low + 1, high - 1 - high // 64)
     while high - low > max(1, tolerance * high) and not over():
-        middle = (low + high) // 2 if tried or low else high - 1
-        tried = True
         found = _reach(search, middle, many, numbers)
         if found is None:
             high = middle
@@ -133,6 +132,7 @@ def _stages(search: LayerSearch, numbers: LayersParameters, over: Callable[[], b
             low = max(low, found if many else max(found, middle))
             if many and found < middle:
                 high = middle
+        middle = (low + high) // 2
 
 
 def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters) -> int | None:
@@ -146,7 +146,7 @@ def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters
     if not many:
         stages, _ = stages_for(problem, rate, call, poll=poll)
     if many:
-        stages = grouped_stages(problem, rate, call, poll=poll)
+        stages = grouped_stages(problem, rate, numbers.stage_seconds if call.seconds is None else call.seconds)
     if stages is None:
         return None
     stages = filled_stages(problem, stages)

@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from weftline.problem.layers import LayerInstance, LayerProblem
 from weftline.search.cp_sat import run_model
+from weftline.search.lp import Program, minimise_whole
 
 __all__ = ["Stage", "StageCall", "filled_stages", "grouped_stages", "stage_instances", "stage_rate", "stages_for"]
+
+
+MOST_SWAPS = 2_000
+"""Of units between stages, after hundreds of devices were dealt out."""
 
 
 @dataclass(frozen=True)
@@ -188,41 +195,71 @@ def filled_stages(problem: LayerProblem, stages: Sequence[Stage]) -> list[Stage]
     return [Stage(stage.layers, tuple(sorted(own.items()))) for stage, own in zip(stages, counts, strict=True)]
 
 
-def grouped_stages(
-    problem: LayerProblem, rate: int, call: StageCall, *, poll: Callable[[], bool] = lambda: False
-) -> list[Stage] | None:
-    """Stages for hundreds of devices: units are counted by the length of stage they work in, then dealt out."""
-    from ortools.sat.python import cp_model
-
+def grouped_stages(problem: LayerProblem, rate: int, seconds: float) -> list[Stage] | None:
+    """Stages for hundreds of devices: whole numbers of stages of every length, units as if they could be split; then
+    whole units are dealt out.
+    """
     longest = min(problem.layers, max(len(unit.rates) for unit in problem.units))
-    model = cp_model.CpModel()
-    stages = [model.new_int_var(0, problem.layers // length, "") for length in range(1, longest + 1)]
-    units = {
-        (unit, length): model.new_int_var(0, problem.pools[about.pool].count // about.size, "")
-        for unit, about in enumerate(problem.units)
-        for length in range(1, longest + 1)
-        if problem.rate(unit, length)
-    }
+    units = [(u, n) for u in range(len(problem.units)) for n in range(1, longest + 1) if problem.rate(u, n)]
+    entries: list[tuple[int, int, float]] = []
+    """(row, column, value): a row for each length, for each pool, for all layers, for the depth."""
+    pools, layers = longest, longest + len(problem.pools)
+    for column, (unit, length) in enumerate(units, longest):
+        about = problem.units[unit]
+        entries.append((length - 1, column, problem.rate(unit, length) / rate))
+        entries.append((pools + about.pool, column, float(about.size)))
     for length in range(1, longest + 1):
-        serves = [(problem.rate(u, n) // 1000) * count for (u, n), count in units.items() if n == length]
-        model.add(sum(serves) >= stages[length - 1] * (rate // 1000 + 1))
-    for number, pool in enumerate(problem.pools):
-        taken = [problem.units[u].size * count for (u, _), count in units.items() if problem.units[u].pool == number]
-        model.add(sum(taken) <= pool.count)
-    model.add(sum(length * count for length, count in enumerate(stages, 1)) == problem.layers)
-    if problem.max_depth is not None:
-        model.add(sum(stages) <= problem.max_depth)
-    best: list[Sequence[int]] = []
-    run_model(model, seconds=call.seconds, work=call.work, seed=call.seed, on_solution=best.append, poll=poll)
-    if not best:
+        entries += [(length - 1, length - 1, -1.0), (layers, length - 1, float(length)), (layers + 1, length - 1, 1.0)]
+    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
+    counts = [float(pool.count) for pool in problem.pools]
+    high = np.array([np.inf] * longest + counts + [float(problem.layers), float(problem.depth_limit)])
+    low = np.array([0.0] * longest + [-np.inf] * len(counts) + [float(problem.layers), -np.inf])
+    most = np.array([float(problem.layers // n) for n in range(1, longest + 1)] + [np.inf] * len(units))
+    width, places = longest + len(units), (rows.astype(np.int64), columns.astype(np.int64))
+    program = Program(np.zeros(width), np.zeros(width), most, low, high, *places, values)
+    answer = minimise_whole(program, longest, seconds=seconds)
+    if not np.isfinite(answer.value):
         return None
-    values = best[-1]
-    found = []
-    for length in range(1, longest + 1):
-        count = values[stages[length - 1].index]
-        given = {u: values[variable.index] for (u, n), variable in units.items() if n == length}
-        found += _dealt(problem, length, count, given)
-    return found
+    stages = np.rint(answer.solution[:longest]).astype(np.int64).tolist()
+    wanted = dict(zip(units, answer.solution[longest:].tolist(), strict=True))
+    found = [
+        stage
+        for length, count in enumerate(stages, 1)
+        for stage in _dealt(problem, length, count, {u: int(x + 1e-6) for (u, n), x in wanted.items() if n == length})
+    ]
+    return _evened(problem, filled_stages(problem, found))
+
+
+def _evened(problem: LayerProblem, stages: list[Stage]) -> list[Stage]:
+    """Units change places between the weakest stage and others while that helps the weakest."""
+    counts = [Counter(dict(stage.units)) for stage in stages]
+    rates = [stage_rate(problem, stage) for stage in stages]
+    for _ in range(MOST_SWAPS):
+        weak = min(range(len(stages)), key=rates.__getitem__)
+        best, least = None, rates[weak]
+        for other in range(len(stages)):
+            for given in [None, *(unit for unit, count in counts[weak].items() if count)]:
+                for taken in [unit for unit, count in counts[other].items() if count] if other != weak else ():
+                    after = [
+                        rates[at]
+                        + sign * problem.rate(taken, stages[at].layers)
+                        - sign * (0 if given is None else problem.rate(given, stages[at].layers))
+                        for at, sign in ((weak, 1), (other, -1))
+                    ]
+                    if min(after) > least:
+                        best, least, changed = (other, given, taken), min(after), after
+        if best is None:
+            break
+        other, given, taken = best
+        for at, sign in ((weak, 1), (other, -1)):
+            counts[at][taken] += sign
+            if given is not None:
+                counts[at][given] -= sign
+        rates[weak], rates[other] = changed
+    return [
+        Stage(stage.layers, tuple(sorted((unit, count) for unit, count in own.items() if count > 0)))
+        for stage, own in zip(stages, counts, strict=True)
+    ]
 
 
 def _dealt(problem: LayerProblem, length: int, count: int, units: dict[int, int]) -> list[Stage]:
