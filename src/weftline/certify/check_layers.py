@@ -9,6 +9,9 @@ A bound by coverage: s is a step function of flows that never falls. Every layer
 rate F, and such flows have steps that add up to `full` at least. An instance that holds k layers and serves f adds
 k s(f) to that, and slope k f / F; requests pass at most S instances, so all flows together are at most S F. Where
 k s(f) + (slope k - hop) f / F, added up over all devices, stays below layers (full + slope) - S hop, F is impossible.
+Two layers in a row that are each served by one instance alone need one instance, or a link that carries F. So such
+layers lie in parts of the network of these links, one part for each run of them, and a part holds no more of them than
+its devices can at rate F. The other layers are shared: two or more flows weigh full + extra.
 """
 
 from __future__ import annotations
@@ -271,22 +274,27 @@ def _check_bounds(problem: _Problem, plan: dict[str, Any], total: int) -> int | 
 def refuted_rate(form: dict[str, Any], witness: Any) -> int:
     """A rate that the witness shows to be impossible."""
     need(isinstance(witness, dict) and witness.get("kind") == "coverage", "witness-kind", "not a witness of coverage")
-    need(witness.keys() == {"kind", "rate", "steps", "full", "slope", "hop"}, "witness", "wrong fields")
+    need(witness.keys() == {"kind", "rate", "steps", "full", "slope", "hop", "extra"}, "witness", "wrong fields")
     problem, rate = _Problem(form), whole(witness["rate"], "rate", 1, 10 * MAX_RATE)
-    full, slope, hop = (whole(witness[name], name, 0, MAX_WEIGHT) for name in ("full", "slope", "hop"))
+    full, slope, hop, extra = (whole(witness[name], name, 0, MAX_WEIGHT) for name in ("full", "slope", "hop", "extra"))
     steps = [
         (whole(c, "flow", 1, 10 * MAX_RATE), whole(s, "weight", 0, MAX_WEIGHT))
         for c, s in rows(witness["steps"], "steps")
     ]
-    need(0 < len(steps) <= MAX_STEPS and full * len(steps) <= MAX_WORK, "witness-size", "too many steps")
+    need(0 < len(steps) <= MAX_STEPS and (full + extra) * len(steps) <= MAX_WORK, "witness-size", "too many steps")
     rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(steps))
     need(rising and steps[-1][0] >= rate, "witness", "steps must rise, up to the rate")
-    need(full == 0 or steps[0][1] > 0, "witness", "flows that weigh nothing add up to any rate")
+    need(full + extra == 0 or steps[0][1] > 0, "witness", "flows that weigh nothing add up to any rate")
     need(hop == 0 or problem.depth is not None, "witness", "hops cost nothing where depth has no limit")
-    widest = [0] * max(full, 1)  # of flows that weigh so much together
-    for weight in range(1, full):
+    top = full + extra
+    widest = [0] * max(top, 1)  # of flows that weigh so much together
+    for weight in range(1, top):
         widest[weight] = max([widest[weight - 1], *(widest[weight - s] + c for c, s in steps if s <= weight)])
-    need(widest[-1] < rate, "witness", "flows that add up to the rate weigh less than a full set")
+    need(full == 0 or widest[full - 1] < rate, "witness", "flows that add up to the rate weigh less than a full set")
+    for c, s in steps if extra else ():  # a first flow, and at least one more
+        rest = top - 1 - s
+        light = rest >= steps[0][1] and c + max(widest[rest], steps[0][0]) >= rate
+        need(not light, "witness", "two or more flows that add up to the rate weigh less than full and extra")
     total = 0
     for pool, count in enumerate(problem.counts):
         worth = [
@@ -301,9 +309,39 @@ def refuted_rate(form: dict[str, Any], witness: Any) -> int:
         for n in range(1, count + 1):
             best[n] = max([best[n - 1], *(best[n - size] + value for size, value in worth if size <= n)])
         total += best[count]
-    least = rate * (problem.layers * (full + slope) - (problem.depth or 0) * hop)
+    least = rate * (problem.layers * (full + slope) - (problem.depth or 0) * hop + _shared(problem, rate) * extra)
     need(total < least, "bound-unproved", f"devices are worth {total}, which is not below {least}")
     return rate
+
+
+def _shared(problem: _Problem, rate: int) -> int:
+    """The least number of layers that are not served by one instance alone."""
+    if problem.links is None:
+        return 0
+    held = [
+        max([0, *(k for own, _, rates, _ in problem.units if own == pool for k, r in enumerate(rates, 1) if r >= rate)])
+        for pool in problem.pool_of
+    ]
+    part = list(range(len(held)))  # devices that are joined by links which carry the rate have one number
+    near: list[list[int]] = [[] for _ in held]
+    for (a, b), room in problem.links.items():
+        if a >= 0 and b >= 0 and room >= rate:
+            near[a].append(b)
+            near[b].append(a)
+    seen, sizes = [False] * len(part), []
+    for start in part:
+        size, waiting = 0, [] if seen[start] else [start]
+        seen[start] = True
+        while waiting:
+            device = waiting.pop()
+            size += held[device]
+            for other in near[device]:
+                if not seen[other]:
+                    seen[other] = True
+                    waiting.append(other)
+        sizes.append(size)
+    sizes.sort(reverse=True)
+    return next(m for m in range(problem.layers + 1) if problem.layers - m <= sum(sizes[: m + 1]))
 
 
 def _worth(held: int, most: int, steps: list[tuple[int, int]], rate: int, slope: int, hop: int) -> int:
