@@ -15,6 +15,7 @@ The numbers come from a linear program; sets of flows that add up to F are its r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -101,10 +102,10 @@ class CoverageBound:
 class Coverage:
     """The linear program of one problem; sets that were found at one rate serve at others."""
 
-    def __init__(self, problem: LayerProblem, grid: int = 24) -> None:
+    def __init__(self, problem: LayerProblem, *, grid: int = 24, sets: Sequence[tuple[int, ...]] = ()) -> None:
         self.problem = problem
         self.grid = grid
-        self.sets: list[tuple[int, ...]] = []
+        self.sets = list(sets)
         """Multisets of flows, widest first."""
 
     def _steps(self, rate: int) -> list[int]:

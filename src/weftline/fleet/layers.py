@@ -16,7 +16,7 @@ import numpy as np
 
 from weftline.fleet.coverage import Coverage, coverage_limit
 from weftline.fleet.flows import unlinked
-from weftline.fleet.linked import linked_stages, stage_walk, walk_instances
+from weftline.fleet.linked import LinkedStages, linked_stages, place_of, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
 from weftline.fleet.stages import (
     Stage,
@@ -28,6 +28,7 @@ from weftline.fleet.stages import (
     stages_for,
 )
 from weftline.problem.layers import LayerInstance, LayerProblem
+from weftline.simulate.layers import LayerDeployment
 
 __all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "solve_layers"]
 
@@ -38,18 +39,28 @@ class LayersParameters:
 
     tolerance: float = 1e-6
     """Rates are searched up to this share."""
+    bound_tolerance: float = 1e-4
+    """Refuted rates are searched up to this share."""
+    rough_tolerance: float = 2e-2
+    """The same for the first bound."""
     stage_seconds: float = 4.0
     """For one integer program of stages."""
     stage_work: float = 2.0
     """The same in CP-SAT's own measure of work, where work is limited."""
     many_devices: int = 150
     """From so many on units are counted by length of stage."""
-    walk_steps: int = 20_000
+    walk_steps: int = 40_000
     """Changes in one walk of annealing."""
+    warmest: float = 4.0
+    """Heat at the beginning of every other walk, in layers."""
+    warm: float = 1.5
+    """The same of the other walks."""
     walks_per_rate: int = 6
     """Walks towards one rate before a smaller one is tried."""
     front_share: float = 0.35
     """Of the time, for the rates of smaller depths."""
+    point_seconds: float = 1.5
+    """One depth of the front takes about so long; with less time there are fewer."""
     front_points: int = 24
     """Depths of the front at most."""
 
@@ -72,7 +83,7 @@ def solve_layers(search: LayerSearch) -> None:
         _walks(search, numbers, over)
     _close(search, coverage, numbers, lambda: bool(search.stopped_by))
     if search.best is not None:
-        _front(search, numbers)
+        _front(search, coverage, numbers)
     if not search.free:
         _more_walks(search, numbers)
 
@@ -80,7 +91,8 @@ def solve_layers(search: LayerSearch) -> None:
 def _limit_rate(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, over: Callable[[], bool]) -> None:
     """A refuted rate near the smallest that the linear program refutes."""
     high = coverage_limit(search.problem) + 1
-    low, tolerance = 0, 1e-4
+    low = 0 if search.best is None else search.best.rate
+    tolerance = numbers.rough_tolerance
     if (found := coverage.refute(high)) is not None:
         search.offer_bound(found)
     while high - low > max(1, tolerance * high) and not over():
@@ -99,7 +111,7 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
         return
     low, high = search.best.rate, search.bound.rate
     middle = low + 1
-    while low < middle < high and high - low > max(1, numbers.tolerance * high) and not over():
+    while low < middle < high and high - low > max(1, numbers.bound_tolerance * high) and not over():
         found = coverage.refute(middle)
         if found is None:
             low = middle
@@ -109,10 +121,11 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
         middle = (low + high) // 2
 
 
-def _call(search: LayerSearch, numbers: LayersParameters) -> StageCall:
+def _call(search: LayerSearch, numbers: LayersParameters, part: float = 1.0) -> StageCall:
     left = search.seconds_left
     share = left if left is None or search.best is not None else left / 3  # so that one that is too hard is not all
-    seconds = numbers.stage_seconds if share is None else max(0.05, min(numbers.stage_seconds, share))
+    most = part * numbers.stage_seconds
+    seconds = most if share is None else max(0.05, min(most, share))
     return StageCall(seconds, None if search.work_limit is None else numbers.stage_work, search.seed)
 
 
@@ -123,7 +136,7 @@ def _stages(search: LayerSearch, numbers: LayersParameters, over: Callable[[], b
     high = search.bound.rate if search.bound is not None else coverage_limit(problem) + 1
     low = 0 if search.best is None else search.best.rate
     tolerance = 1e-3 if many else numbers.tolerance
-    middle = max(low + 1, high - 1 - high // 64)
+    middle = max(low + 1, (low + 7 * high) // 8)
     while high - low > max(1, tolerance * high) and not over():
         found = _reach(search, middle, many, numbers)
         if found is None:
@@ -157,75 +170,109 @@ def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters
 
 
 def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bool]) -> None:
-    """Annealing towards rates: up after a success, halfway down after failures."""
+    """Annealing towards rates, from stages that would reach them without links: bisection over the rate."""
     about = linked_stages(search.problem)
     if about is None:
         return
     high = float(search.bound.rate if search.bound is not None else coverage_limit(search.problem))
-    low, rate, seed, place = 0.0, 0.5 * high, search.seed, None
+    low = 0.0 if search.best is None else float(search.best.rate)
+    rate = max(low + 1, (low + 5 * high) / 6)
     while not over() and high - low > 1e-4 * high:
-        reached = False
-        for _ in range(numbers.walks_per_rate):
-            seed += 1
-            walk = stage_walk(about, int(rate), place, steps=numbers.walk_steps, seed=seed)
-            found = search.offer(walk_instances(search.problem, walk))
-            if found is not None and found.rate >= int(rate):
-                reached, low, place = True, float(found.rate), walk.place
-                break
-            place = walk.place if seed % 3 else None
-            if over():
-                return
-        if not reached:
+        found = _walk_to(search, about, int(rate), numbers, over)
+        if found is None or found < int(rate):
             high = rate
+        low = max(low, float(found or 0))
         rate = (low + high) / 2
 
 
+def _walk_to(
+    search: LayerSearch, about: LinkedStages, rate: int, numbers: LayersParameters, over: Callable[[], bool]
+) -> int | None:
+    """The best of some walks towards a rate; the first one that reaches it ends them."""
+    free = msgspec.structs.replace(search.problem, links=None, ports=None)
+    small = search.problem.offsets[-1] < numbers.many_devices
+    stages, _ = stages_for(free, rate, _call(search, numbers, 0.25)) if small else (None, False)
+    if stages is None and small:
+        return None
+    start = None if stages is None else place_of(search.problem, stage_instances(free, filled_stages(free, stages)))
+    best = None
+    for number in range(numbers.walks_per_rate):
+        if over():
+            break
+        heat = numbers.warmest if number % 2 == 0 else numbers.warm
+        walk = stage_walk(about, rate, start, steps=numbers.walk_steps, seed=search.seed + number, heat=heat)
+        found = search.offer(walk_instances(search.problem, walk))
+        best = max((one for one in (best, found and found.rate) if one), default=None)
+        if found is not None and found.rate >= rate:
+            break
+    return best
+
+
 def _more_walks(search: LayerSearch, numbers: LayersParameters) -> None:
-    """What time is left: walks towards rates a little above the best."""
+    """What time is left: longer walks towards rates a little above the best."""
     about = linked_stages(search.problem)
     random, seed = np.random.default_rng(search.seed), search.seed + 10_000
     while about is not None and search.best is not None and search.limit is not None and not search.stopped_by:
         seed += 1
         more = 1 + 0.1 * float(random.random()) ** 3
         rate = min(int(search.best.rate * more) + 1, search.limit)
-        walk = stage_walk(about, rate, None, steps=3 * numbers.walk_steps, seed=seed)
+        start = place_of(search.problem, search.best.instances) if seed % 2 else None
+        heat = numbers.warm if seed % 2 else numbers.warmest
+        walk = stage_walk(about, rate, start, steps=3 * numbers.walk_steps, seed=seed, heat=heat)
         search.offer(walk_instances(search.problem, walk))
         if search.seconds_left is None and search.work_limit is None and seed > search.seed + 10_020:
             return
 
 
-def _front(search: LayerSearch, numbers: LayersParameters) -> None:
+def _front(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) -> None:
     """The best within each smaller depth, from the deepest down, while there is time."""
     assert search.best is not None
-    deepest = search.best.depth
-    search.offer_front(FrontPoint(deepest, search.best, search.bound))
-    depths = list(range(deepest - 1, 0, -1))
-    step = max(1, -(-len(depths) // numbers.front_points))
+    search.offer_front(FrontPoint(search.best.depth, search.best, search.bound))
+    depths = list(range(search.best.depth - 1, 0, -1))
+    points = numbers.front_points
+    if search.seconds_left is not None:
+        points = max(1, min(points, int(search.seconds_left / numbers.point_seconds)))
+    depths = depths[:: max(1, -(-len(depths) // points))]
+    known: LayerDeployment | None = None
     above = search.bound
-    for number, depth in enumerate(depths[::step]):
+    for number, depth in enumerate(depths):
         left = search.seconds_left
-        if left is not None and left <= 0.2:
+        if left is not None and left <= 0.1:
             return
-        points = len(depths[::step]) - number
         small = LayerSearch(
             problem=msgspec.structs.replace(search.problem, max_depth=depth),
-            time_limit=None if left is None else max(0.1, left / points * 1.5),
+            time_limit=None if left is None else max(0.1, 1.5 * left / (len(depths) - number)),
             work_limit=None if search.work_limit is None else max(1, search.work_limit // 8),
             seed=search.seed,
             gap=search.gap,
             free=search.free,
         )
-        coverage = Coverage(small.problem)
-        _limit_rate(small, coverage, numbers, lambda small=small: bool(small.stopped_by))  # type: ignore[misc]
-        stop = lambda small=small: bool(small.stopped_by)  # noqa: E731
-        if search.free:
-            _stages(small, numbers, stop)
-        else:
-            _walks(small, numbers, stop)
-        if small.best is None:
+        if known is not None and known.depth <= depth:  # it was the best within more
+            small.adopt(known)
+        if above is not None:  # what is refuted with more depth is refuted with less
+            small.offer_bound(above)
+        coverage = Coverage(small.problem, sets=coverage.sets)
+        if not _within(small, coverage, numbers):
             return
-        _close(small, coverage, numbers, stop)
-        search.offer_front(FrontPoint(depth, small.best, small.bound or above))
+        known, above = small.best or known, small.bound
+        if small.best is not None:
+            search.offer_front(FrontPoint(depth, small.best, small.bound or search.bound))
+
+
+def _within(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) -> bool:
+    """One point of the front; False if it is shown that nothing fits."""
+
+    def over() -> bool:
+        return bool(search.stopped_by)
+
+    layer_baselines(search)
+    if search.bound is None:
+        _limit_rate(search, coverage, numbers, over)
+    if search.limit == 0:
+        return False
+    (_stages if search.free else _walks)(search, numbers, over)
+    _close(search, coverage, numbers, over)
+    return True
 
 
 def layer_baselines(search: LayerSearch) -> dict[str, int | None]:

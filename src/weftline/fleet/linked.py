@@ -8,6 +8,7 @@ hold the same layers on all their devices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +20,12 @@ from weftline.simulate.kernels.max_flow import add_arc, push_flow
 from weftline.simulate.kernels.random import RandomGenerator, below, make_generator, unit
 from weftline.simulate.sentinels import NOBODY
 
-__all__ = ["LinkedStages", "Walk", "linked_stages"]
+__all__ = ["LinkedStages", "Walk", "linked_stages", "place_of", "stage_walk", "walk_instances"]
 
 Whole = NDArray[np.int64]
 Network = tuple[Whole, Whole, Whole, Whole]
-FLOW_WEIGHT = 40.0
-"""What all of the flow is worth, in layers."""
+FLOW_WEIGHT, JOINT_WEIGHT = 40.0, 8.0
+"""What all of the flow is worth, and what can pass between two stages, in layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,9 @@ def linked_stages(problem: LayerProblem) -> LinkedStages | None:
     return LinkedStages(rates, room, problem.layers, problem.depth_limit)
 
 
-def stage_walk(about: LinkedStages, rate: int, start: Whole | None, *, steps: int, seed: int) -> Walk:
+def stage_walk(
+    about: LinkedStages, rate: int, start: Whole | None, *, steps: int, seed: int, heat: float = 4.0
+) -> Walk:
     """Anneal towards a rate, from stages that are known or from all devices in one row."""
     devices = len(about.rates)
     place = np.full(devices, NOBODY, np.int64)
@@ -81,7 +84,7 @@ def stage_walk(about: LinkedStages, rate: int, start: Whole | None, *, steps: in
         order = np.random.default_rng(seed).permutation(devices)
         place[order] = np.minimum(np.arange(devices), about.most_stages - 1)
     found, lengths, energy = anneal_stages(
-        (about.rates, about.room), (about.layers, about.most_stages), rate, place, steps, random
+        (about.rates, about.room), (about.layers, about.most_stages), rate, place, (steps, heat), random
     )
     return Walk(found, lengths, float(energy))
 
@@ -95,6 +98,15 @@ def walk_instances(problem: LayerProblem, walk: Walk) -> list[LayerInstance]:
         for device, stage in enumerate(walk.place.tolist())
         if stage >= 0 and begins[stage + 1] > begins[stage]
     ]
+
+
+def place_of(problem: LayerProblem, instances: Sequence[LayerInstance]) -> Whole:
+    """The stage of each device, for a walk to begin with; instances that overlap stages become stages of their own."""
+    spans = sorted({(one.first, one.last) for one in instances})
+    place = np.full(problem.offsets[-1], NOBODY, np.int64)
+    for one in instances:
+        place[one.devices[0]] = spans.index((one.first, one.last))
+    return place
 
 
 @part
@@ -133,13 +145,13 @@ def _energy(
     tables: tuple[Whole, Whole],
     place: Whole,
     wanted: tuple[int, int],
-    room_for: tuple[Whole, Whole],
+    room_for: tuple[Whole, Whole, Whole, Whole],
     net: Network,
     work: tuple[Whole, Whole, Whole],
 ) -> float:
     """Layers that are missing, and the share of the flow that does not come through."""
     rates, room = tables
-    lengths, sums = room_for
+    lengths, sums, into, out = room_for
     layers, rate = wanted
     stages = _lengths(tables, place, wanted, lengths, sums)
     missing, devices = layers, len(place)
@@ -147,6 +159,8 @@ def _energy(
         missing -= lengths[s]
     head = net[0]
     head[:] = -1
+    into[:] = 0
+    out[:] = 0
     arcs, source, sink = 0, 2 * devices, 2 * devices + 1
     for d in range(devices):
         s = place[d]
@@ -155,13 +169,27 @@ def _energy(
         arcs = add_arc(net, arcs, (2 * d, 2 * d + 1), rates[d, lengths[s]])
         if s == 0 and room[devices, d] > 0:
             arcs = add_arc(net, arcs, (source, 2 * d), room[devices, d])
+            into[d] = room[devices, d]
         if s == stages - 1 and room[d, devices] > 0:
             arcs = add_arc(net, arcs, (2 * d + 1, sink), room[d, devices])
+            out[d] = room[d, devices]
         for e in range(devices):
             if place[e] == s + 1 and room[d, e] > 0:
                 arcs = add_arc(net, arcs, (2 * d + 1, 2 * e), room[d, e])
+                out[d] += room[d, e]
+                into[e] += room[d, e]
+    sums[: stages + 1, 0] = 0  # what can pass each joint, seen from either side
+    sums[: stages + 1, 1] = 0
+    for d in range(devices):
+        s = place[d]
+        if s >= 0:
+            sums[s, 1] += min(into[d], rates[d, lengths[s]])
+            sums[s + 1, 0] += min(out[d], rates[d, lengths[s]])
+    torn = 0.0
+    for s in range(stages):
+        torn += max(0.0, 1.0 - sums[s, 1] / rate) + max(0.0, 1.0 - sums[s + 1, 0] / rate)
     flow = push_flow(net, source, sink, work)
-    return missing + FLOW_WEIGHT * (1.0 - min(1.0, flow / rate))
+    return missing + FLOW_WEIGHT * (1.0 - min(1.0, flow / rate)) + JOINT_WEIGHT * torn
 
 
 @part
@@ -240,12 +268,13 @@ def anneal_stages(
     limits: tuple[int, int],
     rate: int,
     start: Whole,
-    steps: int,
+    walk: tuple[int, float],
     random: RandomGenerator,
 ) -> tuple[Whole, Whole, float]:
     """The stages with the least energy on a walk that cools; ends at once where nothing is missing."""
     devices, longest = len(start), tables[0].shape[1]
     layers, most_stages = limits
+    steps, warmest = walk
     wanted = (layers, rate)
     most_arcs = 2 * (3 * devices + devices * devices)
     net = (
@@ -256,7 +285,12 @@ def anneal_stages(
     )
     nodes = 2 * devices + 2
     work = (np.zeros(nodes, np.int64), np.zeros(nodes, np.int64), np.zeros(nodes + 1, np.int64))
-    room_for = (np.zeros(devices + 2, np.int64), np.zeros((devices + 2, longest), np.int64))
+    room_for = (
+        np.zeros(devices + 2, np.int64),
+        np.zeros((devices + 2, max(longest, 2)), np.int64),
+        np.zeros(devices, np.int64),
+        np.zeros(devices, np.int64),
+    )
     used = np.zeros(devices + 2, np.int64)
     place, tried = start.copy(), start.copy()
     stages = _closed(place, used)
@@ -265,7 +299,7 @@ def anneal_stages(
     for step in range(steps):
         if best_energy <= 0.0:
             break
-        heat = 4.0 * (0.01 ** (step / steps))
+        heat = warmest * (0.01 ** (step / steps))
         tried[:] = place
         _move(tried, stages, random)
         count = _closed(tried, used)
