@@ -15,7 +15,20 @@ import msgspec
 
 from weftline.errors import InputError
 
-__all__ = ["SINK_NODE", "SOURCE_NODE", "DevicePool", "LayerProblem", "LayerUnit", "check_layers"]
+__all__ = [
+    "RATE_SCALE",
+    "SINK_NODE",
+    "SOURCE_NODE",
+    "DevicePool",
+    "LayerInstance",
+    "LayerLane",
+    "LayerProblem",
+    "LayerUnit",
+    "check_layers",
+]
+
+RATE_SCALE = 10**6
+"""Rates are whole numbers of units (tokens, inputs) per million seconds."""
 
 SOURCE_NODE, SINK_NODE = -1, -2
 """Ends of links where inputs come from and answers go to."""
@@ -40,6 +53,29 @@ class LayerUnit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """rates[k - 1]: the most that it serves while it holds k layers; it cannot hold more than there are entries."""
     size: int = 1
     """Devices of the pool that one unit takes."""
+
+
+class LayerInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A unit that holds layers first..last-1."""
+
+    unit: int
+    devices: tuple[int, ...]
+    """Numbers of the devices that work as this unit."""
+    first: int
+    last: int
+
+    @property
+    def held(self) -> int:
+        """Number of layers."""
+        return self.last - self.first
+
+
+class LayerLane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way of requests through the instances."""
+
+    rate: int
+    hops: tuple[tuple[int, int, int], ...]
+    """(instance, first layer, last layer + 1); together they are all layers."""
 
 
 class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="layers", tag_field="kind"):
