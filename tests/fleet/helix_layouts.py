@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -117,7 +118,7 @@ def their_layout(problem: LayerProblem, number: dict[int, int], file: dict[str, 
             path.append(max(onward)[1])
         if path[-1] != sink:
             break
-        steps = list(zip(path, path[1:], strict=False))
+        steps = list(pairwise(path))
         amount = min(left[step] for step in steps)
         for step in steps:
             left[step] -= amount

@@ -6,15 +6,21 @@ two estimates, and what the simulator says of tokens per second, time to the fir
 Offline the room for caches decides how many requests can be inside (N). Little's law: tokens per second = N / round
 trip of a token. That round trip is ruled by prompts: a decode that catches up with a prompt travels with it to the end
 of the lane (a convoy), so its round trip is that of the prompt less the time since the last one passed. Simplified:
-means instead of distributions; the busiest instance stands for all queues; a lane is as wide as its hops are on the average,
-weighted by their time. Good to rank layouts for the simulator, not to promise a rate.
+means instead of distributions; the busiest instance stands for all queues; a lane is as wide as its hops are on the
+average, weighted by their time; lanes that cross do not break convoys up. Good to rank layouts for the simulator, not
+to promise a rate.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from math import expm1
+from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +37,21 @@ from weftline.problem.serving import (
 )
 from weftline.simulate.serving import ServingRun, simulate_serving, token_room, wires
 
-__all__ = ["LittleEstimate", "ServingRow", "little_estimate", "rank_layouts", "serve_front", "stage_lanes"]
+__all__ = [
+    "LittleEstimate",
+    "ServingRow",
+    "crossed_lanes",
+    "little_estimate",
+    "prepare",
+    "rank_layouts",
+    "serve_front",
+    "stage_lanes",
+]
 
 BISECTIONS = 100
 """Halvings of the interval in which a rate lies: more than a float can tell apart."""
+CROSSED_PARTS = 64
+"""Into so many equal parts lanes are cut before they exchange their ends."""
 MOST_SIMULATED = 10
 """Layouts that are simulated, the best of the ranking, unless told."""
 NS_PER_SECOND, PS_PER_NS = 10**9, 1000
@@ -86,6 +103,8 @@ class ServingRow:
     """With prompts in chunks, or on devices of their own."""
     run: ServingRun | None
     """What the simulator says (whole prompts); None for layouts that were only ranked."""
+    best: bool = False
+    """No other row that was simulated has both a higher rate and a shorter time to the first token."""
 
 
 def stage_lanes(problem: LayerProblem, instances: Sequence[LayerInstance]) -> tuple[LayerLane, ...]:
@@ -113,6 +132,49 @@ def stage_lanes(problem: LayerProblem, instances: Sequence[LayerInstance]) -> tu
             lanes.append(LayerLane(end - position, hops))
             position = end
     return tuple(lanes)
+
+
+def crossed_lanes(
+    problem: LayerProblem, layout: ServedLayout, parts: int = CROSSED_PARTS, seed: int = 0
+) -> tuple[LayerLane, ...]:
+    """The same shares of every instance, the same depths, but lanes that cross wherever they meet.
+
+    Who has travelled behind a prompt on one instance is then seldom behind it on the next: convoys fall apart where a
+    stage has several instances. Lanes stay as they are where a link would have to carry more than it can.
+    """
+    total = sum(lane.rate for lane in layout.lanes)
+    size, random = max(1, total // max(1, parts)), Random(seed)
+    pieces = [lane.hops for lane in layout.lanes for _ in range(lane.rate // size)]
+    crossed: Counter[tuple[tuple[int, int, int], ...]] = Counter()
+    for lane in layout.lanes:
+        crossed[lane.hops] += lane.rate % size
+    for position in range(1, problem.layers):
+        meeting: dict[int, list[int]] = defaultdict(list)
+        for number, hops in enumerate(pieces):
+            before = sum(last <= position for _, _, last in hops)
+            if before and hops[before - 1][2] == position:
+                meeting[before].append(number)
+        for before, numbers in meeting.items():
+            ends = [pieces[number][before:] for number in numbers]
+            random.shuffle(ends)
+            for number, end in zip(numbers, ends, strict=True):
+                pieces[number] = pieces[number][:before] + end
+    for hops in pieces:
+        crossed[hops] += size
+    lanes = tuple(LayerLane(rate, hops) for hops, rate in crossed.items() if rate)
+    return lanes if _carried(problem, layout.instances, lanes) else tuple(layout.lanes)
+
+
+def _carried(problem: LayerProblem, instances: Sequence[LayerInstance], lanes: Sequence[LayerLane]) -> bool:
+    """Can links carry these lanes?"""
+    if problem.links is None:
+        return True
+    carried: Counter[tuple[int, int]] = Counter()
+    for lane in lanes:
+        for (i, _, _), (j, _, _) in pairwise(lane.hops):
+            carried[instances[i].devices[0], instances[j].devices[0]] += lane.rate
+    most = {(a, b): rate for a, b, rate in problem.links}
+    return all(a == b or rate <= most.get((a, b), 0) for (a, b), rate in carried.items())
 
 
 def little_estimate(
@@ -147,8 +209,7 @@ def little_estimate(
             stretched = sum(share * (1 / (1 - prompts * work) - 1) for work, share in ways.works.values())
             return prompt, ways.decode + stretched
         lane = prompts / ways.width
-        age = -np.expm1(-lane * (prompt - ways.decode)) / lane
-        return prompt, float(prompt - age)
+        return prompt, prompt + expm1(-lane * (prompt - ways.decode)) / lane
 
     low, high = 0.0, output / slowest if slowest > 0 else resident / ways.decode
     for _ in range(BISECTIONS):
@@ -158,8 +219,9 @@ def little_estimate(
         else:
             high = middle
     prompt, trip = times(low) if low > 0 else (ways.prompt, ways.decode)
-    whole = [int(seconds * NS_PER_SECOND) for seconds in (ways.prompt, ways.decode, prompt, trip)]
-    return LittleEstimate(int(low * RATE_SCALE), resident, *whole, low / output * slowest)
+    alone, token, busy_prompt, round_trip = (int(s * NS_PER_SECOND) for s in (ways.prompt, ways.decode, prompt, trip))
+    rate, busy = int(low * RATE_SCALE), low / output * slowest
+    return LittleEstimate(rate, resident, alone, token, busy_prompt, round_trip, busy)
 
 
 def _ways(
@@ -239,4 +301,30 @@ def serve_front(
         rows.append(ServingRow(number, depth, rate, convoy, free, run))
     if not rows:
         raise InfeasibleError("none of the layouts has room for the caches of one request of mean length")
+    runs = [row.run for row in rows if row.run is not None]
+    rows = [replace(row, best=row.run is not None and not _beaten(row.run, runs)) for row in rows]
     return sorted(rows, key=lambda row: (row.depth, row.table_rate, row.layout))
+
+
+def _beaten(run: ServingRun, runs: Sequence[ServingRun]) -> bool:
+    own = run.rate, -run.first.mean_ns
+    others = [(other.rate, -other.first.mean_ns) for other in runs]
+    return any(rate >= own[0] and first >= own[1] and (rate, first) != own for rate, first in others)
+
+
+@cache
+def prepare() -> None:
+    """Compile (or load) the kernel before a clock runs."""
+    from weftline.problem.layers import DevicePool, LayerUnit
+    from weftline.problem.serving import ServingUnit, fixed_requests
+
+    problem = LayerProblem("one", 1, (DevicePool("one", 1),), (LayerUnit("one", 0, (1,)),))
+    unit = ServingUnit("one", ((0, 0), (8, 8)), ((0, 0), (8, 8)), (64,), (1,))
+    layout = _Layout((LayerInstance(0, (0,), 0, 1),), (LayerLane(1, ((0, 0, 1),)),))
+    profile = ServingProfile("one", 1, (unit,), 1, 1)
+    simulate_serving(problem, layout, profile, fixed_requests(1, 1, 1), ServingRules(warm_up_ns=0), drain=True)
+
+
+class _Layout(NamedTuple):
+    instances: tuple[LayerInstance, ...]
+    lanes: tuple[LayerLane, ...]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -185,13 +186,12 @@ def serving_tables(
     arrivals = requests.arrivals or (-1,) * len(requests.lengths)
     asked = [(*lengths, arrival) for lengths, arrival in zip(requests.lengths, arrivals, strict=True)]
     offline = not requests.arrivals
-    settings = (rules.warm_up_ns, end, least * rules.layer_percent // 100, rules.prompts_at_once if offline else 0)
-    settings += (round(requests.mean_output), rules.copy_ns, int(drain), rules.pause_ns if offline else 0)
+    room, at_once, pause = least * rules.layer_percent // 100, rules.prompts_at_once, rules.pause_ns
+    expected, limits = round(requests.mean_output), (at_once, pause) if offline else (0, 0)
+    settings = [rules.warm_up_ns, end, room, limits[0], expected, rules.copy_ns, int(drain), limits[1]]
     reach = [(unit.prompt[-1][0], unit.decode[-1][0]) for unit in units]
-    rows = (instance, hops, lanes, links, sections)
-    more = (reach, asked, settings)
-    first, second = ([np.array(part, np.int64) for part in parts] for parts in (rows, more))
-    return ServingTables(*first, prompts, decodes, *second)
+    rows: tuple[Any, ...] = (instance, hops, lanes, links, sections, prompts, decodes, reach, asked, settings)
+    return ServingTables._make(np.array(part, np.int64) for part in rows)
 
 
 def _stacked(tables: list[tuple[tuple[int, int], ...]]) -> Ints:

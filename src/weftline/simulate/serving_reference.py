@@ -54,7 +54,8 @@ class ReferenceServing:
 
 class _Cluster:
     def __init__(self, t: ServingTables, most_tokens: int) -> None:
-        self.warm, self.end, self.room, self.at_once, self.expected, self.copy, self.drain, self.pause = t.rules.tolist()
+        self.warm, self.end, self.room, self.at_once = t.rules.tolist()[:4]
+        self.expected, self.copy, self.drain, self.pause = t.rules.tolist()[4:]
         self.instances, self.sections, self.links = t.instance.tolist(), t.section.tolist(), t.link.tolist()
         self.prompt_ns, self.decode_ns, self.reach = t.prompt_ns.tolist(), t.decode_ns.tolist(), t.reach.tolist()
         rows = [_Hop(*row) for row in t.hop.tolist()]
