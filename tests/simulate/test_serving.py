@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -44,7 +45,7 @@ def one_pool(layers: int, count: int, *, room: int = 10_000, prompts: int = 1) -
 
 def chain(*cuts: int) -> Layout:
     """One lane through devices 0, 1 ..."""
-    spans = list(zip(cuts, cuts[1:], strict=False))
+    spans = list(pairwise(cuts))
     instances = tuple(LayerInstance(0, (device,), *span) for device, span in enumerate(spans))
     return Layout(instances, (LayerLane(1, tuple((i, *span) for i, span in enumerate(spans))),))
 
@@ -158,23 +159,25 @@ def test_what_cannot_be_served() -> None:
             simulate_serving(problem, layout, profile, asked, NOW)
     with pytest.raises(InfeasibleError, match="no lane"):
         simulate_serving(problem, Layout(good.instances, ()), profile, asked, NOW)
-    with pytest.raises(InputError, match="measured up to 100"):
-        simulate_serving(problem, good, profile, fixed_requests(2, 101, 2), NOW)
-    with pytest.raises(InputError, match=r"has no profile of 'd' \(it has e\)"):
-        other = replace(profile, units=(replace(profile.units[0], name="e"),))
-        simulate_serving(problem, good, other, asked, NOW)
-    with pytest.raises(InputError, match="has 2 layers, 'm' has 3"):
-        simulate_serving(problem, good, replace(profile, layers=3), asked, NOW)
-    with pytest.raises(InputError, match="cannot hold 1 layers"):
-        bare = replace(profile, units=(replace(profile.units[0], room=()),))
-        simulate_serving(problem, good, bare, asked, NOW)
-    with pytest.raises(InputError, match="link 0 -> 1"):
-        links = ((-1, 0, 10**12), (0, 1, 10**5), (1, -2, 10**12))
-        simulate_serving(replace(problem, links=links), good, profile, asked, NOW)
-    with pytest.raises(InputError, match="hop_ns is -1"):
-        simulate_serving(problem, good, profile, asked, replace(NOW, hop_ns=-1))
-    with pytest.raises(UsageError, match="so long"):
-        simulate_serving(problem, good, profile, fixed_requests(500_000, 3, 2), replace(NOW, duration_ns=10**14))
+    own, links = profile.units[0], ((-1, 0, 10**12), (0, 1, 10**5), (1, -2, 10**12))
+    long = fixed_requests(2, 101, 2)
+    wrong: list[tuple[str, LayerProblem, ServingProfile, Requests, ServingRules]] = [
+        ("measured up to 100", problem, profile, long, NOW),
+        (r"has no profile of 'd' \(it has e\)", problem, replace(profile, units=(replace(own, name="e"),)), asked, NOW),
+        ("has 2 layers, 'm' has 3", problem, replace(profile, layers=3), asked, NOW),
+        ("cannot hold 1 layers", problem, replace(profile, units=(replace(own, room=()),)), asked, NOW),
+        ("link 0 -> 1", replace(problem, links=links), profile, asked, NOW),
+        ("hop_ns is -1", problem, profile, asked, replace(NOW, hop_ns=-1)),
+        ("high-water marks", problem, profile, asked, replace(NOW, layer_percent=0)),
+        ("-1 prompts at once", problem, profile, asked, replace(NOW, prompts_at_once=-1)),
+        ("0 requests", problem, profile, Requests(()), NOW),
+    ]
+    for words, one, tables, requests, rules in wrong:
+        with pytest.raises(InputError, match=words):
+            simulate_serving(one, good, tables, requests, rules)
+    for much, rules in ((500_000, replace(NOW, duration_ns=10**14)), (50_000, replace(NOW, copy_ns=10**13))):
+        with pytest.raises(UsageError, match="so much cannot be simulated"):
+            simulate_serving(problem, good, profile, fixed_requests(much, 3, 2), rules)
 
 
 def _random_case(seed: int) -> tuple[LayerProblem, Layout, ServingProfile, Requests, ServingRules, bool]:

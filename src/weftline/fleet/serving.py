@@ -48,13 +48,16 @@ __all__ = [
     "stage_lanes",
 ]
 
-BISECTIONS = 100
+RATE_BISECTIONS = 100
 """Halvings of the interval in which a rate lies: more than a float can tell apart."""
 CROSSED_PARTS = 64
 """Into so many equal parts lanes are cut before they exchange their ends."""
 MOST_SIMULATED = 10
 """Layouts that are simulated, the best of the ranking, unless told."""
 NS_PER_SECOND, PS_PER_NS = 10**9, 1000
+
+
+_Hops = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -137,32 +140,38 @@ def stage_lanes(problem: LayerProblem, instances: Sequence[LayerInstance]) -> tu
 def crossed_lanes(
     problem: LayerProblem, layout: ServedLayout, parts: int = CROSSED_PARTS, seed: int = 0
 ) -> tuple[LayerLane, ...]:
-    """The same shares of every instance, the same depths, but lanes that cross wherever they meet.
+    """The same shares of every instance, no lane deeper than before, but lanes that cross wherever they meet.
 
     Who has travelled behind a prompt on one instance is then seldom behind it on the next: convoys fall apart where a
     stage has several instances. Lanes stay as they are where a link would have to carry more than it can.
     """
-    total = sum(lane.rate for lane in layout.lanes)
-    size, random = max(1, total // max(1, parts)), Random(seed)
+    total, deepest = sum(lane.rate for lane in layout.lanes), max(len(lane.hops) for lane in layout.lanes)
+    size = max(1, total // max(1, parts))
     pieces = [lane.hops for lane in layout.lanes for _ in range(lane.rate // size)]
-    crossed: Counter[tuple[tuple[int, int, int], ...]] = Counter()
-    for lane in layout.lanes:
-        crossed[lane.hops] += lane.rate % size
-    for position in range(1, problem.layers):
-        meeting: dict[int, list[int]] = defaultdict(list)
-        for number, hops in enumerate(pieces):
+    rest = Counter({lane.hops: lane.rate % size for lane in layout.lanes})
+    for level in (False, True):
+        crossed = rest + Counter({hops: size * count for hops, count in Counter(_cross(pieces, seed, level)).items()})
+        lanes = tuple(LayerLane(rate, hops) for hops, rate in crossed.items())
+        if max(len(lane.hops) for lane in lanes) <= deepest and _carried(problem, layout.instances, lanes):
+            return lanes
+    return tuple(layout.lanes)
+
+
+def _cross(pieces: Sequence[_Hops], seed: int, level: bool) -> list[_Hops]:
+    """Ways that exchange their ends, at random, at every layer where they meet; `level`: only if they are as deep."""
+    random, found = Random(seed), list(pieces)
+    for position in sorted({last for hops in found for _, _, last in hops[:-1]}):
+        meeting: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for number, hops in enumerate(found):
             before = sum(last <= position for _, _, last in hops)
             if before and hops[before - 1][2] == position:
-                meeting[before].append(number)
-        for before, numbers in meeting.items():
-            ends = [pieces[number][before:] for number in numbers]
+                meeting[before if level else 0].append((number, before))
+        for rows in meeting.values():
+            ends = [found[number][before:] for number, before in rows]
             random.shuffle(ends)
-            for number, end in zip(numbers, ends, strict=True):
-                pieces[number] = pieces[number][:before] + end
-    for hops in pieces:
-        crossed[hops] += size
-    lanes = tuple(LayerLane(rate, hops) for hops, rate in crossed.items() if rate)
-    return lanes if _carried(problem, layout.instances, lanes) else tuple(layout.lanes)
+            for (number, before), end in zip(rows, ends, strict=True):
+                found[number] = found[number][:before] + end
+    return found
 
 
 def _carried(problem: LayerProblem, instances: Sequence[LayerInstance], lanes: Sequence[LayerLane]) -> bool:
@@ -212,7 +221,7 @@ def little_estimate(
         return prompt, prompt + expm1(-lane * (prompt - ways.decode)) / lane
 
     low, high = 0.0, output / slowest if slowest > 0 else resident / ways.decode
-    for _ in range(BISECTIONS):
+    for _ in range(RATE_BISECTIONS):
         middle = (low + high) / 2
         if 0 < middle < high and middle * times(middle)[1] <= resident:
             low = middle

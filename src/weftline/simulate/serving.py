@@ -43,7 +43,7 @@ SLOWEST_LINK = RATE_SCALE
 """A token per second."""
 SHARE_SCALE = 2**20
 """Rates of lanes as whole shares of the largest."""
-NS_PER_SECOND, PS_PER_SECOND = 10**9, 10**12
+NS_PER_SECOND, PS_PER_SECOND, PS_PER_NS = 10**9, 10**12, 1000
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,6 @@ def serving_tables(
     sections, cuts = _sections(layout)
     hops, lanes, links = _lane_rows(problem, layout, rules, cuts)
     end = rules.warm_up_ns + rules.duration_ns
-    if (end + 10**13) * (len(layout.instances) + len(requests.lengths)) >= 2**62:
-        raise UsageError("so many requests cannot be simulated for so long; ask for fewer, or for a shorter time")
     prompts, decodes = (_stacked([getattr(unit, name) for unit in units]) for name in ("prompt", "decode"))
     used = {one.unit for one in layout.instances}
     _check_lengths(requests, [units[number] for number in sorted(used)])
@@ -183,6 +181,8 @@ def serving_tables(
         (one.unit, *cuts[i][1:], units[one.unit].prompts[one.held - 1], room * one.held * percent // 100)
         for i, (one, room) in enumerate(zip(layout.instances, rooms, strict=True))
     ]
+    slowest = int(prompts.max() + decodes.max()) * problem.layers
+    _check_range(requests, rules, slowest, max(ps for ps, _ in links), len(layout.instances))
     arrivals = requests.arrivals or (-1,) * len(requests.lengths)
     asked = [(*lengths, arrival) for lengths, arrival in zip(requests.lengths, arrivals, strict=True)]
     offline = not requests.arrivals
@@ -225,6 +225,17 @@ def _check_lengths(requests: Requests, units: list[ServingUnit]) -> None:
                 f"a prompt of {longest} tokens, but {unit.name!r:.60} was measured up to {unit.prompt[-1][0]}",
                 hint="measure longer ones, or leave them out",
             )
+
+
+def _check_range(requests: Requests, rules: ServingRules, slowest: int, per_token: int, instances: int) -> None:
+    """Every moment, also that at which all prompts have crossed one link, times the slots of the kernel is 62 bits."""
+    prompts = sum(prompt for prompt, _ in requests.lengths)
+    tokens = prompts + sum(output for _, output in requests.lengths)
+    last = rules.warm_up_ns + rules.duration_ns + max(requests.arrivals, default=0) + rules.pause_ns
+    last += slowest + prompts * (rules.copy_ns + per_token // PS_PER_NS + 1)
+    last += max([rules.hop_ns, *(ns for _, _, ns in rules.latencies)])
+    if last * (instances + len(requests.lengths)) >= 2**62 or tokens * SHARE_SCALE >= 2**62:
+        raise UsageError("so much cannot be simulated: ask for fewer or shorter requests, or for a shorter time")
 
 
 def _sections(layout: ServedLayout) -> tuple[list[int], list[tuple[list[int], int, int]]]:
