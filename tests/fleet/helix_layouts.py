@@ -76,6 +76,12 @@ def helix_profile(problem: LayerProblem) -> ServingProfile:
     return profile_for(problem, read_serving(present("helix/profiles.json")))
 
 
+def helix_latencies(number: dict[int, int], file: dict[str, Any]) -> tuple[tuple[int, int, int], ...]:
+    """Of all links, ns."""
+    ends: dict[Any, int] = number | {"source": SOURCE_NODE, "sink": SINK_NODE}
+    return tuple((ends[a], ends[b], round(ms * 10**6)) for a, b, _, ms in file["links"])
+
+
 def stage_layout(problem: LayerProblem, stages: list[tuple[str, int, int]]) -> Layout:
     """Stages one behind the other, each on the next free devices of its pool."""
     unit = {own.name: number for number, own in enumerate(problem.units)}
@@ -92,19 +98,23 @@ def stage_layout(problem: LayerProblem, stages: list[tuple[str, int, int]]) -> L
 
 
 def their_layout(problem: LayerProblem, number: dict[int, int], file: dict[str, Any]) -> Layout:
-    """The layout in the file, with a largest flow as lanes."""
+    """The layout in the file, with a largest flow through its links as lanes."""
     pool_of = [pool for pool, own in enumerate(problem.pools) for _ in range(own.count)]
     instances = [
         LayerInstance(pool_of[number[int(node)]], (number[int(node)],), *span)
         for node, span in file["theirs"]["layout"].items()
     ]
     flow, source, sink = max_flow.SimpleMaxFlow(), 2 * len(instances), 2 * len(instances) + 1
+    most = {(a, b): rate for a, b, rate in problem.links or ()}
     arcs = {}
     for i, one in enumerate(instances):
+        here = one.devices[0]
         arcs[2 * i, 2 * i + 1] = problem.rate(one.unit, one.held)
-        arcs |= {(source, 2 * i): 2**40} if one.first == 0 else {}
-        arcs |= {(2 * i + 1, sink): 2**40} if one.last == problem.layers else {}
-        arcs |= {(2 * i + 1, 2 * j): 2**40 for j, other in enumerate(instances) if one.last == other.first}
+        arcs |= {(source, 2 * i): most.get((SOURCE_NODE, here), 0)} if one.first == 0 else {}
+        arcs |= {(2 * i + 1, sink): most.get((here, SINK_NODE), 0)} if one.last == problem.layers else {}
+        for j, other in enumerate(instances):
+            if one.last == other.first:
+                arcs[2 * i + 1, 2 * j] = most.get((here, other.devices[0]), 0)
     names = {flow.add_arc_with_capacity(a, b, room): (a, b) for (a, b), room in arcs.items()}
     flow.solve(source, sink)
     left = {ends: flow.flow(arc) for arc, ends in names.items()}

@@ -13,6 +13,7 @@ from tests.fleet.helix_layouts import (
     HELIX_RULES,
     STAGES,
     Layout,
+    helix_latencies,
     helix_problem,
     helix_profile,
     stage_layout,
@@ -137,7 +138,7 @@ def _shares(layout: Layout) -> Counter[int]:
 
 
 def test_crossed_lanes_serve_the_same() -> None:
-    """Tests that instances keep their shares and no lane gets deeper; links that are too narrow forbid it."""
+    """Tests that instances keep their shares, that no lane gets deeper, and that no link carries more than it can."""
     problem, _, layouts = _cluster()
     for name, layout in layouts.items():
         crossed = Layout(layout.instances, crossed_lanes(problem, layout))
@@ -147,14 +148,25 @@ def test_crossed_lanes_serve_the_same() -> None:
             assert [first for _, first, _ in lane.hops] == [0, *(last for _, _, last in lane.hops[:-1])]
         assert crossed_lanes(problem, layout) == crossed.lanes
     assert len(crossed_lanes(problem, layouts["S14"])) > 20
-    used = {(a, b) for lane in layouts["S14"].lanes for a, b in _links(layouts["S14"], lane)}
-    few = replace(problem, links=tuple(link for link in problem.links or () if link[:2] in used))
-    assert crossed_lanes(few, layouts["S14"]) == layouts["S14"].lanes
+    some = problem.links or ()
+    used = _carried(layouts["S14"])
+    tight = replace(problem, links=tuple((a, b, used[a, b] + 10**6) for a, b, _ in some if (a, b) in used))
+    crossed = Layout(layouts["S14"].instances, crossed_lanes(tight, layouts["S14"]))
+    assert crossed.lanes == layouts["S14"].lanes
+    wide = replace(problem, links=tuple((a, b, 700 * 10**6) for a, b, _ in some))
+    crossed = Layout(layouts["S14"].instances, crossed_lanes(wide, layouts["S14"]))
+    assert len(crossed.lanes) > 20
+    between = {link: rate for link, rate in _carried(crossed).items() if min(link) >= 0}
+    assert all(rate <= max(700 * 10**6, used[link]) for link, rate in between.items())
 
 
-def _links(layout: Layout, lane: LayerLane) -> list[tuple[int, int]]:
-    devices = [-1, *(layout.instances[i].devices[0] for i, _, _ in lane.hops), -2]
-    return list(pairwise(devices))
+def _carried(layout: Layout) -> Counter[tuple[int, int]]:
+    found = Counter[tuple[int, int]]()
+    for lane in layout.lanes:
+        devices = [-1, *(layout.instances[i].devices[0] for i, _, _ in lane.hops), -2]
+        for link in pairwise(devices):
+            found[link] += lane.rate
+    return found
 
 
 def test_tables_of_the_layouts() -> None:
@@ -210,6 +222,20 @@ def test_the_ranking_of_eight_layouts() -> None:
     assert {name for name, row in rows.items() if row.best} >= {"S9"}
     assert not rows["chain"].best
     assert [row.depth for row in rows.values()] == sorted(row.depth for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "within"), [("single24", 252.1, 6), ("geo24_pruned", 98.0, 3), ("het42_pruned", 645.6, 4)]
+)
+def test_what_helix_published(name: str, rate: float, within: int) -> None:
+    """Tests tokens per second of the layouts that Helix ships against its own simulator, within some percent."""
+    problem, number, file = helix_problem(name)
+    shipped = their_layout(problem, number, file)
+    rules = replace(HELIX_RULES, latencies=helix_latencies(number, file))
+    crossed = Layout(shipped.instances, crossed_lanes(problem, shipped))
+    run = simulate_serving(problem, crossed, helix_profile(problem), sample_requests(6_000, 0), rules)
+    assert run.rate / 10**6 == pytest.approx(rate, rel=within / 100)
+    assert run.measured_ns == rules.duration_ns
 
 
 def test_lanes_that_cross_break_convoys_up() -> None:

@@ -140,50 +140,60 @@ def stage_lanes(problem: LayerProblem, instances: Sequence[LayerInstance]) -> tu
 def crossed_lanes(
     problem: LayerProblem, layout: ServedLayout, parts: int = CROSSED_PARTS, seed: int = 0
 ) -> tuple[LayerLane, ...]:
-    """The same shares of every instance, no lane deeper than before, but lanes that cross wherever they meet.
+    """The same shares of every instance, no lane deeper than before, but lanes that cross where they meet.
 
     Who has travelled behind a prompt on one instance is then seldom behind it on the next: convoys fall apart where a
-    stage has several instances. Lanes stay as they are where a link would have to carry more than it can.
+    stage has several instances. Lanes are cut into equal parts, and at every layer parts exchange their ends at random,
+    unless a link would have to carry more than it can.
     """
     total, deepest = sum(lane.rate for lane in layout.lanes), max(len(lane.hops) for lane in layout.lanes)
-    size = max(1, total // max(1, parts))
+    size, random = max(1, total // max(1, parts)), Random(seed)
     pieces = [lane.hops for lane in layout.lanes for _ in range(lane.rate // size)]
-    rest = Counter({lane.hops: lane.rate % size for lane in layout.lanes})
-    for level in (False, True):
-        crossed = rest + Counter({hops: size * count for hops, count in Counter(_cross(pieces, seed, level)).items()})
-        lanes = tuple(LayerLane(rate, hops) for hops, rate in crossed.items())
-        if max(len(lane.hops) for lane in lanes) <= deepest and _carried(problem, layout.instances, lanes):
-            return lanes
-    return tuple(layout.lanes)
+    crossed = Counter({lane.hops: lane.rate % size for lane in layout.lanes})
+    links = _Links(problem, layout, size)
+    for position in sorted({last for hops in pieces for _, _, last in hops[:-1]}):
+        before = {n: [last for _, _, last in hops].index(position) + 1 for n, hops in _at(pieces, position)}
+        meeting = list(before)
+        for place in range(len(meeting) - 1, 0, -1):
+            a, b = meeting[place], meeting[random.randint(0, place)]
+            one, other = pieces[a], pieces[b]
+            new = one[: before[a]] + other[before[b] :], other[: before[b]] + one[before[a] :]
+            hops = (one[before[a] - 1], one[before[a]], other[before[b] - 1], other[before[b]])
+            if max(map(len, new)) <= deepest and links.exchange(*(hop[0] for hop in hops)):
+                pieces[a], pieces[b] = new
+    for way in pieces:
+        crossed[way] += size
+    return tuple(LayerLane(rate, hops) for hops, rate in crossed.items() if rate)
 
 
-def _cross(pieces: Sequence[_Hops], seed: int, level: bool) -> list[_Hops]:
-    """Ways that exchange their ends, at random, at every layer where they meet; `level`: only if they are as deep."""
-    random, found = Random(seed), list(pieces)
-    for position in sorted({last for hops in found for _, _, last in hops[:-1]}):
-        meeting: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for number, hops in enumerate(found):
-            before = sum(last <= position for _, _, last in hops)
-            if before and hops[before - 1][2] == position:
-                meeting[before if level else 0].append((number, before))
-        for rows in meeting.values():
-            ends = [found[number][before:] for number, before in rows]
-            random.shuffle(ends)
-            for (number, before), end in zip(rows, ends, strict=True):
-                found[number] = found[number][:before] + end
-    return found
+def _at(pieces: Sequence[_Hops], position: int) -> list[tuple[int, _Hops]]:
+    """Those that end a hop at a layer."""
+    return [(number, hops) for number, hops in enumerate(pieces) if any(last == position for _, _, last in hops)]
 
 
-def _carried(problem: LayerProblem, instances: Sequence[LayerInstance], lanes: Sequence[LayerLane]) -> bool:
-    """Can links carry these lanes?"""
-    if problem.links is None:
-        return True
-    carried: Counter[tuple[int, int]] = Counter()
-    for lane in lanes:
-        for (i, _, _), (j, _, _) in pairwise(lane.hops):
-            carried[instances[i].devices[0], instances[j].devices[0]] += lane.rate
-    most = {(a, b): rate for a, b, rate in problem.links}
-    return all(a == b or rate <= most.get((a, b), 0) for (a, b), rate in carried.items())
+class _Links:
+    """What links between devices carry, while parts of lanes exchange their ends."""
+
+    def __init__(self, problem: LayerProblem, layout: ServedLayout, size: int) -> None:
+        self.device, self.size = [one.devices[0] for one in layout.instances], size
+        self.most = None if problem.links is None else {(a, b): rate for a, b, rate in problem.links}
+        self.carried: Counter[tuple[int, int]] = Counter()
+        for lane in layout.lanes:
+            for (i, _, _), (j, _, _) in pairwise(lane.hops):
+                self.carried[self.device[i], self.device[j]] += lane.rate
+
+    def exchange(self, a: int, a_next: int, b: int, b_next: int) -> bool:
+        """Instances a -> a_next and b -> b_next become a -> b_next and b -> a_next, if links can carry it."""
+        here = [self.device[i] for i in (a, a_next, b, b_next)]
+        old, new = [(here[0], here[1]), (here[2], here[3])], [(here[0], here[3]), (here[2], here[1])]
+        for link, change in (*((link, -self.size) for link in old), *((link, self.size) for link in new)):
+            self.carried[link] += change
+        most = self.most
+        if most is None or all(x == y or self.carried[x, y] <= most.get((x, y), 0) for x, y in new):
+            return True
+        for link, change in (*((link, self.size) for link in old), *((link, -self.size) for link in new)):
+            self.carried[link] += change
+        return False
 
 
 def little_estimate(
