@@ -45,6 +45,17 @@ TWIN = {
     "kp1": 293.6,
 }
 """Offline tokens per second that a copy of Helix's simulator gave (specification, section 6.2)."""
+TWIN_ONLINE = {
+    "theirs": (141.5, 2.49),
+    "chain": (127.6, 2.83),
+    "S20": (140.1, 2.52),
+    "S14": (146.5, 2.24),
+    "S12": (148.7, 2.08),
+    "S11": (150.6, 1.89),
+    "S9": (151.2, 1.58),
+    "kp1": (149.1, 1.87),
+}
+"""The same online: tokens per second, mean time to the first token in seconds."""
 PREDICTED = {"S9": 254, "S14": 269, "chain": 237, "kp1": 300}
 """By Little's law there (section 6.3)."""
 
@@ -236,6 +247,18 @@ def test_what_helix_published(name: str, rate: float, within: int) -> None:
     run = simulate_serving(problem, crossed, helix_profile(problem), sample_requests(6_000, 0), rules)
     assert run.rate / 10**6 == pytest.approx(rate, rel=within / 100)
     assert run.measured_ns == rules.duration_ns
+
+
+def test_requests_that_arrive_as_they_do_there() -> None:
+    """Tests rates and times to the first token of the eight layouts against the copy of Helix's simulator, online."""
+    problem, profile, layouts = _cluster()
+    asked = sample_requests(1_200, 0, per_second=0.66)
+    rules = replace(HELIX_RULES, warm_up_ns=0, duration_ns=1_800 * 10**9, layer_percent=90, instance_percent=90)
+    for name, layout in layouts.items():
+        run = simulate_serving(problem, layout, profile, asked, rules)
+        rate, first = TWIN_ONLINE[name]
+        assert run.rate / 10**6 == pytest.approx(rate, rel=0.05), name
+        assert run.first.mean_ns / 10**9 == pytest.approx(first, rel=0.1), name
 
 
 def test_lanes_that_cross_break_convoys_up() -> None:
