@@ -170,6 +170,7 @@ def test_what_cannot_be_served() -> None:
         ("hop_ns is -1", problem, profile, asked, replace(NOW, hop_ns=-1)),
         ("high-water marks", problem, profile, asked, replace(NOW, layer_percent=0)),
         ("-1 prompts at once", problem, profile, asked, replace(NOW, prompts_at_once=-1)),
+        ("reach too far", problem, replace(profile, units=(replace(own, decode=((0, 0), (2**27, 1))),)), asked, NOW),
         ("0 requests", problem, profile, Requests(()), NOW),
     ]
     for words, one, tables, requests, rules in wrong:

@@ -39,6 +39,8 @@ __all__ = ["ServingRun", "Spread", "serving_tables", "simulate_serving", "token_
 
 MOST_TOKENS_SEEN = 4_000_000
 """Times of so many tokens are kept; a run that makes more ends there."""
+MOST_TABLE_ENTRIES = 2**26
+"""Of all units together."""
 SLOWEST_LINK = RATE_SCALE
 """A token per second."""
 SHARE_SCALE = 2**20
@@ -173,12 +175,13 @@ def serving_tables(
     sections, cuts = _sections(layout)
     hops, lanes, links = _lane_rows(problem, layout, rules, cuts)
     end = rules.warm_up_ns + rules.duration_ns
-    prompts, decodes = (_stacked([getattr(unit, name) for unit in units]) for name in ("prompt", "decode"))
-    used = {one.unit for one in layout.instances}
-    _check_lengths(requests, [units[number] for number in sorted(used)])
+    row = {number: place for place, number in enumerate(sorted({one.unit for one in layout.instances}))}
+    used = [units[number] for number in row]
+    _check_lengths(requests, used)
+    prompts, decodes = (_stacked([getattr(unit, name) for unit in used]) for name in ("prompt", "decode"))
     percent = rules.instance_percent
     instance = [
-        (one.unit, *cuts[i][1:], units[one.unit].prompts[one.held - 1], room * one.held * percent // 100)
+        (row[one.unit], *cuts[i][1:], units[one.unit].prompts[one.held - 1], room * one.held * percent // 100)
         for i, (one, room) in enumerate(zip(layout.instances, rooms, strict=True))
     ]
     slowest = int(prompts.max() + decodes.max()) * problem.layers
@@ -189,13 +192,15 @@ def serving_tables(
     room, at_once, pause = least * rules.layer_percent // 100, rules.prompts_at_once, rules.pause_ns
     expected, limits = round(requests.mean_output), (at_once, pause) if offline else (0, 0)
     settings = [rules.warm_up_ns, end, room, limits[0], expected, rules.copy_ns, int(drain), limits[1]]
-    reach = [(unit.prompt[-1][0], unit.decode[-1][0]) for unit in units]
+    reach = [(unit.prompt[-1][0], unit.decode[-1][0]) for unit in used]
     rows: tuple[Any, ...] = (instance, hops, lanes, links, sections, prompts, decodes, reach, asked, settings)
     return ServingTables._make(np.array(part, np.int64) for part in rows)
 
 
 def _stacked(tables: list[tuple[tuple[int, int], ...]]) -> Ints:
     """Dense times of all units, one row each."""
+    if len(tables) * max(table[-1][0] for table in tables) > MOST_TABLE_ENTRIES:
+        raise InputError("the tables of these units reach too far to be simulated", hint="end them at what is needed")
     rows = [dense_times(table) for table in tables]
     found = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for row, times in zip(found, rows, strict=True):
