@@ -55,7 +55,7 @@ _FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|fleet|costs|grap
 _FORMATS = {
     b"plan": "a weftline plan",
     b"schedule": "a weftline schedule",
-    b"fleet": "a plan of copies (try: weftline verify)",
+    b"fleet": "a fleet plan (of plan --copies auto)",
     b"costs": "a file of costs",
     b"graph": "a model as weftline JSON",
 }

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
 from weftline.graph.arrays import Indices
+from weftline.lazy import notebook_html
 from weftline.plans.plan import MAX_PLAN_BYTES, BoundEntry, Proof, Provenance
 from weftline.problem import Problem
 from weftline.problem.model import ProblemFile, problem_from_file
 from weftline.units import format_time
 
-__all__ = ["FleetDevice", "FleetInstance", "FleetLane", "FleetPlan", "fleet_to_json", "hops_of", "load_fleet"]
+__all__ = [
+    "AnyFleet",
+    "FleetDevice",
+    "FleetInstance",
+    "FleetLane",
+    "FleetPlan",
+    "fleet_to_json",
+    "hops_of",
+    "load_fleet",
+]
 
 
 class FleetDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,6 +113,16 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lines.append(f"  {lane.rate / total:6.1%} of the inputs: {way} {', '.join(used)}")
         return "\n".join(lines)
 
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """devices, lanes, hops, instances, baselines or bounds, as a list of dicts."""
+        from weftline.plans.records import fleet_records
+
+        return fleet_records(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
+
     def _bound_words(self) -> str:
         if self.rate_bound is None:
             return "nothing is known about how much faster another deployment could be"
@@ -114,6 +134,10 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"
+
+
+AnyFleet = FleetPlan
+"""Every kind of fleet plan. Another kind joins this union, `load_fleet` and `simulate_fleet` (`fleet_result.py`)."""
 
 
 def hops_of(placement: Indices) -> tuple[tuple[int, int, int], ...]:
