@@ -23,12 +23,8 @@ MOST_DEVICES, MOST_LANES = 60, 40
 LEAST_RIBBON, RIBBON_BEND = 1.5, 7.0
 """Points: of the thinnest ribbon, and of the way in which one goes from row to row."""
 FRONT_HEIGHT, FRONT_TICKS = 260, 5
-LANE_LOOKS = tuple(
-    Look(fill, hatch, "")
-    for hatch in ("", "/", "\\", "x", "|", "-")
-    for fill in ("#9ecae1", "#fdd49e", "#c7e9c0", "#dadaeb", "#e5e5e5")
-)
-LANE_LOOKS = tuple(LANE_LOOKS[(7 * number) % len(LANE_LOOKS)] for number in range(len(LANE_LOOKS)))
+FILLS, HATCHES = ("#9ecae1", "#fdd49e", "#c7e9c0", "#dadaeb", "#e5e5e5"), ("", "/", "x", "\\", "|", "-")
+LANE_LOOKS = tuple(Look(FILLS[n % len(FILLS)], HATCHES[n % len(HATCHES)], "") for n in range(30))
 """Of lane 0, 1, ...: neighbours differ in fill and in hatching."""
 BUSY_LOOK, FREE_LOOK, BOUND_LOOK = Look("#74a9cf", "", "busy"), Look("#fff", "", ""), Look("#fff", "/", "bound")
 
@@ -73,6 +69,7 @@ class FleetPicture:
         legend = self.legend()
         canvas = make(PAGE_WIDTH, bottom + 36 + 20 * len(legend))
         canvas.text(PAGE_MARGIN, PAGE_MARGIN + TEXT_SIZE, self.title)
+        canvas.text(right + 16, top - 4, "busy")
         tops = {d: top + (ROW_HEIGHT + ROW_SPACE) * row for row, d in enumerate(self.rows)}
         for name, (d, y) in zip(names, tops.items(), strict=True):
             self._row(canvas, name, d, y, (left, right))

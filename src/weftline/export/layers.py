@@ -217,8 +217,8 @@ def _visible(gpus: Sequence[int]) -> str:
     return f"CUDA_VISIBLE_DEVICES={','.join(map(str, gpus))}"
 
 
-def _lane_launch(stages: Sequence[tuple[str, int]], gpus: Sequence[int], line: str) -> LaneLaunch:
-    return LaneLaunch(f"{_visible(gpus)} {line}", tuple(_rank_notes(stages, gpus)), tuple(map(str, gpus)))
+def _lane_launch(stages: Sequence[tuple[str, int]], gpus: Sequence[int], line: str, *, listens: bool) -> LaneLaunch:
+    return LaneLaunch(f"{_visible(gpus)} {line}", tuple(_rank_notes(stages, gpus)), tuple(map(str, gpus)), listens)
 
 
 def _each_layer(stages: Sequence[tuple[str, int]], counts: Sequence[int]) -> list[str]:
@@ -282,7 +282,7 @@ def _fleet_vllm(answer: AnyFleet, folder: Path, options: ExportOptions) -> list[
             layers, stages, gpus = _vllm_ranks(plan, options)
             variable, argument = _vllm_words(plan, layers, stages)
         line = f'{variable} vllm serve "$@" {argument} --port {LaneLaunch.port(n)}'
-        launches.append(_lane_launch(stages, gpus, line))
+        launches.append(_lane_launch(stages, gpus, line, listens=True))
     return write_lanes(folder, answer, launches, VLLM_USAGE)
 
 
@@ -349,7 +349,7 @@ def _fleet_megatron(answer: AnyFleet, folder: Path, options: ExportOptions) -> l
             text, layers, stages, gpus = _megatron_ranks(plan, options)
             words = " ".join(_megatron_words(plan, text, layers, stages))
         ranks = f"--nproc-per-node {len(stages)} --master-port {LaneLaunch.port(n)}"
-        launches.append(_lane_launch(stages, gpus, f'torchrun {ranks} "$@" {words}'))
+        launches.append(_lane_launch(stages, gpus, f'torchrun {ranks} "$@" {words}', listens=False))
     return write_lanes(folder, answer, launches, MEGATRON_USAGE)
 
 

@@ -2,10 +2,10 @@
 
 In: a plan, a fleet plan, a `Score` or a schedule. Out: a `Picture` (lanes with spans over one axis), drawn as SVG by
 hand or as PNG by Pillow (extra `png`). A latency plan shows what each device computes, receives and sends; a pipeline
-the parts of every stage beside its period; a schedule the micro-batch of every block. Kinds differ in hatching and in brightness,
-blocks of schedules hold the number of their micro-batch, and a legend names them: readable in print without colour.
-A fleet plan shows its lanes (`fleet_picture.py`). Simplified: neighbours of one kind that are narrower than a pixel
-are drawn as one.
+the parts of every stage beside its period; a schedule the micro-batch of every block. Kinds differ in hatching and in
+brightness, blocks of schedules hold the number of their micro-batch, and a legend names them: readable in print without
+colour. A fleet plan shows its lanes (`fleet_picture.py`). Simplified: neighbours of one kind that are narrower than a
+pixel are drawn as one.
 """
 
 from __future__ import annotations

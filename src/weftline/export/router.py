@@ -2,9 +2,9 @@
 targets start one process for each lane.
 
 In: a fleet plan. Out: router.json: instances, lanes, and whole numbers as weights, whose shares are exactly those of
-the plan (`examples/route.py` dispatches by them with the standard library); `LanePlan`, a lane as the plan of one pipeline;
-launch.sh with one command for each lane. Simplified: processes of other engines share no weights, so lanes that share a
-device are refused there.
+the plan (`examples/route.py` dispatches by them with the standard library); `LanePlan`, a lane as the plan of one
+pipeline; launch.sh with one command for each lane. Simplified: processes of other engines share no weights, so lanes
+that share a device are refused there.
 """
 
 from __future__ import annotations
@@ -202,6 +202,8 @@ class LaneLaunch:
     """Comments above it."""
     gpus: tuple[str, ...] = ()
     """What it takes; no two lanes may take the same."""
+    listens: bool = True
+    """Whether it answers requests at its port."""
 
     @staticmethod
     def port(number: int) -> int:
@@ -216,12 +218,14 @@ def write_lanes(folder: Path, answer: AnyFleet, launches: Sequence[LaneLaunch], 
         for gpu in launch.gpus:
             if taken.setdefault(gpu, n) != n:
                 raise UsageError(f"lanes {taken[gpu]} and {n} take the same GPU {gpu}; say which is which by --runtime")
-    addresses = [f"http://127.0.0.1:{LaneLaunch.port(n)}" for n in range(len(launches))]
+    places = [f"http://127.0.0.1:{LaneLaunch.port(n)}" for n in range(len(launches))]
+    addresses = [place if launch.listens else "" for place, launch in zip(places, launches, strict=True)]
     router = router_of(answer, addresses=addresses)
     lines = ["#!/bin/sh", f"# {usage}", f': "${{1:?{usage}}}"', "trap 'kill $started 2>/dev/null' INT TERM"]
     for n, (launch, lane) in enumerate(zip(launches, router.lanes, strict=True)):
         share = lane.weight / router.total_weight
-        lines += [f"# lane {n}: {share:.2%} of the requests, {addresses[n]}", *(f"# {note}" for note in launch.notes)]
+        told = f"lane {n}: {share:.2%} of the requests {addresses[n]}".rstrip()
+        lines += [f"# {told}", *(f"# {note}" for note in launch.notes)]
         lines += [f"{launch.line} &", 'started="$started $!"']
     path = folder / "launch.sh"
     write_atomically(path, ("\n".join([*lines, "wait"]) + "\n").encode())

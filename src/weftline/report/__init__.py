@@ -1,8 +1,8 @@
 """Plans for human eyes: the verb `report` (one HTML page), terminal tables, a Markdown summary, and traces
 for Perfetto or chrome://tracing.
 
-In: a Plan, fleet plan or Schedule (and its simulation), and what was measured. Out: bytes or rich renderables. Simplified:
-a pipeline's trace shows a few inputs in steady state.
+In: a Plan, fleet plan or Schedule (and its simulation), and what was measured. Out: bytes or rich renderables.
+Simplified: a pipeline's trace shows a few inputs in steady state.
 """
 
 from __future__ import annotations

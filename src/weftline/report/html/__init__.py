@@ -2,9 +2,10 @@
 
 In: a Plan, fleet plan or Schedule, perhaps what a run measured and what would help. Out: the bytes of the page: text
 and tables made here (jinja2, everything escaped), pictures drawn by its own scripts from embedded data. A
-Content-Security-Policy allows exactly these scripts and this style, and no network. A page shows only what holds: the independent checker comes
-first, and `VerificationError` if something does not hold. Simplified: above five megabytes names are cut and spans
-joined; very large answers are only compared with the simulator, which is quick (`weftline verify` checks all).
+Content-Security-Policy allows exactly these scripts and this style, and no network. A page shows only what holds: the
+independent checker comes first, and `VerificationError` if something does not hold. Simplified: above five megabytes
+names are cut and spans joined; very large answers are only compared with the simulator, which is quick (`weftline
+verify` checks all).
 """
 
 from __future__ import annotations
