@@ -114,12 +114,9 @@ def simulate(
         _score(plan, placement, question, trace, json)
     elif question or shape or dim or without:
         raise UsageError("a plan has its own devices and rules; to score a model on a cluster add --placement FILE")
-    elif is_schedule(plan):
-        _schedule(plan, trace, json)
-    elif is_fleet(plan):
-        simulate_fleet_file(plan, trace, json)
     else:
-        _again(plan, trace, json)
+        again = _schedule if is_schedule(plan) else simulate_fleet_file if is_fleet(plan) else _again
+        again(plan, trace, json)
 
 
 def _again(path: Path, trace: Path | None, json: bool) -> None:
