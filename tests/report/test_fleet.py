@@ -106,7 +106,7 @@ def test_ribbons_are_as_thick_as_their_shares() -> None:
     assert "lane 1: 25.0% of the inputs, a whole copy on d1" in words
     assert "0: 75%" in words
     boxes = [element.attrib["height"] for element in ElementTree.fromstring(svg).iter(f"{SVG}rect")]
-    assert {"30.00", "10.00"} <= set(boxes)
+    assert {"36.00", "12.00"} <= set(boxes)
     assert 'fill="url(#weft-' in svg  # a lane differs by hatching, too
 
 

@@ -21,7 +21,7 @@ __all__ = ["diff", "explain", "simulate", "verify"]
 
 
 def verify(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")],
     json: JsonFlag = False,
 ) -> None:
     """Check that a plan holds what it says.
@@ -62,7 +62,9 @@ def verify(
 def simulate(
     plan: Annotated[
         Path,
-        typer.Argument(metavar="PLAN|SCHEDULE|MODEL", help="A plan or schedule file; with --placement a model."),
+        typer.Argument(
+            metavar="PLAN|SCHEDULE|MODEL", help="A plan, fleet plan or schedule file; with --placement a model."
+        ),
     ],
     cluster: given.Cluster = None,
     *,
@@ -198,7 +200,7 @@ def _schedule(path: Path, trace: Path | None, json: bool) -> None:
 
 
 def explain(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")],
     op: Annotated[str | None, typer.Option(metavar="NAME", help="Tell the story of one op instead.")] = None,
     placement: Annotated[bool, typer.Option("--placement", help="List every op with its device and time.")] = False,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most so many steps of the chain.")] = 40,
@@ -258,7 +260,7 @@ def explain(
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="FIRST", help="A plan or schedule file.")],
+    first: Annotated[Path, typer.Argument(metavar="FIRST", help="A plan, fleet plan or schedule file.")],
     second: Annotated[Path, typer.Argument(metavar="SECOND", help="Another one of the same kind.")],
     json: JsonFlag = False,
 ) -> None:

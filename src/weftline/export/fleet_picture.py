@@ -18,7 +18,7 @@ from weftline.plans.fleet_result import FleetResult, rate_words
 
 __all__ = ["FleetPicture", "FrontPicture", "FrontRow"]
 
-ROW_HEIGHT, ROW_SPACE, BAR_WIDTH = 40, 14, 120
+ROW_HEIGHT, ROW_SPACE, BAR_WIDTH = 48, 14, 120
 MOST_DEVICES, MOST_LANES = 60, 40
 LEAST_RIBBON, RIBBON_BEND = 1.5, 7.0
 """Points: of the thinnest ribbon, and of the way in which one goes from row to row."""
@@ -137,7 +137,7 @@ class FleetPicture:
                 canvas.shape(corners, _look(n))
             canvas.box(x1, y, max(x2 - x1, 0.5), thick, _look(n))
             label = f"{n}: {lane.share:.0%}"
-            if thick >= TEXT_SIZE and len(label) * LETTER_WIDTH < x2 - x1:
+            if thick >= TEXT_SIZE + 2 and len(label) * LETTER_WIDTH < x2 - x1:
                 canvas.text((x1 + x2) / 2, y + thick / 2 + 4, label, middle=True)
             before = (device, x2)
 

@@ -129,7 +129,8 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         guess = " for these guessed costs" if self.problem.graph.guessed else ""
         best = self.bound_ns >= self.value_ns
         more = self.rate_bound / self.rate - 1
-        said = "no deployment is faster" if best else f"no deployment gives {more:.2%} more inputs per second"
+        said = f"no deployment gives more than {max(more, 1e-4):.2%} more inputs per second"
+        said = "no deployment is faster" if best else said
         return f"{said} ({self.proof}{guess}); gap {self.gap:.2%}"
 
     def __repr__(self) -> str:

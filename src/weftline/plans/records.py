@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from weftline.arguments import a_choice
 from weftline.simulate.fleet import RATE_UNITS
 
@@ -157,7 +159,7 @@ def fleet_records(plan: AnyFleet, name: str) -> Records:
 
     a_choice(name, "a table", FLEET_TABLES)
     if name == "instances":
-        return [{"device": one.device, "ops": one.ops} for one in plan.instances]
+        return [msgspec.to_builtins(one) for one in plan.instances]
     if name == "baselines":
         return [{"name": known, "rate": rate} for known, rate in {"plan": plan.rate, **plan.baselines}.items()]
     if name == "bounds":
