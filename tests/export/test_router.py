@@ -8,6 +8,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from math import gcd
 from pathlib import Path
@@ -25,6 +26,7 @@ from weftline.certify.check_fleet import check_fleet
 from weftline.errors import InputError, UsageError, VerificationError
 from weftline.export import fleet_exporters, plan_exporters
 from weftline.export.router import Router, router_of
+from weftline.graph import Op
 from weftline.plans.fleet import fleet_to_json
 from weftline.problem import load_problem
 from weftline.run.split.manifest import read_manifest
@@ -191,7 +193,7 @@ def test_onnx_segments_of_all_lanes(tmp_path: Path) -> None:
     problem, digest = load_problem(model, cluster=wl.Cluster.preset("two-gpus"), rules={"objective": "throughput"})
     half = {op.name for op in problem.graph.ops[: len(problem.graph.ops) // 2]}
     third = {op.name for op in problem.graph.ops[: len(problem.graph.ops) // 3]}
-    lanes = [
+    lanes: list[Callable[[Op], str]] = [
         lambda op: "gpu0" if op.name in half else "gpu1",
         lambda op: "gpu1" if op.name in third else "cpu0",
         lambda op: "gpu0",

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from rich.text import Text
 from tests.export.fleet_plans import HOSTILE, fleet_of, hostile_fleet, small_fleet, small_problem
 from tests.report.page_samples import parts
 
@@ -19,7 +20,7 @@ from weftline.errors import VerificationError
 from weftline.export.fleet_picture import MOST_DEVICES, MOST_LANES, FleetPicture, FrontPicture
 from weftline.export.picture import to_png, to_svg
 from weftline.plans.fleet_result import FleetResult, FleetUse, LaneUse, fleet_guarantee, simulate_fleet
-from weftline.report.fleet import fleet_comparison_rows, fleet_pictures, lane_rows
+from weftline.report.fleet import fleet_comparison_rows, fleet_pictures, front_table, lane_rows
 from weftline.report.html import report_html
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -95,6 +96,10 @@ def test_the_front_is_drawn_where_there_is_one() -> None:
     points = list(ElementTree.fromstring(drawn["front"]).iter(f"{SVG}rect"))
     heights = [float(point.attrib["y"]) for point in points if point.attrib["width"] == "8.00"][:3]
     assert heights == sorted(heights, reverse=True)
+    table = front_table(other, "tokens")
+    assert table is not None
+    assert [list(column.cells)[1] for column in table.columns] == [Text("3"), Text("180.5 tokens/s"), Text("")]
+    assert front_table(small_fleet(), "tokens") is None
 
 
 def test_ribbons_are_as_thick_as_their_shares() -> None:

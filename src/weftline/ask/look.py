@@ -156,6 +156,10 @@ def diff(a: Schedule, b: Schedule | Path | str) -> ScheduleDifference: ...
 
 
 @overload
+def diff(a: Plan, b: AnyFleet) -> FleetDifference: ...
+
+
+@overload
 def diff(a: AnyFleet, b: AnyFleet | Plan | Path | str) -> FleetDifference: ...
 
 

@@ -63,7 +63,7 @@ def _named(path: Path, answer: AnyFleet) -> FleetResult:
 def explain_fleet_file(path: Path, json: bool) -> None:
     """Why the rate is what it is: what binds, devices, lanes, baselines."""
     from weftline.plans.fleet_result import explain_fleet
-    from weftline.report.fleet import fleet_comparison_table, fleet_device_table, lane_table
+    from weftline.report.fleet import fleet_comparison_table, fleet_device_table, front_table, lane_table
 
     answer = simulated_fleet(path)
     story = explain_fleet(answer)
@@ -72,6 +72,8 @@ def explain_fleet_file(path: Path, json: bool) -> None:
         return
     show(story.guarantee, "What binds:", *(f"  {sentence}" for sentence in story.lines()), "")
     show(fleet_device_table(story.result), "", lane_table(story.result), "", fleet_comparison_table(answer))
+    if (front := front_table(answer, story.result.unit)) is not None:
+        show("", front)
 
 
 def simulated_fleet(path: Path) -> AnyFleet:

@@ -113,6 +113,11 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lines.append(f"  {lane.rate / total:6.1%} of the inputs: {way} {', '.join(used)}")
         return "\n".join(lines)
 
+    @classmethod
+    def load(cls, path: Path | str) -> AnyFleet:
+        """Read the file."""
+        return load_fleet(path)
+
     def table(self, name: str) -> list[dict[str, Any]]:
         """devices, lanes, hops, instances, baselines or bounds, as a list of dicts."""
         from weftline.plans.records import fleet_records
@@ -156,7 +161,7 @@ def fleet_to_json(plan: FleetPlan) -> bytes:
     return msgspec.json.encode(plan) + b"\n"
 
 
-def load_fleet(path: Path | str) -> FleetPlan:
+def load_fleet(path: Path | str) -> AnyFleet:
     """Read a fleet plan; every failure is an `InputError` that names the file and the place in it."""
     path = Path(path)
     try:

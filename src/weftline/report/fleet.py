@@ -31,6 +31,8 @@ __all__ = [
     "fleet_device_table",
     "fleet_page",
     "fleet_pictures",
+    "front_of",
+    "front_table",
     "lane_rows",
     "lane_table",
 ]
@@ -104,9 +106,23 @@ def fleet_pictures(answer: AnyFleet, found: FleetResult) -> dict[str, str]:
     from weftline.export.fleet_picture import FleetPicture, FrontPicture
     from weftline.export.picture import to_svg
 
-    front = tuple((int(depth), float(rate), bound) for depth, rate, bound in getattr(answer, "front", None) or ())
     drawn = {"lanes": to_svg(FleetPicture(found))}
-    return drawn | ({"front": to_svg(FrontPicture(front, found.unit))} if front else {})
+    return drawn | ({"front": to_svg(FrontPicture(front, found.unit))} if (front := front_of(answer)) else {})
+
+
+def front_of(answer: AnyFleet) -> list[tuple[int, float, float | None]]:
+    """Devices in a row, the rate of a plan with at most so many, and its bound; empty where a file has no front."""
+    return sorted((int(depth), float(rate), bound) for depth, rate, bound in getattr(answer, "front", None) or ())
+
+
+def front_table(answer: AnyFleet, unit: str) -> Table | None:
+    """The same for a terminal."""
+    rows: Rows = [
+        (str(depth), rate_words(rate, unit), "" if bound is None else rate_words(bound, unit))
+        for depth, rate, bound in front_of(answer)
+    ]
+    header = ("devices in a row", "rate", "no such plan gives more")
+    return text_table("Rate against devices in a row", header, rows) if rows else None
 
 
 def fleet_page(answer: AnyFleet, found: FleetResult) -> dict[str, Any]:
