@@ -16,13 +16,16 @@ from tests.export.fleet_plans import HOSTILE, fleet_of, hostile_fleet, small_fle
 from tests.report.page_samples import parts
 
 import weftline as wl
+from weftline.ask import make_fleet
 from weftline.errors import VerificationError
 from weftline.export.fleet_picture import MOST_DEVICES, MOST_LANES, FleetPicture, FrontPicture
 from weftline.export.picture import to_png, to_svg
-from weftline.plans.fleet_result import FleetResult, FleetUse, LaneUse, fleet_guarantee, simulate_fleet
-from weftline.report.fleet import fleet_comparison_rows, fleet_pictures, front_table, lane_rows
+from weftline.plans.fleet_result import FleetResult, FleetStory, FleetUse, LaneUse, fleet_guarantee, simulate_fleet
+from weftline.report.fleet import fleet_comparison_rows, fleet_device_rows, fleet_pictures, front_table, lane_rows
 from weftline.report.html import report_html
+from weftline.testing import random_problem
 
+BUSY = "busy all the time, so more inputs need less work there, or another way"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -115,6 +118,27 @@ def test_ribbons_are_as_thick_as_their_shares() -> None:
     assert 'fill="url(#weft-' in svg  # a lane differs by hatching, too
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_any_fleet_is_drawn(seed: int) -> None:
+    """Tests random fleets: well-formed, every lane in the legend, and nothing leaves the page."""
+    problem = random_problem(seed, "throughput", max_ops=9, max_devices=4, stages=0, limits=False)
+    found = simulate_fleet(make_fleet(problem, work_limit=30))
+    root = ElementTree.fromstring(to_svg(FleetPicture(found)))
+    words = [element.text or "" for element in root.iter(f"{SVG}text")]
+    assert sum(word.startswith("lane ") for word in words) == len(found.lanes)
+    for box in root.iter(f"{SVG}rect"):
+        x, y, width, height = (float(box.attrib.get(name, 0)) for name in ("x", "y", "width", "height"))
+        assert min(x, y, width, height) >= 0
+        assert x + width <= float(root.attrib["width"]) + 1e-6
+        assert y + height <= float(root.attrib["height"]) + 1e-6
+
+
+def test_a_plan_without_a_rate_is_told_without_dividing() -> None:
+    """Tests the words for a file that claims a rate of 0."""
+    plan = msgspec.structs.replace(small_fleet(), rate=0.0, bound_ns=1)
+    assert fleet_guarantee(plan) == "This plan gives nothing, so any other is better."
+
+
 def many(devices: int, lanes: int) -> FleetResult:
     """As many copies as there are lanes."""
     uses = tuple(FleetUse(f"gpu{d}", 1 - d / 10**4, None, None, ((0, 5),)) for d in range(devices))
@@ -133,6 +157,9 @@ def test_large_clusters_are_cut() -> None:
     assert "first layer" in words
     assert any("of the tokens" in word for word in words)
     assert lane_rows(found)[1][-1][0].endswith("more")
+    assert fleet_device_rows(found)[1][-1][0] == "and 900 more"
+    story = FleetStory(found, "", None, {})
+    assert story.lines() == ["gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7 and 3 more: " + BUSY]
 
 
 def test_png() -> None:

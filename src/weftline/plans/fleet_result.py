@@ -49,7 +49,9 @@ __all__ = [
 
 SATURATED_SHARE = 0.999
 """A device that is busy for so much of its time has none left: rates are rounded down."""
-MOST_HOPS_SHOWN = 4
+FULL_SHARE = 0.9
+"""Memory of which more is used is nearly full."""
+MOST_HOPS_SHOWN, MOST_NAMES_SHOWN = 4, 8
 MOST_RATE = 2**80
 """Of one lane, as the checker has it."""
 
@@ -257,6 +259,8 @@ def rate_words(rate: float | None, unit: str = "inputs") -> str:
 
 def fleet_guarantee(answer: AnyFleet) -> str:
     """The sentence a manager understands."""
+    if answer.rate <= 0:
+        return "This plan gives nothing, so any other is better."
     if answer.rate_bound is None:
         return "Nothing is known about how much faster another deployment could be."
     more = "No deployment of this model on these devices is faster"
@@ -278,6 +282,12 @@ def way_words(found: FleetResult, lane: LaneUse, most: int = MOST_HOPS_SHOWN) ->
     words = [f"{ids[device]} ({_count(last - first, found.part)})" for device, first, last in lane.hops]
     left = len(words) - most
     return " > ".join(words[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def _several(ids: Sequence[str]) -> str:
+    """Some names, and how many more."""
+    left = len(ids) - MOST_NAMES_SHOWN
+    return ", ".join(ids[:MOST_NAMES_SHOWN]) + (f" and {left} more" if left > 0 else "")
 
 
 def _count(number: int, part: str) -> str:
@@ -327,24 +337,38 @@ class FleetStory:
         """What binds, in sentences."""
         found, lines = self.result, []
         if self.saturated:
-            names = ", ".join(use.id for use in self.saturated)
+            names = _several([use.id for use in self.saturated])
             lines.append(f"{names}: busy all the time, so more inputs need less work there, or another way")
         else:
             most = max(found.devices, key=lambda use: use.busy)
             lines.append(f"no device is busy all the time; {most.id} is for {most.busy:.1%} of it")
         idle = [use.id for use in found.devices if use.busy == 0.0]
         if idle:
-            lines.append(f"{', '.join(idle)}: does nothing in this plan")
-        for use in found.devices:
-            if use.memory_limit and use.memory_bytes is not None and use.memory_bytes > 0.9 * use.memory_limit:
-                size, limit = format_bytes(use.memory_bytes), format_bytes(use.memory_limit)
-                lines.append(f"{use.id}: its memory is nearly full, {size} of {limit}")
-        for use in sorted(found.devices, key=lambda use: -(use.worth or 0.0)):
-            if use.worth is not None:
-                more = f"raises the bound by {use.worth:,.6g}" if use.worth else "does not raise the bound"
-                unit = f" {found.unit} per second" if use.worth else ""
-                lines.append(f"{use.id}: one more second of it in every second {more}{unit}")
+            lines.append(f"{_several(idle)}: does nothing in this plan")
+        for (size, limit), ids in self._full().items():
+            lines.append(f"{_several(ids)}: memory is nearly full, {size} of {limit}")
+        for worth, ids in self._worth().items():
+            more = f"raises the bound by {worth:,.6g} {found.unit} per second" if worth else "does not raise the bound"
+            each = "each of them" if len(ids) > 1 else "it"
+            lines.append(f"{_several(ids)}: one more second of {each} in every second {more}")
         return lines
+
+    def _full(self) -> dict[tuple[str, str], list[str]]:
+        """Memory and its limit -> devices that are nearly full."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for use in self.result.devices:
+            if use.memory_limit and use.memory_bytes is not None and use.memory_bytes > FULL_SHARE * use.memory_limit:
+                key = (format_bytes(use.memory_bytes), format_bytes(use.memory_limit))
+                found.setdefault(key, []).append(use.id)
+        return found
+
+    def _worth(self) -> dict[float, list[str]]:
+        """What a second is worth -> devices of which it is, the dearest first."""
+        found: dict[float, list[str]] = {}
+        for use in sorted(self.result.devices, key=lambda use: -(use.worth or 0.0)):
+            if use.worth is not None:
+                found.setdefault(float(f"{use.worth:.6g}"), []).append(use.id)
+        return found
 
     def __str__(self) -> str:
         head = f"{rate_words(self.result.rate, self.result.unit)}, {format_time(self.result.value)} per input"

@@ -37,7 +37,7 @@ __all__ = [
     "lane_table",
 ]
 
-MOST_LANES = 40
+MOST_LANES, MOST_DEVICES = 40, 100
 """Rows of a table."""
 SIMPLE_PLANS = {
     "single-device": "one pipeline of one stage: the whole model on the device that is best for it",
@@ -52,10 +52,12 @@ SIMPLE_PLANS = {
 def fleet_device_rows(found: FleetResult) -> tuple[tuple[str, ...], Rows]:
     """Every device: share of its time, what it holds, memory."""
     rows: Rows = []
-    for use in found.devices:
+    for use in found.devices[:MOST_DEVICES]:
         size = "" if use.memory_bytes is None else format_bytes(use.memory_bytes)
         limit = "no limit" if use.memory_limit is None else format_bytes(use.memory_limit)
         rows.append((use.id, f"{use.busy:.1%}", held_words(found, use), size, limit))
+    if len(found.devices) > MOST_DEVICES:
+        rows.append((f"and {len(found.devices) - MOST_DEVICES} more", "", "", "", ""))
     return ("device", "busy", "holds", "memory", "limit"), rows
 
 
@@ -78,7 +80,7 @@ def fleet_comparison_rows(answer: AnyFleet) -> tuple[tuple[str, ...], Rows]:
     rows: Rows = [(f"this plan ({answer.solver})", rate_words(answer.rate), "")]
     for name, rate in sorted(answer.baselines.items(), key=lambda item: (item[1] is None, -(item[1] or 0.0))):
         rows.append((name, rate_words(rate), f"{answer.rate / rate - 1:+.2%}" if rate else ""))
-    if answer.rate_bound is not None:
+    if answer.rate_bound:
         share = f"{answer.rate / answer.rate_bound - 1:+.2%}"
         rows.append(
             (f"no deployment gives more ({answer.bound_by}, {answer.proof})", rate_words(answer.rate_bound), share)
