@@ -51,10 +51,11 @@ if sys.platform != "win32":
 _SLOTS = 64
 """Names for temporary files of one file: so many can write it at once, and no more are ever left by killed ones."""
 
-_FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|fleet|costs|graph)"')
+_FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|layer-plan|fleet|costs|graph)"')
 _FORMATS = {
     b"plan": "a weftline plan",
     b"schedule": "a weftline schedule",
+    b"layer-plan": "a plan of layers on devices (try: weftline verify)",
     b"fleet": "a fleet plan (of plan --copies auto)",
     b"costs": "a file of costs",
     b"graph": "a model as weftline JSON",

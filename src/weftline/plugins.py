@@ -22,6 +22,8 @@ GROUPS = {
     "weftline.architectures": ("weftline.architectures",),
     "weftline.latency": ("weftline.latency", "weftline.place"),
     "weftline.pipeline": ("weftline.pipeline", "weftline.partition"),
+    "weftline.fleet": ("weftline.fleet",),
+    "weftline.layers": ("weftline.layers",),
     "weftline.schedule": ("weftline.schedule",),
     "weftline.export": ("weftline.export", "weftline.export_plan"),
 }
@@ -33,6 +35,8 @@ _KINDS = {
     "weftline.architectures": "weftline.zoo.registry:Architecture",
     "weftline.latency": "weftline.search:Solver",
     "weftline.pipeline": "weftline.search:Solver",
+    "weftline.fleet": "weftline.fleet:FleetSolver",
+    "weftline.layers": "weftline.problem.layers:LayerReader",
     "weftline.schedule": "weftline.schedule.search:Scheduler",
     "weftline.export": "weftline.export.exporter:Exporter",
 }

@@ -54,6 +54,7 @@ def answer_fleet(
     return make_fleet(
         found.problem,
         **request.limits,
+        most_depth=request.max_depth,
         settings=request.settings,
         inputs=found.inputs,
         begun=begun,

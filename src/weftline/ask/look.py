@@ -16,7 +16,7 @@ from weftline.arguments import a_path, a_text
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
-    from weftline.certify import FleetVerdict, ScheduleVerdict, Verdict
+    from weftline.certify.run import AnyVerdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
     from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.fleet_diff import FleetDifference
     from weftline.plans.fleet_result import FleetResult, FleetStory
+    from weftline.plans.layers import LayerPlan
     from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import ScheduleDifference, ScheduleStory
     from weftline.plans.score import Score
@@ -80,12 +81,13 @@ def _problem(what: Any, cluster: Cluster | Path | str | None, question: dict[str
     return resolve(request).problem
 
 
-def verify(plan: Plan | Schedule | AnyFleet | Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
+def verify(plan: Plan | Schedule | AnyFleet | LayerPlan | Path | str) -> AnyVerdict:
     """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
     from weftline.plans import Plan
     from weftline.plans.fleet import AnyFleet, fleet_to_json
+    from weftline.plans.layers import LayerPlan, layer_plan_to_json
     from weftline.plans.plan import plan_to_json
     from weftline.plans.schedule import Schedule, schedule_to_json
 
@@ -93,6 +95,8 @@ def verify(plan: Plan | Schedule | AnyFleet | Path | str) -> Verdict | ScheduleV
         return verify_bytes(schedule_to_json(plan))
     if isinstance(plan, AnyFleet):
         return verify_bytes(fleet_to_json(plan))
+    if isinstance(plan, LayerPlan):
+        return verify_bytes(layer_plan_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(a_path(plan, "plan"))
 
 

@@ -82,6 +82,10 @@ class PlanRequest:
     communication: Literal["added", "overlapped"] | None = None
     memory: Literal["dynamic", "static"] | None = None
     stages: int | None = None
+    copies: Literal[1, "auto"] | None = None
+    """Throughput: 1 is one pipeline, "auto" whole copies and pipelines side by side; None: what the question needs."""
+    max_depth: int | None = None
+    """Of a fleet: the most devices in a row on the way of an input."""
     without: tuple[str, ...] = ()
     """Limits to be dropped: cpus, memory, together."""
     keep: Literal["", "layers"] = ""

@@ -6,21 +6,31 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from weftline.certify.check import Verdict
 from weftline.certify.check_fleet import FleetVerdict
+from weftline.certify.check_layers import LayersVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError, no_such_file
 
-__all__ = ["is_fleet", "is_schedule", "verify_bytes", "verify_file"]
+__all__ = ["AnyVerdict", "is_fleet", "is_schedule", "verify_bytes", "verify_file"]
+
+AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict
 
 SCHEDULE, FLEET = b'"weftline-schedule"', b'"weftline-fleet"'
+_KINDS: dict[bytes, tuple[str, Callable[..., AnyVerdict]]] = {
+    SCHEDULE: ("check_schedule.py", ScheduleVerdict),
+    FLEET: ("check_fleet.py", FleetVerdict),
+    b'"weftline-layer-plan"': ("check_layers.py", LayersVerdict),
+}
+"""What a file says that it is -> its checker; a plan otherwise."""
 HEAD_BYTES = 200
 """Bytes of a file that say what it is."""
 
 
-def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict | FleetVerdict:
+def verify_bytes(data: bytes) -> AnyVerdict:
     """The same for a plan that is not in a file yet."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
@@ -28,15 +38,13 @@ def verify_bytes(data: bytes) -> Verdict | ScheduleVerdict | FleetVerdict:
         return verify_file(path)
 
 
-def verify_file(path: Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
+def verify_file(path: Path | str) -> AnyVerdict:
     """The verdict on a plan or schedule, or `InputError` (unreadable) or `VerificationError` (refused)."""
     if "\0" in str(path) or not Path(path).exists():
         raise no_such_file(path)
-    schedule = is_schedule(Path(path))
-    fleet = not schedule and is_fleet(Path(path))
-    script = Path(__file__).with_name("check_schedule.py" if schedule else "check_fleet.py" if fleet else "check.py")
+    script, verdict = next((kind for word, kind in _KINDS.items() if _says(Path(path), word)), ("check.py", Verdict))
     done = subprocess.run(
-        [sys.executable, "-I", str(script), str(path)],
+        [sys.executable, "-I", str(Path(__file__).with_name(script)), str(path)],
         capture_output=True,
         encoding="utf-8",
         errors="replace",
@@ -53,9 +61,7 @@ def verify_file(path: Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
         raise VerificationError(f"{path}: {answer['message']}")
     fields = {**answer, "checks": tuple(answer["checks"])}
     del fields["ok"]
-    if fleet:
-        return FleetVerdict(**fields)
-    return ScheduleVerdict(**fields) if schedule else Verdict(**fields)
+    return verdict(**fields)
 
 
 def is_schedule(path: Path) -> bool:

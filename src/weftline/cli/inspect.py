@@ -32,7 +32,7 @@ def verify(
     """
     from fractions import Fraction
 
-    from weftline.certify import FleetVerdict, ScheduleVerdict, verify_file
+    from weftline.certify import FleetVerdict, LayersVerdict, ScheduleVerdict, verify_file
     from weftline.plans.schedule import load_schedule
     from weftline.plans.schedule_story import schedule_units
     from weftline.units import format_time
@@ -47,6 +47,11 @@ def verify(
         period = str(least) if told is str else told(round(least))
         proved = f"proved bound {told(verdict.proved_bound)}, of the period {period}"
         show(f"{plan}: holds. {verdict.objective} {told(verdict.value)}, {proved}.")
+        show(f"re-computed: {', '.join(verdict.checks)}")
+        return
+    if isinstance(verdict, LayersVerdict):
+        limit = "none" if verdict.proved_rate is None else f"{verdict.proved_rate:.6g}"
+        show(f"{plan}: holds. {verdict.rate:.6g} units per second, proved limit {limit}.")
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)

@@ -13,9 +13,10 @@ from weftline import __version__
 from weftline.cli.inspect import diff, explain, simulate, verify
 from weftline.cli.machine import cluster_app, doctor, profile
 from weftline.cli.output import FileCommand
-from weftline.cli.plan import plan, sweep
+from weftline.cli.plan import plan
 from weftline.cli.run import run, train_app
 from weftline.cli.schedule import schedule
+from weftline.cli.sweep import sweep
 from weftline.cli.write import export, report
 from weftline.cli.zoo import demo, ui, zoo_app
 from weftline.errors import InfeasibleError, WeftlineError

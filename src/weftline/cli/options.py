@@ -183,8 +183,17 @@ Stages = Annotated[
         rich_help_panel=AIM_PANEL,
     ),
 ]
+MaxDepth = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Throughput: no input passes more than N devices in a row.",
+        rich_help_panel=AIM_PANEL,
+    ),
+]
 Copies = Annotated[
-    Literal["1", "auto"],
+    Literal["1", "auto"] | None,
     typer.Option(
         metavar="1|auto",
         help="Throughput: one pipeline; or auto: whole copies and pipelines side by side, what is fastest.",

@@ -1,12 +1,11 @@
-"""Verbs that plan: `weftline plan` one model, `sweep` many in parallel; words -> a request, and its answer."""
+"""`weftline plan`: words -> a request, and its answer."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,10 +19,9 @@ from weftline.interrupts import uninterrupted
 if TYPE_CHECKING:
     from weftline.ask import Sweep
     from weftline.ask.request import PlanRequest
-    from weftline.grid.job import Row
     from weftline.plans import Plan
 
-__all__ = ["call_arguments", "plan", "read_stages", "sweep"]
+__all__ = ["call_arguments", "plan", "read_stages"]
 
 
 def plan(
@@ -36,7 +34,8 @@ def plan(
     strict: given.Strict = False,
     objective: given.Objective = None,
     stages: given.Stages = None,
-    copies: given.Copies = "1",
+    copies: given.Copies = None,
+    max_depth: given.MaxDepth = None,
     sweep_stages: given.SweepStages = None,
     without: given.Without = "",
     keep: given.Keep = None,
@@ -100,6 +99,8 @@ def plan(
         communication=communication,
         memory=memory,
         stages=number,
+        copies={None: None, "1": 1, "auto": "auto"}[copies],
+        max_depth=max_depth,
         without=tuple(word for word in without.split(",") if word),
         keep=keep or "",
         shapes=read_shapes(shape or [], "--shape "),
@@ -118,6 +119,10 @@ def plan(
         settings=settings,
         argv=tuple(call_arguments()),
     )
+    if _plan_layers(request, output, json):
+        return
+    if max_depth is not None and copies != "auto":
+        raise UsageError("--max-depth is for --copies auto; the devices of one pipeline are --stages")
     if copies == "auto":
         if several or calibrate or reward == "measured":
             raise UsageError("--copies auto is for one plan, without --sweep-stages, --calibrate and --reward measured")
@@ -156,6 +161,21 @@ def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Sweep
         return answer(found, begun=begun, on_event=tell)
 
 
+def _plan_layers(request: PlanRequest, output: Path | None, json: bool) -> bool:
+    """Where the file holds layers on devices with tables, their rate; False for all other models."""
+    from weftline.ask.layers import answer_layers, read_layer_problem
+
+    read = read_layer_problem(request.model)
+    if read is None:
+        return False
+    from weftline.plans.layers import layer_plan_to_json
+
+    with progress(f"planning {read[0].name}") as tell:
+        found = answer_layers(request, *read, begun=process_begun(), on_event=tell)
+    _give_fleet(request, found, layer_plan_to_json, (output, json))
+    return True
+
+
 def _plan_fleet(request: PlanRequest, output: Path | None, json: bool) -> None:
     """The rate of the whole cluster: lanes, and the file of them."""
     from weftline.ask.fleets import answer_fleet
@@ -163,11 +183,19 @@ def _plan_fleet(request: PlanRequest, output: Path | None, json: bool) -> None:
 
     with progress(f"planning {Path(str(request.model)).name}") as tell:
         found = answer_fleet(request, begun=process_begun(), on_event=tell, say=_warn)
+    _give_fleet(request, found, fleet_to_json, (output, json))
+
+
+def _give_fleet(
+    request: PlanRequest, found: Any, encode: Callable[[Any], bytes], where: tuple[Path | None, bool]
+) -> None:
+    """Write and show an answer about a whole cluster."""
+    output, json = where
     if output is not None:
         with uninterrupted():
             found.save(output)
     if json:
-        print_json(fleet_to_json(found).rstrip())
+        print_json(encode(found).rstrip())
     else:
         show_fleet(found, output)
     if request.gap is not None and found.gap > float(request.gap):
@@ -276,117 +304,3 @@ def list_solvers(objective: str, as_json: bool) -> None:
         return
     for name, description in entries.items():
         show(f"{name:<16} {description}")
-
-
-EXIT_FINISHED, EXIT_INTERRUPTED = 0, 130
-
-
-_File = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="TOML or JSON file with the lists; options replace them.")
-]
-_Model = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FILE|zoo:NAME", help="Model file, zoo:NAME or zoo:NAME:SIZE. May be repeated."),
-]
-_Cluster = Annotated[
-    list[str] | None,
-    typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Cluster file or preset. May be repeated."),
-]
-_Objective = Annotated[
-    list[str] | None,
-    typer.Option(metavar="latency|throughput", help="May be repeated.  [default: latency]"),
-]
-_Stages = Annotated[
-    list[int] | None, typer.Option(metavar="N", min=1, help="Throughput: at most so many devices. May be repeated.")
-]
-_Solver = Annotated[list[str] | None, typer.Option(metavar="NAME", help="May be repeated.  [default: auto]")]
-_Seed = Annotated[list[int] | None, typer.Option(metavar="N", min=0, help="May be repeated.  [default: 0]")]
-_Gap = Annotated[
-    str | None, typer.Option(metavar="SHARE", help="Each search stops when this close to its bound, e.g. 1%.")
-]
-_Time = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Time limit of each search.  [default: 60s, unless --work is given]"),
-]
-_Work = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Limit of candidates of each search: the same plans on every machine."),
-]
-_Jobs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Searches at the same time.  [default: cores]")]
-_Engine = Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of Ray.")]
-_Address = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs already.  [default: one of this machine alone]"),
-]
-_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for results and plans.")]
-
-
-def sweep(
-    file: _File = None,
-    *,
-    model: _Model = None,
-    cluster: _Cluster = None,
-    objective: _Objective = None,
-    stages: _Stages = None,
-    solver: _Solver = None,
-    seed: _Seed = None,
-    gap: _Gap = None,
-    time: _Time = None,
-    work: _Work = None,
-    jobs: _Jobs = None,
-    engine: _Engine = "local",
-    address: _Address = None,
-    output: _Output = None,
-    json: JsonFlag = False,
-) -> None:
-    """Plan every combination of models, clusters, objectives, stages, solvers and seeds.
-
-    A question without a plan is a row like the others. A sweep that was killed goes on when it is started again.
-
-    weftline sweep --model zoo:bert --model unet.onnx -c laptop --objective latency --objective throughput -o results
-    """
-    import msgspec
-
-    from weftline.ask.request import GridRequest
-    from weftline.grid.grid import sweep_plans
-    from weftline.grid.questions import read_sweep_file
-    from weftline.report.sweep import plan_sweep_table, plan_sweep_words, ratio_table
-
-    if output is None:
-        raise UsageError("where to? Add -o FOLDER")
-    wanted = GridRequest() if file is None else read_sweep_file(file)
-    given = {
-        "models": model,
-        "clusters": cluster,
-        "objectives": objective,
-        "stages": stages,
-        "solvers": solver,
-        "seeds": seed,
-    }
-    changes: dict[str, object] = {name: tuple(words) for name, words in given.items() if words}
-    limits = {"gap": read_gap(gap), "time_limit": read_seconds(time), "work_limit": work}
-    changes |= {name: limit for name, limit in limits.items() if limit is not None}
-    with _progress() as tell:
-        answer = sweep_plans(
-            msgspec.structs.replace(wanted, **changes), output, jobs=jobs, engine=engine, address=address, on_row=tell
-        )
-    if json:
-        print_json(answer.to_json().rstrip())
-    else:
-        if answer.rows:
-            show(plan_sweep_table(answer), "")
-        if (ratios := ratio_table(answer)) is not None:
-            show(ratios, "")
-        show(*plan_sweep_words(answer))
-    raise typer.Exit(EXIT_INTERRUPTED if answer.interrupted else EXIT_FINISHED)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Row, int, int], None] | None]:
-    """A live line on stderr, if that is a terminal."""
-    out = console(stderr=True)
-    if not out.is_terminal:
-        yield None
-        return
-    with out.status("planning") as line:
-        yield lambda row, finished, asked: line.update(f"planning: {finished} of {asked} finished")

@@ -1,22 +1,42 @@
 """The rate of the whole cluster: copies of the model, pipelines side by side, shared stages, shares of the inputs.
 
-In: a FleetSearch on a Problem with objective throughput. Out: a Deployment, lanes with rates, costed by the simulator,
-and a lower bound of the period that holds for every deployment at all. Simplified: devices never wait for each other.
+In: a FleetSearch on a Problem with objective throughput, or a LayerSearch on a LayerProblem. Out: a deployment, lanes
+with rates, costed by the simulator, and a bound that holds for every deployment at all. Simplified: devices never wait
+for each other.
 """
 
 from functools import cache
 
-from weftline.fleet.search import FleetSearch, FleetSolver
+from weftline.fleet.search import FleetSearch, FleetSolver, LayerSearch
+from weftline.plugins import registered
 
-__all__ = ["FleetSearch", "FleetSolver", "fleet_solvers", "prepare"]
+__all__ = ["FleetSearch", "FleetSolver", "LayerSearch", "fleet_solvers", "prepare", "prepare_layers"]
 
 
 @cache
-def fleet_solvers() -> dict[str, FleetSolver]:
-    """All solvers by name."""
-    from weftline.fleet.columns import SOLVERS
+def fleet_solvers(*, layers: bool = False) -> dict[str, FleetSolver]:
+    """All solvers by name: of ops on devices, or of layers on devices with tables."""
+    from weftline.fleet import columns
+    from weftline.fleet import layers as tables
 
-    return {solver.name: solver for solver in SOLVERS}
+    own = tables.SOLVERS if layers else columns.SOLVERS
+    found = registered("weftline.fleet", own)
+    return {name: solver for name, solver in found.items() if solver.layers == layers}
+
+
+@cache
+def prepare_layers() -> None:
+    """The same as `prepare` for layers: a tiny problem with links, and without."""
+    import msgspec
+
+    from weftline.fleet.layers import solve_layers
+    from weftline.problem.layers import DevicePool, LayerProblem, LayerUnit
+
+    pool, unit = DevicePool("d", 3), LayerUnit("d", 0, (10, 6, 4))
+    free = LayerProblem("tiny", 4, (pool,), (unit,))
+    ends = [(a, b, 3) for a in (-1, 0, 1, 2) for b in (-2, 0, 1, 2) if a != b and not (a == -1 and b == -2)]
+    for problem in (free, msgspec.structs.replace(free, links=tuple(ends))):
+        solve_layers(LayerSearch(problem=problem, work_limit=5))
 
 
 @cache

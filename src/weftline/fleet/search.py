@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from weftline.errors import InfeasibleError
+from weftline.fleet.coverage import CoverageBound
+from weftline.fleet.flows import best_deployment
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
+from weftline.problem.layers import LayerInstance, LayerProblem
 from weftline.search import Bound, Budget, Event, Termination
 from weftline.search.parameters import field_names
 from weftline.simulate.fleet import (
@@ -26,8 +30,9 @@ from weftline.simulate.fleet import (
     lane_loads,
     simulate_deployment,
 )
+from weftline.simulate.layers import LayerDeployment, layer_violations
 
-__all__ = ["FleetSearch", "FleetSolver"]
+__all__ = ["FleetSearch", "FleetSolver", "FrontPoint", "LayerSearch"]
 
 LEAST_SHARE = 1e-5
 """Of all inputs; a lane that would get less gets nothing."""
@@ -108,13 +113,84 @@ class FleetSearch(Budget):
 
 
 @dataclass(frozen=True)
+class FrontPoint:
+    """The best that is known within a limit of depth, and a rate that is refuted for it."""
+
+    depth: int
+    found: LayerDeployment
+    bound: CoverageBound | None
+
+
+@dataclass
+class LayerSearch(Budget):
+    """One search: what was asked, what was found. Only `offer`, `offer_bound` and `offer_front` change it."""
+
+    problem: LayerProblem
+    free: bool = False
+    """Links and ports limit nothing."""
+    best: LayerDeployment | None = None
+    bound: CoverageBound | None = None
+    """The smallest rate that is refuted."""
+    front: dict[int, FrontPoint] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> int | None:
+        """No deployment has a higher rate."""
+        return None if self.bound is None else self.bound.rate - 1
+
+    @property
+    def stopped_by(self) -> Termination:
+        """The stop rule that has fired; false while none has."""
+        return self.rule(self.limit, None if self.best is None else self.best.rate)
+
+    def offer(self, instances: Sequence[LayerInstance]) -> LayerDeployment | None:
+        """The best lanes over these instances -> what they give, None if that is nothing, or breaks a limit."""
+        self.offered += 1
+        return self.adopt(best_deployment(self.problem, instances, free=self.free))
+
+    def adopt(self, found: LayerDeployment) -> LayerDeployment | None:
+        """Keep a deployment if it is the best so far."""
+        self.refused = layer_violations(self.problem, found)
+        if self.refused or not found.rate:
+            return None
+        if self.best is None or found.rate > self.best.rate:
+            self.best = found
+            self.tell()
+        return found
+
+    def offer_bound(self, bound: CoverageBound) -> None:
+        """No deployment reaches this rate."""
+        if self.bound is None or bound.rate < self.bound.rate:
+            self.bound = bound
+            self.tell()
+
+    def offer_front(self, point: FrontPoint) -> None:
+        """A point of the front: the best within a limit of depth."""
+        self.front[point.depth] = point
+
+    def tell(self, message: str = "") -> None:
+        """Report progress, as periods in ns."""
+        if self.on_event is not None:
+            value = None if self.best is None else _period_ns(self.best.rate)
+            bound = None if self.limit is None else _period_ns(self.limit)
+            self.on_event(Event(self.seconds, self.solver, value, bound, message))
+
+
+def _period_ns(rate: int) -> int:
+    """Of a rate per million seconds, rounded up."""
+    return -(-(10**15) // rate) if rate else 0
+
+
+@dataclass(frozen=True)
 class FleetSolver:
     """One entry of the registry."""
 
     name: str
     description: str
-    solve: Callable[[FleetSearch], None]
-    """Adds lanes, offers rates and bounds until it is done or `stopped_by` says so."""
+    solve: Callable[[Any], None]
+    """Adds lanes, offers rates and bounds to a FleetSearch until it is done or `stopped_by` says so."""
+    layers: bool = False
+    """It is for layers on devices with tables, and gets a LayerSearch."""
     baseline: bool = False
     """Reported beside every answer."""
     parameters: type | None = None

@@ -25,6 +25,7 @@ PROVIDES = {
     ),
     "weftline.pipeline": ("archer:SOLVERS",),
     "weftline.schedule": ("tessel:SCHEDULERS",),
+    "weftline.layers": ("helix:READERS",),
     "weftline.importers": ("fiddle:IMPORTERS", "moirai.instance:IMPORTERS", "regal:IMPORTERS"),
 }
 """Group of plug-ins -> module of this room and name in it, of one entry or of a tuple of them."""

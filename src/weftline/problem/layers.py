@@ -9,13 +9,37 @@ problem, checked. All rates are whole numbers, units (tokens, inputs) per millio
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable
+from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from weftline.errors import InputError
+from weftline.files import unchanged
+from weftline.plugins import registered
 
-__all__ = ["SINK_NODE", "SOURCE_NODE", "DevicePool", "LayerProblem", "LayerUnit", "check_layers"]
+__all__ = [
+    "RATE_SCALE",
+    "SINK_NODE",
+    "SOURCE_NODE",
+    "DevicePool",
+    "LayerInstance",
+    "LayerLane",
+    "LayerProblem",
+    "LayerReader",
+    "LayerUnit",
+    "check_layers",
+    "layers_hash",
+    "read_layers",
+]
+
+RATE_SCALE = 10**6
+"""Rates are whole numbers of units (tokens, inputs) per million seconds."""
 
 SOURCE_NODE, SINK_NODE = -1, -2
 """Ends of links where inputs come from and answers go to."""
@@ -42,7 +66,30 @@ class LayerUnit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Devices of the pool that one unit takes."""
 
 
-class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="layers", tag_field="kind"):
+class LayerInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A unit that holds layers first..last-1."""
+
+    unit: int
+    devices: tuple[int, ...]
+    """Numbers of the devices that work as this unit."""
+    first: int
+    last: int
+
+    @property
+    def held(self) -> int:
+        """Number of layers."""
+        return self.last - self.first
+
+
+class LayerLane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way of requests through the instances."""
+
+    rate: int
+    hops: tuple[tuple[int, int, int], ...]
+    """(instance, first layer, last layer + 1); together they are all layers."""
+
+
+class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="layers", tag_field="kind", dict=True):
     """Which layers does every device hold, and which way does each request go, for the highest rate?"""
 
     name: str
@@ -62,6 +109,17 @@ class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     def offsets(self) -> tuple[int, ...]:
         """Number of the first device of each pool, and of one behind the last."""
         return (0, *accumulate(pool.count for pool in self.pools))
+
+    @cached_property
+    def pool_of(self) -> tuple[int, ...]:
+        """Of every device."""
+        return tuple(number for number, pool in enumerate(self.pools) for _ in range(pool.count))
+
+    @property
+    def depth_limit(self) -> int:
+        """The most instances in a row; no lane has more than there are layers or devices."""
+        most = min(self.layers, self.offsets[-1])
+        return most if self.max_depth is None else min(most, self.max_depth)
 
     def device_names(self) -> list[str]:
         """All devices, pool after pool."""
@@ -121,3 +179,54 @@ def _check_links(problem: LayerProblem, where: str) -> None:
             raise InputError("ports are of single devices, two rates for each", where=where)
         if not all(0 <= rate <= MOST_RATE for both in problem.ports for rate in both):
             raise InputError("a rate of a port is out of range", where=where)
+
+
+def layers_hash(problem: LayerProblem) -> str:
+    """sha256 of the problem as it stands in files."""
+    form = msgspec.to_builtins(problem)
+    text = json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class LayerReader(msgspec.Struct, frozen=True):
+    """One format of files that hold a LayerProblem."""
+
+    name: str
+    description: str
+    accepts: Callable[[bytes], bool]
+    """Does a file that begins with (or is) these bytes look like the format? Quick, and never raises."""
+    read: Callable[[bytes, str], LayerProblem]
+    """(content, name of the file)"""
+
+
+MAX_LAYER_BYTES = 256 * 2**20
+MARK = b'"weftline-layers"'
+
+
+def _read_own(data: bytes, name: str) -> LayerProblem:
+    form: Any = msgspec.json.decode(data)
+    if not isinstance(form, dict) or form.pop("format", None) != "weftline-layers" or form.pop("version", None) != 1:
+        raise InputError("not version 1 of weftline-layers")
+    return msgspec.convert({"name": name, "kind": "layers", **form}, LayerProblem)
+
+
+def read_layers(path: Path | str) -> tuple[LayerProblem, str] | None:
+    """(problem, sha256 of the file) where a file holds layers on devices with tables, in any format; None otherwise."""
+    path = Path(path)
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_LAYER_BYTES:
+            return None
+        with path.open("rb") as file:
+            if file.read(256).lstrip()[:1] != b"{":
+                return None
+        own = LayerReader("weftline-layers", "layers on devices with tables of rates", lambda d: MARK in d, _read_own)
+        with unchanged(path):
+            data = path.read_bytes()
+        for reader in registered("weftline.layers", [own]).values():
+            if reader.accepts(data):
+                return check_layers(reader.read(data, path.stem), str(path)), hashlib.sha256(data).hexdigest()
+    except InputError as error:
+        raise (error if error.where == str(path) else error.at(str(path))) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError, OSError) as error:
+        raise InputError(f"cannot be read as layers on devices: {error}", where=str(path)) from error
+    return None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answer", "GrowingProgram", "Program", "minimise", "nothing_fits"]
+__all__ = ["Answer", "GrowingProgram", "Program", "minimise", "minimise_whole", "nothing_fits"]
 
 Floats = NDArray[np.float64]
 SMALL_ENTRIES, POLL_SECONDS = 3_000, 0.05
@@ -51,6 +51,36 @@ class Answer:
 def minimise(program: Program, *, seconds: float = 20.0, stop: Callable[[], bool] | None = None) -> Answer:
     """Solve; a program that is not solved in time, or before `stop` says so, has value minus infinity: no proof."""
     return _answer(_solve(program, seconds, stop))
+
+
+def minimise_whole(program: Program, whole: int, *, seconds: float = 20.0) -> Answer:
+    """The same where the first `whole` columns must be whole numbers, by SCIP; without prices."""
+    from ortools.math_opt import result_pb2
+    from ortools.math_opt.core.python import solver
+    from ortools.math_opt.python import mathopt
+    from pybind11_abseil.status import StatusNotOk
+
+    proto, nothing = _message(program), np.zeros(0)
+    proto.variables.integers[:whole] = [True] * whole
+    limits = mathopt.SolveParameters(time_limit=timedelta(seconds=max(0.05, seconds)))
+    with suppress(StatusNotOk):
+        result = solver.solve(
+            proto,
+            mathopt.SolverType.GSCIP.value,
+            mathopt.StreamableSolverInitArguments().to_proto(),
+            limits.to_proto(),
+            mathopt.ModelSolveParameters().to_proto(),
+            None,
+            mathopt.CallbackRegistration().to_proto(),
+            None,
+            None,
+        )
+        if result.solutions:
+            found = result.solutions[0].primal_solution
+            return Answer(found.objective_value, np.array(found.variable_values.values), nothing)
+        if result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE:
+            return Answer(np.inf, nothing, nothing)
+    return Answer(-np.inf, nothing, nothing)
 
 
 class GrowingProgram:

@@ -1,0 +1,210 @@
+"""`answer_layers`: a request whose model is layers on devices with tables -> search, baselines, checker, LayerPlan."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from weftline import __version__
+from weftline.arguments import a_path
+from weftline.ask.clock import Clock
+from weftline.ask.planning import stop_rules
+from weftline.ask.request import PlanRequest
+from weftline.certify import check_layers as checker
+from weftline.certify.check import Refusal
+from weftline.errors import InfeasibleError, UsageError, VerificationError, near
+from weftline.fleet import FleetSolver, LayerSearch, fleet_solvers, prepare_layers
+from weftline.fleet.coverage import CoverageBound
+from weftline.fleet.layers import layer_baselines
+from weftline.interrupts import Interruption, uninterrupted
+from weftline.plans.layers import HeldLayers, LayerBound, LayerFrontPoint, LayerPlan, per_second
+from weftline.plans.plan import Provenance
+from weftline.problem.layers import LayerProblem, check_layers, layers_hash, read_layers
+from weftline.search import Event, Termination, check_names
+
+__all__ = ["answer_layers", "make_layer_plan", "read_layer_problem"]
+
+
+def read_layer_problem(model: object) -> tuple[LayerProblem, str] | None:
+    """(problem, sha256 of its file) where a request's model is one, or a file of one; None for all others."""
+    if isinstance(model, LayerProblem):
+        return check_layers(model), ""
+    if isinstance(model, str) and model.startswith("zoo:"):
+        return None
+    return read_layers(a_path(model, "model")) if isinstance(model, str) or hasattr(model, "__fspath__") else None
+
+
+def answer_layers(
+    request: PlanRequest,
+    problem: LayerProblem,
+    digest: str,
+    *,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> LayerPlan:
+    """The highest rate of layers on the devices of a file."""
+    if request.objective == "latency":
+        raise UsageError("layers on devices with tables have a rate; ask for --objective throughput")
+    given = {
+        "--cluster": request.cluster is not None,
+        "--costs": request.costs is not None,
+        "--stages": request.stages is not None,
+        "--shape": bool(request.shapes),
+        "--dim": bool(request.dims),
+        "--keep": bool(request.keep),
+        "--coarsen": request.coarsen != "none",
+        "--reward": request.reward != "simulated",
+        "--copies 1": request.copies == 1,
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise UsageError(f"{problem.name} holds its own devices, layers and rates; leave {', '.join(wrong)} out")
+    if request.max_depth is not None:
+        depth = min(request.max_depth, problem.max_depth or request.max_depth)
+        problem = msgspec.structs.replace(problem, max_depth=depth)
+    limits = request.limits
+    return make_layer_plan(
+        problem,
+        **limits,
+        settings=dict(request.settings),
+        inputs={"model": digest} if digest else {},
+        begun=begun,
+        on_event=on_event,
+    )
+
+
+def make_layer_plan(
+    problem: LayerProblem,
+    *,
+    solver: str | FleetSolver = "auto",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    settings: dict[str, str] | None = None,
+    inputs: dict[str, str] | None = None,
+    argv: tuple[str, ...] = (),
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> LayerPlan:
+    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none."""
+    clock = Clock(monotonic() if begun is None else begun, on_event)
+    gap, time_limit = stop_rules(gap, time_limit, work_limit)
+    chosen = _find(solver)
+    check_names(chosen.name, chosen.takes, settings or {})
+    with clock.preparing():
+        prepare_layers()
+    search = LayerSearch(
+        problem=problem,
+        time_limit=None if time_limit is None else max(0.1, (time_limit - clock.spent) * 0.97),
+        work_limit=work_limit,
+        gap=gap or 0.0,
+        seed=seed,
+        on_event=on_event,
+        solver=chosen.name,
+        options=settings or {},
+    )
+    with Interruption(insist=True) as stop:
+        baselines = layer_baselines(search)
+        chosen.solve(search)
+    if search.best is None:
+        if stop.ended:
+            raise KeyboardInterrupt
+        raise InfeasibleError(f"{chosen.name} found no deployment within the limits", conflicts=search.refused)
+    ended = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
+    spent = None if work_limit is not None else round(search.seconds, 3)
+    about: dict[str, Any] = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
+    about |= {"inputs": dict(inputs or {}), "argv": tuple(argv), "version": __version__}
+    with uninterrupted():
+        return _assemble(search, str(ended), spent, {k: v and per_second(v) for k, v in baselines.items()}, about)
+
+
+def _find(solver: str | FleetSolver) -> FleetSolver:
+    if isinstance(solver, FleetSolver):
+        return solver
+    known = fleet_solvers(layers=True)
+    if solver not in known:
+        raise UsageError(
+            f"no solver of layers is called {solver!r:.60}{near(str(solver), known)}; there are {', '.join(known)}"
+        )
+    return known[solver]
+
+
+def _assemble(
+    search: LayerSearch, ended: str, seconds: float | None, baselines: dict[str, float | None], about: dict[str, Any]
+) -> LayerPlan:
+    problem, found = search.problem, search.best
+    assert found is not None
+    form = msgspec.to_builtins(problem)
+    entry = None if search.bound is None else _entry(form, search.bound)
+    limit, names = search.limit, problem.device_names()
+    plan = LayerPlan(
+        format="weftline-layer-plan",
+        version=1,
+        objective="throughput",
+        value_ns=-(-(10**15) // found.rate),
+        bound_ns=0 if limit is None else -(-(10**15) // limit),
+        gap=1.0 if limit is None else (limit - found.rate) / limit,
+        proof="none" if entry is None else entry.proof,
+        bound_by="" if entry is None else entry.by,
+        rate=per_second(found.rate),
+        rate_bound=None if limit is None else per_second(limit),
+        depth=found.depth,
+        solver=search.solver,
+        seconds=seconds,
+        stopped_by=ended,
+        baselines=baselines,
+        instances=tuple(
+            HeldLayers(
+                names[one.devices[0]],
+                tuple(names[device] for device in one.devices),
+                problem.units[one.unit].name,
+                one.first,
+                one.last,
+                per_second(rate),
+            )
+            for one, rate in zip(found.instances, found.served, strict=True)
+        ),
+        lanes=found.lanes,
+        front=tuple(_front_point(search, form, depth) for depth in sorted(search.front)),
+        bounds=() if entry is None else (entry,),
+        provenance=msgspec.convert({"problem_sha256": layers_hash(problem), **about}, Provenance),
+        problem=problem,
+    )
+    try:
+        checker.check_layer_plan(msgspec.to_builtins(plan))
+    except Refusal as refusal:
+        raise VerificationError(f"the answer of solver {plan.solver} does not hold: {refusal}") from refusal
+    return plan
+
+
+def _entry(form: dict[str, Any], bound: CoverageBound) -> LayerBound:
+    """`proved` where the checker re-computes it; a witness that it refuses leaves a claim, with a warning."""
+    proved = _refutes(form, bound)
+    return LayerBound("coverage", per_second(bound.rate - 1), "proved" if proved else "claimed", bound.witness())
+
+
+def _refutes(form: dict[str, Any], bound: CoverageBound) -> bool:
+    try:
+        return checker.refuted_rate(form, bound.witness()) == bound.rate
+    except (Refusal, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        warnings.warn(f"bound 'coverage' is only claimed: {error!s:.200}", RuntimeWarning, stacklevel=4)
+        return False
+
+
+def _front_point(search: LayerSearch, form: dict[str, Any], depth: int) -> LayerFrontPoint:
+    point = search.front[depth]
+    limit = min(depth, search.problem.max_depth or depth)
+    good = point.bound is not None and _refutes({**form, "max_depth": limit}, point.bound)
+    return LayerFrontPoint(
+        depth,
+        per_second(point.found.rate),
+        per_second(point.bound.rate - 1) if good and point.bound is not None else None,
+        "proved" if good else "none",
+        tuple((one.unit, one.devices, one.first, one.last) for one in point.found.instances),
+        point.found.lanes,
+        point.bound.witness() if good and point.bound is not None else None,
+    )

@@ -1,0 +1,283 @@
+"""Stages whose instances are joined by links that limit: annealing with the largest flow as its judge.
+
+In: a LayerProblem of single devices, a rate that is wanted. Out: instances that reach it, or the best that came near.
+A state is an order of stages, each a set of devices. A stage holds as many layers as its devices can serve at the
+wanted rate; what is missing is layers, and flow through the links that are there. Simplified: stages are disjoint and
+hold the same layers on all their devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weftline.problem.layers import SINK_NODE, SOURCE_NODE, LayerInstance, LayerProblem
+from weftline.simulate.kernels.jit import kernel, part
+from weftline.simulate.kernels.max_flow import add_arc, push_flow
+from weftline.simulate.kernels.random import RandomGenerator, below, make_generator, unit
+from weftline.simulate.sentinels import NOBODY
+
+__all__ = ["LinkedStages", "Walk", "linked_stages"]
+
+Whole = NDArray[np.int64]
+Network = tuple[Whole, Whole, Whole, Whole]
+FLOW_WEIGHT = 40.0
+"""What all of the flow is worth, in layers."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedStages:
+    """A problem as arrays. D devices, K layers at most in one of them."""
+
+    rates: Whole
+    """(D, K + 1): of a device that holds so many layers."""
+    room: Whole
+    """(D + 1, D + 1): links; the last row is the source, the last column the sink."""
+    layers: int
+    most_stages: int
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Where annealing has ended. `place` (D,): stage of each device, -1 for idle; `lengths`: layers of each stage."""
+
+    place: Whole
+    lengths: Whole
+    energy: float
+
+
+def linked_stages(problem: LayerProblem) -> LinkedStages | None:
+    """The arrays; None where groups of devices work as one, or one pool has several units."""
+    if any(unit.size > 1 for unit in problem.units) or len({unit.pool for unit in problem.units}) < len(problem.units):
+        return None
+    count = problem.offsets[-1]
+    longest = min(problem.layers, max(len(unit.rates) for unit in problem.units))
+    unit_of = {unit.pool: number for number, unit in enumerate(problem.units)}
+    rates = np.zeros((count, longest + 1), np.int64)
+    for device, pool in enumerate(problem.pool_of):
+        if pool in unit_of:
+            rates[device, 1:] = [problem.rate(unit_of[pool], held) for held in range(1, longest + 1)]
+    most = int(rates.max(initial=0))
+    room = np.full((count + 1, count + 1), most if problem.links is None else 0, np.int64)
+    for a, b, rate in problem.links or ():
+        if not (a == SOURCE_NODE and b == SINK_NODE):
+            room[count if a == SOURCE_NODE else a, count if b == SINK_NODE else b] = min(rate, most)
+    if problem.ports is not None:
+        into, out = (np.array([both[i] for both in problem.ports], np.int64) for i in (0, 1))
+        rates = np.minimum(rates, np.minimum(into, out)[:, None])
+    return LinkedStages(rates, room, problem.layers, problem.depth_limit)
+
+
+def stage_walk(about: LinkedStages, rate: int, start: Whole | None, *, steps: int, seed: int) -> Walk:
+    """Anneal towards a rate, from stages that are known or from all devices in one row."""
+    devices = len(about.rates)
+    place = np.full(devices, NOBODY, np.int64)
+    if start is not None:
+        place[:] = start
+    random = make_generator(seed, rate % 2**31)
+    if start is None:
+        order = np.random.default_rng(seed).permutation(devices)
+        place[order] = np.minimum(np.arange(devices), about.most_stages - 1)
+    found, lengths, energy = anneal_stages(
+        (about.rates, about.room), (about.layers, about.most_stages), rate, place, steps, random
+    )
+    return Walk(found, lengths, float(energy))
+
+
+def walk_instances(problem: LayerProblem, walk: Walk) -> list[LayerInstance]:
+    """Of the devices that hold something."""
+    unit_of = {unit.pool: number for number, unit in enumerate(problem.units)}
+    begins = np.concatenate([[0], np.cumsum(walk.lengths)]).tolist()
+    return [
+        LayerInstance(unit_of[problem.pool_of[device]], (device,), begins[stage], begins[stage + 1])
+        for device, stage in enumerate(walk.place.tolist())
+        if stage >= 0 and begins[stage + 1] > begins[stage]
+    ]
+
+
+@part
+def _lengths(tables: tuple[Whole, Whole], place: Whole, wanted: tuple[int, int], lengths: Whole, sums: Whole) -> int:
+    """Layers of every stage at the wanted rate -> the number of stages."""
+    rates, _ = tables
+    layers, rate = wanted
+    stages = 0
+    for d in range(len(place)):
+        stages = max(stages, place[d] + 1)
+    sums[:stages] = 0
+    for d in range(len(place)):
+        if place[d] >= 0:
+            for held in range(1, rates.shape[1]):
+                sums[place[d], held] += rates[d, held]
+    total = 0
+    for s in range(stages):
+        lengths[s] = 1
+        for held in range(rates.shape[1] - 1, 0, -1):
+            if sums[s, held] >= rate:
+                lengths[s] = held
+                break
+        total += lengths[s]
+    while total > layers:  # the longest are shortened
+        longest = 0
+        for s in range(stages):
+            if lengths[s] > lengths[longest]:
+                longest = s
+        lengths[longest] -= 1
+        total -= 1
+    return stages
+
+
+@part
+def _energy(
+    tables: tuple[Whole, Whole],
+    place: Whole,
+    wanted: tuple[int, int],
+    room_for: tuple[Whole, Whole],
+    net: Network,
+    work: tuple[Whole, Whole, Whole],
+) -> float:
+    """Layers that are missing, and the share of the flow that does not come through."""
+    rates, room = tables
+    lengths, sums = room_for
+    layers, rate = wanted
+    stages = _lengths(tables, place, wanted, lengths, sums)
+    missing, devices = layers, len(place)
+    for s in range(stages):
+        missing -= lengths[s]
+    head = net[0]
+    head[:] = -1
+    arcs, source, sink = 0, 2 * devices, 2 * devices + 1
+    for d in range(devices):
+        s = place[d]
+        if s < 0:
+            continue
+        arcs = add_arc(net, arcs, (2 * d, 2 * d + 1), rates[d, lengths[s]])
+        if s == 0 and room[devices, d] > 0:
+            arcs = add_arc(net, arcs, (source, 2 * d), room[devices, d])
+        if s == stages - 1 and room[d, devices] > 0:
+            arcs = add_arc(net, arcs, (2 * d + 1, sink), room[d, devices])
+        for e in range(devices):
+            if place[e] == s + 1 and room[d, e] > 0:
+                arcs = add_arc(net, arcs, (2 * d + 1, 2 * e), room[d, e])
+    flow = push_flow(net, source, sink, work)
+    return missing + FLOW_WEIGHT * (1.0 - min(1.0, flow / rate))
+
+
+@part
+def _closed(place: Whole, used: Whole) -> int:
+    """Numbers of stages without holes -> how many there are."""
+    used[:] = 0
+    for d in range(len(place)):
+        if place[d] >= 0:
+            used[place[d]] = 1
+    stages = 0
+    for s in range(len(used)):
+        taken = used[s]
+        used[s] = stages
+        stages += taken
+    for d in range(len(place)):
+        if place[d] >= 0:
+            place[d] = used[place[d]]
+    return stages
+
+
+@part
+def _open_stage(place: Whole, position: int) -> None:
+    for d in range(len(place)):
+        if place[d] >= position:
+            place[d] += 1
+
+
+@part
+def _move(place: Whole, stages: int, random: RandomGenerator) -> None:
+    """One of seven changes: move or swap devices, open or split a stage, shift, reverse or merge stages."""
+    devices = len(place)
+    what, d, e = below(random, 100), below(random, devices), below(random, devices)
+    a, b = below(random, max(stages, 1)), below(random, max(stages, 1))
+    if what < 25:
+        place[d] = a
+    elif what < 50:
+        place[d], place[e] = place[e], place[d]
+    elif what < 60:  # a stage of its own
+        position = below(random, stages + 1)
+        _open_stage(place, position)
+        place[d] = position
+    elif what < 68:  # half of a stage goes behind it
+        _open_stage(place, a + 1)
+        for i in range(devices):
+            if place[i] == a and unit(random) < 0.5:
+                place[i] = a + 1
+    elif what < 80:  # stage a goes to position b
+        for i in range(devices):
+            s = place[i]
+            if s == a:
+                place[i] = b
+            elif a < s <= b:
+                place[i] = s - 1
+            elif b <= s < a:
+                place[i] = s + 1
+    elif what < 88:  # stages a..b backwards
+        low, high = min(a, b), max(a, b)
+        for i in range(devices):
+            if low <= place[i] <= high:
+                place[i] = low + high - place[i]
+    elif what < 95:  # two stages change places
+        for i in range(devices):
+            if place[i] == a:
+                place[i] = b
+            elif place[i] == b:
+                place[i] = a
+    else:
+        for i in range(devices):
+            if place[i] == a:
+                place[i] = b
+
+
+@kernel
+def anneal_stages(
+    tables: tuple[Whole, Whole],
+    limits: tuple[int, int],
+    rate: int,
+    start: Whole,
+    steps: int,
+    random: RandomGenerator,
+) -> tuple[Whole, Whole, float]:
+    """The stages with the least energy on a walk that cools; ends at once where nothing is missing."""
+    devices, longest = len(start), tables[0].shape[1]
+    layers, most_stages = limits
+    wanted = (layers, rate)
+    most_arcs = 2 * (3 * devices + devices * devices)
+    net = (
+        np.full(2 * devices + 2, -1, np.int64),
+        np.zeros(most_arcs, np.int64),
+        np.zeros(most_arcs, np.int64),
+        np.zeros(most_arcs, np.int64),
+    )
+    nodes = 2 * devices + 2
+    work = (np.zeros(nodes, np.int64), np.zeros(nodes, np.int64), np.zeros(nodes + 1, np.int64))
+    room_for = (np.zeros(devices + 2, np.int64), np.zeros((devices + 2, longest), np.int64))
+    used = np.zeros(devices + 2, np.int64)
+    place, tried = start.copy(), start.copy()
+    stages = _closed(place, used)
+    energy = _energy(tables, place, wanted, room_for, net, work)
+    best, best_energy = place.copy(), energy
+    for step in range(steps):
+        if best_energy <= 0.0:
+            break
+        heat = 4.0 * (0.01 ** (step / steps))
+        tried[:] = place
+        _move(tried, stages, random)
+        count = _closed(tried, used)
+        if count == 0 or count > most_stages:
+            continue
+        other = _energy(tables, tried, wanted, room_for, net, work)
+        if other <= energy or unit(random) < np.exp((energy - other) / heat):
+            place[:] = tried
+            energy, stages = other, count
+            if energy < best_energy:
+                best[:] = place
+                best_energy = energy
+    stages = _closed(best, used)
+    _lengths(tables, best, wanted, room_for[0], room_for[1])
+    return best, room_for[0][:stages].copy(), best_energy
