@@ -19,13 +19,12 @@ from weftline.errors import InputError, UsageError
 from weftline.fleet.columns import best_rates
 from weftline.plans.fleet import FleetLane, FleetPlan, fleet_to_json
 from weftline.plans.fleet_result import (
-    explain_fleet,
-    fleet_guarantee,
     held_words,
     same_fleet,
     simulate_fleet,
     way_words,
 )
+from weftline.plans.fleet_story import explain_fleet, fleet_guarantee
 from weftline.plans.records import FLEET_TABLES
 from weftline.simulate import simulate_latency
 from weftline.simulate.fleet import lane_loads

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from weftline.plans.explain import Reason
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.fleet_diff import FleetDifference
-    from weftline.plans.fleet_result import FleetResult, FleetStory
-    from weftline.plans.layers import LayerPlan
+    from weftline.plans.fleet_result import FleetResult
+    from weftline.plans.fleet_story import FleetStory
     from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import ScheduleDifference, ScheduleStory
     from weftline.plans.score import Score
@@ -81,13 +81,12 @@ def _problem(what: Any, cluster: Cluster | Path | str | None, question: dict[str
     return resolve(request).problem
 
 
-def verify(plan: Plan | Schedule | AnyFleet | LayerPlan | Path | str) -> AnyVerdict:
+def verify(plan: Plan | Schedule | AnyFleet | Path | str) -> AnyVerdict:
     """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
     from weftline.plans import Plan
     from weftline.plans.fleet import AnyFleet, fleet_to_json
-    from weftline.plans.layers import LayerPlan, layer_plan_to_json
     from weftline.plans.plan import plan_to_json
     from weftline.plans.schedule import Schedule, schedule_to_json
 
@@ -95,8 +94,6 @@ def verify(plan: Plan | Schedule | AnyFleet | LayerPlan | Path | str) -> AnyVerd
         return verify_bytes(schedule_to_json(plan))
     if isinstance(plan, AnyFleet):
         return verify_bytes(fleet_to_json(plan))
-    if isinstance(plan, LayerPlan):
-        return verify_bytes(layer_plan_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(a_path(plan, "plan"))
 
 
@@ -136,7 +133,7 @@ def explain(
     With `op` (of a plan) why that op stands where it does, and what each other device would cost.
     """
     from weftline.plans import Plan, binding_limits, explain_op, explain_plan, explain_stage
-    from weftline.plans.fleet_result import explain_fleet
+    from weftline.plans.fleet_story import explain_fleet
     from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import explain_schedule
 

@@ -19,11 +19,11 @@ __all__ = ["AnyVerdict", "is_fleet", "is_schedule", "verify_bytes", "verify_file
 
 AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict
 
-SCHEDULE, FLEET = b'"weftline-schedule"', b'"weftline-fleet"'
+SCHEDULE, FLEETS = b'"weftline-schedule"', (b'"weftline-fleet"', b'"weftline-layer-plan"')
 _KINDS: dict[bytes, tuple[str, Callable[..., AnyVerdict]]] = {
     SCHEDULE: ("check_schedule.py", ScheduleVerdict),
-    FLEET: ("check_fleet.py", FleetVerdict),
-    b'"weftline-layer-plan"': ("check_layers.py", LayersVerdict),
+    FLEETS[0]: ("check_fleet.py", FleetVerdict),
+    FLEETS[1]: ("check_layers.py", LayersVerdict),
 }
 """What a file says that it is -> its checker; a plan otherwise."""
 HEAD_BYTES = 200
@@ -70,8 +70,8 @@ def is_schedule(path: Path) -> bool:
 
 
 def is_fleet(path: Path) -> bool:
-    """Whether a file says that it is a fleet plan."""
-    return _says(path, FLEET)
+    """Whether a file says that it is a fleet plan, of ops or of layers."""
+    return any(_says(path, word) for word in FLEETS)
 
 
 def _says(path: Path, word: bytes) -> bool:

@@ -62,7 +62,7 @@ def _named(path: Path, answer: AnyFleet) -> FleetResult:
 
 def explain_fleet_file(path: Path, json: bool) -> None:
     """Why the rate is what it is: what binds, devices, lanes, baselines."""
-    from weftline.plans.fleet_result import explain_fleet
+    from weftline.plans.fleet_story import explain_fleet
     from weftline.report.fleet import fleet_comparison_table, fleet_device_table, front_table, lane_table
 
     answer = simulated_fleet(path)

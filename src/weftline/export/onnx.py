@@ -31,7 +31,7 @@ from weftline.export.router import lane_plans, router_of, write_router
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.importers.onnx.scope import looks_like_onnx
-from weftline.plans.fleet import AnyFleet
+from weftline.plans.fleet import FleetPlan
 from weftline.plans.plan import Plan
 from weftline.problem import Problem
 from weftline.run.inputs import check_planned_model
@@ -74,7 +74,7 @@ def _export_stages(plan: Plan, folder: Path, options: ExportOptions) -> list[Pat
     return _cut(model, problem.graph, parts_of_plan(plan), [device.id for device in problem.devices], folder)
 
 
-def _export_fleet(answer: AnyFleet, folder: Path, options: ExportOptions) -> list[Path]:
+def _export_fleet(answer: FleetPlan, folder: Path, options: ExportOptions) -> list[Path]:
     """Segments by level and by the devices that run them on all lanes."""
     model, lanes = _model_to_cut(options), lane_plans(answer)
     graph = _planned(answer, model, folder).graph
@@ -87,7 +87,7 @@ def _export_fleet(answer: AnyFleet, folder: Path, options: ExportOptions) -> lis
     return [*_cut(model, graph, parts, names, folder), write_router(folder, router)]
 
 
-def _planned(plan: Plan | AnyFleet, model: Path, folder: Path) -> Problem:
+def _planned(plan: Plan | FleetPlan, model: Path, folder: Path) -> Problem:
     """The problem, of a plan for this model, into another folder than the model's own."""
     if model.parent.resolve() == folder.resolve():
         raise UsageError("the folder of the model itself is no place for its segments: name another one with -o")

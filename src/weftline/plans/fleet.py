@@ -16,6 +16,7 @@ from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
 from weftline.graph.arrays import Indices
 from weftline.lazy import notebook_html
+from weftline.plans.layers import LayerPlan, load_layer_plan
 from weftline.plans.plan import MAX_PLAN_BYTES, BoundEntry, Proof, Provenance
 from weftline.problem import Problem
 from weftline.problem.model import ProblemFile, problem_from_file
@@ -142,8 +143,9 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"
 
 
-AnyFleet = FleetPlan
-"""Every kind of fleet plan. Another kind joins this union, `load_fleet` and `simulate_fleet` (`fleet_result.py`)."""
+AnyFleet = FleetPlan | LayerPlan
+"""Every kind of fleet plan. Another kind joins this union, `load_fleet` and `fleet_result.py`."""
+LAYERS_WORD, HEAD_BYTES = b'"weftline-layer-plan"', 200
 
 
 def hops_of(placement: Indices) -> tuple[tuple[int, int, int], ...]:
@@ -156,7 +158,7 @@ def hops_of(placement: Indices) -> tuple[tuple[int, int, int], ...]:
     return tuple(hops)
 
 
-def fleet_to_json(plan: FleetPlan) -> bytes:
+def fleet_to_json(plan: AnyFleet) -> bytes:
     """The bytes of the file."""
     return msgspec.json.encode(plan) + b"\n"
 
@@ -170,6 +172,8 @@ def load_fleet(path: Path | str) -> AnyFleet:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    if LAYERS_WORD in data[:HEAD_BYTES]:
+        return load_layer_plan(path)
     try:
         return msgspec.json.decode(data, type=FleetPlan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -15,6 +15,7 @@ from weftline.plans.compare import problem_changes
 from weftline.plans.fleet import AnyFleet
 from weftline.plans.fleet_result import FleetResult, FleetUse, rate_words, simulate_fleet, way_words
 from weftline.plans.plan import Plan
+from weftline.problem.layers import LayerProblem
 from weftline.problem.model import ProblemFile
 from weftline.units import format_bytes, format_name, format_time
 
@@ -148,6 +149,9 @@ def _kind(plan: AnyFleet | Plan) -> str:
 def _changes(a: AnyFleet | Plan, b: AnyFleet | Plan) -> tuple[str, ...]:
     if isinstance(a.problem, ProblemFile) and isinstance(b.problem, ProblemFile):
         return problem_changes(a.problem, b.problem)
+    if isinstance(a.problem, LayerProblem) and isinstance(b.problem, LayerProblem):
+        fields = (field for field in a.problem.__struct_fields__ if field != "name")
+        return tuple(f"other {field}" for field in fields if getattr(a.problem, field) != getattr(b.problem, field))
     return ("one is about ops and their times, the other about layers and tables of rates",)
 
 

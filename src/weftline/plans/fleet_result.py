@@ -1,8 +1,8 @@
 """A fleet plan simulated again, in words that fit every kind of fleet: devices, lanes and shares.
 
-In: a fleet plan, or an ordinary plan for throughput (one lane). Out: `FleetResult`, which tables, pages, pictures and
-router files are made of; and `explain_fleet`, why its rate is what it is. Another kind of fleet needs one more function
-under `@simulate_fleet.register` and nothing else here. Simplified: the price of a device is that of the plan's bound.
+In: a fleet plan, or an ordinary plan for throughput (one lane). Out: `FleetResult`, which tables, pages, pictures,
+stories and router files are made of. Another kind of fleet needs one more function under `@simulate_fleet.register`.
+Simplified: the price of a device is that of the plan's bound.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from weftline.errors import InfeasibleError, InputError, UsageError, WeftlineError
 from weftline.graph.arrays import Indices
-from weftline.plans.bound_words import explain_bound, told_bound
 from weftline.plans.fleet import AnyFleet, FleetPlan, hops_of
+from weftline.plans.layers import LayerPlan
 from weftline.plans.plan import BoundEntry, Plan
 from weftline.plans.result import HINT, plan_result
-from weftline.plans.summary import gap_words
 from weftline.problem import Problem
+from weftline.problem.layers import check_layers
 from weftline.simulate import simulate_latency
 from weftline.simulate.fleet import (
     FULL_SECOND,
@@ -31,15 +31,13 @@ from weftline.simulate.fleet import (
     lane_loads,
     simulate_deployment,
 )
-from weftline.units import format_bytes, format_name, format_time
+from weftline.simulate.layers import layer_violations, simulate_layers
+from weftline.units import format_name
 
 __all__ = [
     "FleetResult",
-    "FleetStory",
     "FleetUse",
     "LaneUse",
-    "explain_fleet",
-    "fleet_guarantee",
     "held_words",
     "rate_words",
     "same_fleet",
@@ -49,9 +47,7 @@ __all__ = [
 
 SATURATED_SHARE = 0.999
 """A device that is busy for so much of its time has none left: rates are rounded down."""
-FULL_SHARE = 0.9
-"""Memory of which more is used is nearly full."""
-MOST_HOPS_SHOWN, MOST_NAMES_SHOWN = 4, 8
+MOST_HOPS_SHOWN = 4
 MOST_RATE = 2**80
 """Of one lane, as the checker has it."""
 
@@ -162,6 +158,36 @@ def _fleet_of_ops(answer: FleetPlan) -> FleetResult:
 
 
 @simulate_fleet.register
+def _fleet_of_layers(answer: LayerPlan) -> FleetResult:
+    """Rows are instances, one device or a group that works as one, then devices that hold nothing."""
+    problem = check_layers(answer.problem)
+    for lane in answer.lanes:
+        if any(not 0 <= hop[0] < len(answer.instances) or not hop[1] < hop[2] for hop in lane.hops) or lane.rate < 0:
+            raise InputError("a lane goes over an instance that does not exist, or over no layers", hint=HINT)
+    try:
+        found = simulate_layers(problem, answer.placed(), answer.lanes)
+    except KeyError as error:
+        raise InputError(f"an instance is of no known device or unit: {error.args[0]!r:.80}", hint=HINT) from None
+    if not found.rate:
+        raise InputError("a fleet plan needs lanes with rates above 0", hint=HINT)
+    most = [problem.rate(one.unit, one.held) for one in found.instances]
+    rows = [
+        FleetUse("+".join(told.devices), served / max(rate, 1), None, None, ((one.first, one.last),))
+        for told, one, served, rate in zip(answer.instances, found.instances, found.served, most, strict=True)
+    ]
+    used = {name for told in answer.instances for name in told.devices}
+    rows += [FleetUse(name, 0.0, None, None, ()) for name in problem.device_names() if name not in used]
+    lanes = tuple(
+        LaneUse(lane.rate, float(share), len(lane.hops), None, lane.hops)
+        for lane, share in zip(found.lanes, found.shares, strict=True)
+        if lane.rate
+    )
+    names = [f"layer {number}" for number in range(problem.layers)]
+    wrong = layer_violations(problem, found)
+    return FleetResult(problem.name, "layer", names, tuple(rows), lanes, wrong, "units")
+
+
+@simulate_fleet.register
 def _one_pipeline(answer: Plan) -> FleetResult:
     """A pipeline is a fleet of one lane."""
     if answer.objective != "throughput":
@@ -247,6 +273,9 @@ def _worth(devices: int, bounds: Sequence[BoundEntry], best: int) -> list[float 
 
 def same_fleet(answer: AnyFleet, found: FleetResult) -> bool:
     """Whether a plan says what the simulator says: rate, shares of time, memory."""
+    if isinstance(answer, LayerPlan):
+        same = (answer.value_ns, answer.rate, answer.depth) == (found.value, found.rate, found.depth)
+        return same and not found.violations
     devices = {use.id: (use.busy, use.memory_bytes, use.memory_limit) for use in found.devices}
     told = {id: (use.busy, use.memory_bytes, use.memory_limit) for id, use in answer.devices.items()}
     return (answer.value_ns, answer.rate, devices) == (found.value, found.rate, told) and not found.violations
@@ -257,23 +286,6 @@ def rate_words(rate: float | None, unit: str = "inputs") -> str:
     return "breaks a limit" if rate is None else f"{rate:,.6g} {unit}/s" if rate < 1e5 else f"{rate:,.0f} {unit}/s"
 
 
-def fleet_guarantee(answer: AnyFleet) -> str:
-    """The sentence a manager understands."""
-    if answer.rate <= 0:
-        return "This plan gives nothing, so any other is better."
-    if answer.rate_bound is None:
-        return "Nothing is known about how much faster another deployment could be."
-    more = "No deployment of this model on these devices is faster"
-    if answer.bound_ns < answer.value_ns:
-        gain = gap_words(answer.rate_bound / answer.rate - 1)
-        more = f"No deployment of this model on these devices gives more than {gain} more inputs per second"
-    guess = (
-        " for these guessed costs" if getattr(answer.problem, "graph", None) and answer.problem.graph.guessed else ""
-    )
-    how = f"proved{guess}" if answer.proof == "proved" else f"claimed{guess} by weftline's own search, not checked"
-    return f"{more}: {how} ({told_bound(answer.bound_by, explain_bound(answer.bound_by))})."
-
-
 def way_words(found: FleetResult, lane: LaneUse, most: int = MOST_HOPS_SHOWN) -> str:
     """`a whole copy on gpu0`, or the devices in a row with what they run."""
     ids = [use.id for use in found.devices]
@@ -282,12 +294,6 @@ def way_words(found: FleetResult, lane: LaneUse, most: int = MOST_HOPS_SHOWN) ->
     words = [f"{ids[device]} ({_count(last - first, found.part)})" for device, first, last in lane.hops]
     left = len(words) - most
     return " > ".join(words[:most]) + (f" and {left} more" if left > 0 else "")
-
-
-def _several(ids: Sequence[str]) -> str:
-    """Some names, and how many more."""
-    left = len(ids) - MOST_NAMES_SHOWN
-    return ", ".join(ids[:MOST_NAMES_SHOWN]) + (f" and {left} more" if left > 0 else "")
 
 
 def _count(number: int, part: str) -> str:
@@ -304,77 +310,3 @@ def held_words(found: FleetResult, use: FleetUse) -> str:
     ends = f"{format_name(found.names[first])} .. {format_name(found.names[last])}"
     more = f" and {_count(len(use.holds) - 1, 'more run')}" if len(use.holds) > 1 else ""
     return f"{_count(use.parts, found.part)}: {ends}{more}"
-
-
-@dataclass(frozen=True, eq=False)
-class FleetStory:
-    """Why the rate of a fleet is what it is."""
-
-    result: FleetResult
-    guarantee: str
-    rate_bound: float | None
-    baselines: dict[str, float | None]
-    """Name -> inputs per second."""
-
-    @property
-    def saturated(self) -> tuple[FleetUse, ...]:
-        """Devices that work all the time."""
-        return tuple(use for use in self.result.devices if use.saturated)
-
-    def gain(self, name: str) -> float | None:
-        """How much more the fleet gives than a baseline, as a share."""
-        rate = self.baselines[name]
-        return None if not rate else self.result.rate / rate - 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        told = {"guarantee": self.guarantee, "rate_bound": self.rate_bound}
-        compared = {name: {"rate": rate, "gain": self.gain(name)} for name, rate in self.baselines.items()}
-        saturated = [use.id for use in self.saturated]
-        return {**told, "saturated": saturated, "baselines": compared, "binding": self.lines(), **self.result.to_json()}
-
-    def lines(self) -> list[str]:
-        """What binds, in sentences."""
-        found, lines = self.result, []
-        if self.saturated:
-            names = _several([use.id for use in self.saturated])
-            lines.append(f"{names}: busy all the time, so more inputs need less work there, or another way")
-        else:
-            most = max(found.devices, key=lambda use: use.busy)
-            lines.append(f"no device is busy all the time; {most.id} is for {most.busy:.1%} of it")
-        idle = [use.id for use in found.devices if use.busy == 0.0]
-        if idle:
-            lines.append(f"{_several(idle)}: does nothing in this plan")
-        for (size, limit), ids in self._full().items():
-            lines.append(f"{_several(ids)}: memory is nearly full, {size} of {limit}")
-        for worth, ids in self._worth().items():
-            more = f"raises the bound by {worth:,.6g} {found.unit} per second" if worth else "does not raise the bound"
-            each = "each of them" if len(ids) > 1 else "it"
-            lines.append(f"{_several(ids)}: one more second of {each} in every second {more}")
-        return lines
-
-    def _full(self) -> dict[tuple[str, str], list[str]]:
-        """Memory and its limit -> devices that are nearly full."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for use in self.result.devices:
-            if use.memory_limit and use.memory_bytes is not None and use.memory_bytes > FULL_SHARE * use.memory_limit:
-                key = (format_bytes(use.memory_bytes), format_bytes(use.memory_limit))
-                found.setdefault(key, []).append(use.id)
-        return found
-
-    def _worth(self) -> dict[float, list[str]]:
-        """What a second is worth -> devices of which it is, the dearest first."""
-        found: dict[float, list[str]] = {}
-        for use in sorted(self.result.devices, key=lambda use: -(use.worth or 0.0)):
-            if use.worth is not None:
-                found.setdefault(float(f"{use.worth:.6g}"), []).append(use.id)
-        return found
-
-    def __str__(self) -> str:
-        head = f"{rate_words(self.result.rate, self.result.unit)}, {format_time(self.result.value)} per input"
-        return "\n".join([head, self.guarantee, *self.lines()])
-
-
-def explain_fleet(answer: AnyFleet) -> FleetStory:
-    """Why the rate is what it is; the lanes are simulated again."""
-    return FleetStory(simulate_fleet(answer), fleet_guarantee(answer), answer.rate_bound, dict(answer.baselines))

@@ -59,7 +59,7 @@ def _baselines(plan: Plan | Score) -> Records:
     return [{"name": name, "value_ns": value} for name, value in known.items()]
 
 
-def _bounds(plan: Plan | Score | AnyFleet) -> Records:
+def _bounds(plan: Plan | Score) -> Records:
     return [{"by": b.by, "value_ns": b.value_ns, "proof": b.proof} for b in getattr(plan, "bounds", ())]
 
 
@@ -163,7 +163,8 @@ def fleet_records(plan: AnyFleet, name: str) -> Records:
     if name == "baselines":
         return [{"name": known, "rate": rate} for known, rate in {"plan": plan.rate, **plan.baselines}.items()]
     if name == "bounds":
-        return _bounds(plan)
+        every = [msgspec.to_builtins(bound) for bound in plan.bounds]
+        return [{key: value for key, value in bound.items() if key != "witness"} for bound in every]
     found = simulate_fleet(plan)
     if name == "devices":
         fields = ("busy", "parts", "memory_bytes", "memory_limit", "worth")

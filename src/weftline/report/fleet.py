@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weftline.plans.fleet import AnyFleet
 from weftline.plans.fleet_result import (
     FleetResult,
-    FleetStory,
-    fleet_guarantee,
     held_words,
     rate_words,
     way_words,
 )
+from weftline.plans.fleet_story import FleetStory, fleet_guarantee
+from weftline.plans.layers import LayerPlan
 from weftline.report.tables import Rows, text_table
 from weftline.simulate.fleet import RATE_UNITS
 from weftline.units import format_bytes, format_time
@@ -54,7 +54,8 @@ def fleet_device_rows(found: FleetResult) -> tuple[tuple[str, ...], Rows]:
     rows: Rows = []
     for use in found.devices[:MOST_DEVICES]:
         size = "" if use.memory_bytes is None else format_bytes(use.memory_bytes)
-        limit = "no limit" if use.memory_limit is None else format_bytes(use.memory_limit)
+        limit = "" if use.memory_bytes is None else "no limit"
+        limit = limit if use.memory_limit is None else format_bytes(use.memory_limit)
         rows.append((use.id, f"{use.busy:.1%}", held_words(found, use), size, limit))
     if len(found.devices) > MOST_DEVICES:
         rows.append((f"and {len(found.devices) - MOST_DEVICES} more", "", "", "", ""))
@@ -114,7 +115,8 @@ def fleet_pictures(answer: AnyFleet, found: FleetResult) -> dict[str, str]:
 
 def front_of(answer: AnyFleet) -> list[tuple[int, float, float | None]]:
     """Devices in a row, the rate of a plan with at most so many, and its bound; empty where a file has no front."""
-    return sorted((int(depth), float(rate), bound) for depth, rate, bound in getattr(answer, "front", None) or ())
+    points = answer.front if isinstance(answer, LayerPlan) else ()
+    return [(p.depth, p.rate, p.rate_bound) for p in sorted(points, key=lambda point: point.depth)]
 
 
 def front_table(answer: AnyFleet, unit: str) -> Table | None:

@@ -17,7 +17,8 @@ from weftline.export.picture import picture_of, to_svg
 from weftline.graph import Graph
 from weftline.plans import Plan
 from weftline.plans.fleet import AnyFleet
-from weftline.plans.fleet_result import fleet_guarantee, rate_words, simulate_fleet
+from weftline.plans.fleet_result import rate_words, simulate_fleet
+from weftline.plans.fleet_story import fleet_guarantee
 from weftline.plans.schedule import Schedule
 from weftline.plans.schedule_story import schedule_words
 from weftline.plans.score import Score

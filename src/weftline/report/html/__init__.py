@@ -20,11 +20,13 @@ import msgspec
 from weftline import __version__
 from weftline.certify import check
 from weftline.certify.check_fleet import check_fleet
+from weftline.certify.check_layers import check_layer_plan
 from weftline.certify.check_schedule import check_schedule
 from weftline.errors import InputError, VerificationError
 from weftline.plans import Plan, plan_result
 from weftline.plans.fleet import AnyFleet
 from weftline.plans.fleet_result import same_fleet, simulate_fleet
+from weftline.plans.layers import LayerPlan
 from weftline.plans.schedule import Schedule
 from weftline.report.fleet import fleet_page, fleet_pictures
 from weftline.report.html.pack import PageBudget, asset_text, csp_hash, script_json, scripts, styles
@@ -87,7 +89,7 @@ def _fleet_holds(answer: AnyFleet) -> bool:
     if len(found.names) * len(found.lanes) > WHOLE_OPERATIONS:
         return False
     try:
-        check_fleet(msgspec.to_builtins(answer))
+        (check_layer_plan if isinstance(answer, LayerPlan) else check_fleet)(msgspec.to_builtins(answer))
     except check.Refusal as refusal:
         raise VerificationError(f"the plan does not hold: {refusal}") from refusal
     return True
