@@ -26,6 +26,7 @@ SCHEMAS = {
     "blocks": ("weftline.problem.blocks", "BlocksFile", "blocks.json"),
     "costs": ("weftline.cost.profile_file", "Profile", "costs.json of `weftline profile`"),
     "manifest": ("weftline.run.split.manifest", "Manifest", "manifest.json of `export --to onnx-stages`"),
+    "router": ("weftline.export.router", "Router", "router.json of `export --to router`"),
     "sweep": ("weftline.grid.questions", "SweepFile", "sweep.toml"),
     "results": ("weftline.grid.job", "Row", "a line of results.jsonl"),
 }

@@ -17,7 +17,7 @@ import pytest
 
 import weftline
 from weftline import latency, pipeline, plugins
-from weftline.export import Exporter, plan_exporters, schedule_exporters
+from weftline.export import Exporter, fleet_exporters, plan_exporters, schedule_exporters
 from weftline.fleet import FleetSolver, fleet_solvers
 from weftline.importers import registry
 from weftline.importers.registry import Importer, importers
@@ -37,7 +37,7 @@ def _registered(one: Any) -> list[Any]:
         FleetSolver: (fleet_solvers(),),
         Scheduler: (schedulers(),),
         Importer: (importers(),),
-        Exporter: (plan_exporters(), schedule_exporters()),
+        Exporter: (plan_exporters(), fleet_exporters(), schedule_exporters()),
     }
     return [registry[one.name] for registry in found[type(one)] if one.name in registry]
 

@@ -55,8 +55,8 @@ _FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|layer-plan|fleet
 _FORMATS = {
     b"plan": "a weftline plan",
     b"schedule": "a weftline schedule",
-    b"layer-plan": "a plan of layers on devices (try: weftline verify)",
-    b"fleet": "a plan of copies (try: weftline verify)",
+    b"layer-plan": "a fleet plan (of layers on devices)",
+    b"fleet": "a fleet plan (of plan --copies auto)",
     b"costs": "a file of costs",
     b"graph": "a model as weftline JSON",
 }

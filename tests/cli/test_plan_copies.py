@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from weftline.certify.check_fleet import check_fleet, read_fleet
 from weftline.cli.main import app
 from weftline.errors import InputError, UsageError
-from weftline.plans import load_fleet
+from weftline.plans import load_fleet, load_plan
 
 ASKED = ("plan", "zoo:bert:small", "--cluster", "two-gpus", "--copies", "auto", "--work", "40")
 
@@ -22,6 +22,8 @@ def test_file_and_words(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, [*ASKED, "-o", str(file)], catch_exceptions=False)
     assert said.exit_code == 0
     assert "inputs per second" in said.output
+    for name in ("How good is it", "replicas", "single-device", "no deployment gives more"):
+        assert name in said.output
     verdict = check_fleet(read_fleet(str(file)))
     plan = load_fleet(file)
     assert verdict.proved_bound_ns == plan.bound_ns > 0
@@ -40,8 +42,8 @@ def test_what_makes_no_sense(words: tuple[str, str]) -> None:
 
 
 def test_other_verbs_name_the_file(tmp_path: Path) -> None:
-    """Tests that a verb that takes plans says what this file is."""
+    """Tests that a verb that takes plans of one placement says what this file is."""
     file = tmp_path / "fleet.json"
     CliRunner().invoke(app, [*ASKED, "-o", str(file)], catch_exceptions=False)
-    with pytest.raises(InputError, match="a plan of copies"):
-        CliRunner().invoke(app, ["explain", str(file)], catch_exceptions=False)
+    with pytest.raises(InputError, match="a fleet plan"):
+        load_plan(file)

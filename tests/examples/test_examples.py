@@ -22,8 +22,8 @@ PROMISED = {
     "own_solver.py": ("solver hill-climb, stopped by ", "heft"),
 }
 
-ELSEWHERE = {"run_stages.py"}
-"""Needs an exported folder: tests/export/test_onnx_stages.py runs it."""
+ELSEWHERE = {"run_stages.py", "route.py"}
+"""Need an exported folder: tests/export/test_onnx_stages.py and test_router.py run them."""
 
 
 def test_every_example_is_tested() -> None:

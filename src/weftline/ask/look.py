@@ -1,7 +1,7 @@
 """The verbs that look at an answer, or at a placement of somebody else's: simulate, verify, explain, diff.
 
-In: a plan or schedule, as an object or a file; or a model and a placement. Out: what the simulator or the independent
-checker says of it. Simplified: nothing is searched here.
+In: a plan, fleet plan or schedule, as an object or a file; or a model and a placement. Out: what the simulator
+or the independent checker says of it. Simplified: nothing is searched here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from weftline.certify.run import AnyVerdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
-    from weftline.plans import Binding, Difference, FleetPlan, OpStory, Plan, SlowestStage
+    from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
     from weftline.plans.explain import Reason
-    from weftline.plans.layers import LayerPlan
+    from weftline.plans.fleet import AnyFleet
+    from weftline.plans.fleet_diff import FleetDifference
+    from weftline.plans.fleet_result import FleetResult
+    from weftline.plans.fleet_story import FleetStory
     from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import ScheduleDifference, ScheduleStory
     from weftline.plans.score import Score
@@ -32,14 +35,16 @@ __all__ = ["Explanation", "diff", "explain", "read_answer", "simulate", "verify"
 
 
 def simulate(
-    what: Plan | Schedule | Problem | Graph | Path | str,
+    what: Plan | Schedule | AnyFleet | Problem | Graph | Path | str,
     placement: Mapping[str, str] | Plan | Path | str | None = None,
     cluster: Cluster | Path | str | None = None,
     *,
     order: Sequence[str] | None = None,
     **question: Any,
-) -> Timeline | Loads | Timetable | Score:
+) -> Timeline | Loads | Timetable | FleetResult | Score:
     """Run the decisions of a plan or schedule through the simulator again; or score a placement of your own.
+
+    Of a fleet plan that is a `FleetResult`: rate, devices, lanes with their shares and what one input takes on each.
 
     With a `placement` (op -> device id, a plan, or a JSON file of either), `what` is a Problem, a Graph or a file of a
     model, and the answer is a `Score`: value, busy time and memory of every device, stages or timeline.
@@ -48,12 +53,16 @@ def simulate(
     ops in the order in which they are booked.
     """
     from weftline.plans import Plan, plan_result
+    from weftline.plans.fleet import AnyFleet
+    from weftline.plans.fleet_result import simulate_fleet
     from weftline.plans.score import read_placement, score_placement
 
     if placement is None:
         if cluster is not None or order is not None or question:
             raise UsageError("cluster, order and rules are for a model with a placement; a plan has its own")
         answer = read_answer(what)  # type: ignore[arg-type]
+        if isinstance(answer, AnyFleet):
+            return simulate_fleet(answer)
         return plan_result(answer)[1] if isinstance(answer, Plan) else answer.timetable()
     if not isinstance(placement, Plan | Mapping):
         placement, said = read_placement(a_path(placement, "placement"))
@@ -72,22 +81,19 @@ def _problem(what: Any, cluster: Cluster | Path | str | None, question: dict[str
     return resolve(request).problem
 
 
-def verify(plan: Plan | Schedule | FleetPlan | LayerPlan | Path | str) -> AnyVerdict:
+def verify(plan: Plan | Schedule | AnyFleet | Path | str) -> AnyVerdict:
     """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
-    from weftline.plans import FleetPlan, Plan
-    from weftline.plans.fleet import fleet_to_json
-    from weftline.plans.layers import LayerPlan, layer_plan_to_json
+    from weftline.plans import Plan
+    from weftline.plans.fleet import AnyFleet, fleet_to_json
     from weftline.plans.plan import plan_to_json
     from weftline.plans.schedule import Schedule, schedule_to_json
 
     if isinstance(plan, Schedule):
         return verify_bytes(schedule_to_json(plan))
-    if isinstance(plan, FleetPlan):
+    if isinstance(plan, AnyFleet):
         return verify_bytes(fleet_to_json(plan))
-    if isinstance(plan, LayerPlan):
-        return verify_bytes(layer_plan_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(a_path(plan, "plan"))
 
 
@@ -112,22 +118,31 @@ def explain(plan: Schedule) -> ScheduleStory: ...
 
 
 @overload
-def explain(plan: Path | str, op: str | None = None) -> Explanation | OpStory | ScheduleStory: ...
+def explain(plan: AnyFleet) -> FleetStory: ...
 
 
-def explain(plan: Plan | Schedule | Path | str, op: str | None = None) -> Explanation | OpStory | ScheduleStory:
-    """What decides the value of a plan or schedule, or of its file.
+@overload
+def explain(plan: Path | str, op: str | None = None) -> Explanation | OpStory | ScheduleStory | FleetStory: ...
+
+
+def explain(
+    plan: Plan | Schedule | AnyFleet | Path | str, op: str | None = None
+) -> Explanation | OpStory | ScheduleStory | FleetStory:
+    """What decides the value of a plan or schedule, or the rate of a fleet plan, or of their file.
 
     With `op` (of a plan) why that op stands where it does, and what each other device would cost.
     """
     from weftline.plans import Plan, binding_limits, explain_op, explain_plan, explain_stage
+    from weftline.plans.fleet_story import explain_fleet
+    from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import explain_schedule
 
     answer = read_answer(plan, "plan")
     if not isinstance(answer, Plan):
+        kind = "schedule" if isinstance(answer, Schedule) else "fleet plan"
         if op is not None:
-            raise UsageError("op is for plans; this is a schedule")
-        return explain_schedule(answer)
+            raise UsageError(f"op is for plans; this is a {kind}")
+        return explain_schedule(answer) if isinstance(answer, Schedule) else explain_fleet(answer)
     if op is not None:
         return explain_op(answer, a_text(op, "op"))
     return Explanation(tuple(explain_plan(answer)), explain_stage(answer), tuple(binding_limits(answer)))
@@ -142,33 +157,50 @@ def diff(a: Schedule, b: Schedule | Path | str) -> ScheduleDifference: ...
 
 
 @overload
-def diff(a: Path | str, b: Plan | Schedule | Path | str) -> Difference | ScheduleDifference: ...
+def diff(a: Plan, b: AnyFleet) -> FleetDifference: ...
 
 
-def diff(a: Plan | Schedule | Path | str, b: Plan | Schedule | Path | str) -> Difference | ScheduleDifference:
-    """What differs between two plans, or two schedules, or their files."""
+@overload
+def diff(a: AnyFleet, b: AnyFleet | Plan | Path | str) -> FleetDifference: ...
+
+
+@overload
+def diff(
+    a: Path | str, b: Plan | Schedule | AnyFleet | Path | str
+) -> Difference | ScheduleDifference | FleetDifference: ...
+
+
+def diff(
+    a: Plan | Schedule | AnyFleet | Path | str, b: Plan | Schedule | AnyFleet | Path | str
+) -> Difference | ScheduleDifference | FleetDifference:
+    """What differs between two plans, two schedules, two fleet plans, a fleet plan and a plan for throughput."""
     from weftline.plans import Plan, diff_plans
+    from weftline.plans.fleet_diff import diff_fleets
+    from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import diff_schedules
 
     first, second = read_answer(a, "a"), read_answer(b, "b")
     if isinstance(first, Plan) and isinstance(second, Plan):
         return diff_plans(first, second)
-    if isinstance(first, Plan) or isinstance(second, Plan):
+    if isinstance(first, Schedule) and isinstance(second, Schedule):
+        return diff_schedules(first, second)
+    if isinstance(first, Schedule) or isinstance(second, Schedule):
         raise UsageError("a plan and a schedule cannot be compared: give two plans or two schedules")
-    return diff_schedules(first, second)
+    return diff_fleets(first, second)
 
 
-def read_answer(answer: Plan | Schedule | Path | str, name: str = "answer") -> Plan | Schedule:
-    """A plan or schedule, or the one in a file."""
-    from weftline.certify.run import is_schedule
+def read_answer(answer: Plan | Schedule | AnyFleet | Path | str, name: str = "answer") -> Plan | Schedule | AnyFleet:
+    """A plan, fleet plan or schedule, or the one in a file."""
+    from weftline.certify.run import is_fleet, is_schedule
     from weftline.graph import Graph
     from weftline.plans import Plan, load_plan
+    from weftline.plans.fleet import AnyFleet, load_fleet
     from weftline.plans.schedule import Schedule, load_schedule
     from weftline.problem import Problem
 
-    if isinstance(answer, Plan | Schedule):
+    if isinstance(answer, Plan | Schedule | AnyFleet):
         return answer
     if isinstance(answer, Graph | Problem):
         raise UsageError("a model has no decisions to look at: give a placement, {op: device}, or plan it first")
     path = a_path(answer, name)
-    return load_schedule(path) if is_schedule(path) else load_plan(path)
+    return load_schedule(path) if is_schedule(path) else load_fleet(path) if is_fleet(path) else load_plan(path)

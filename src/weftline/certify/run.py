@@ -15,15 +15,15 @@ from weftline.certify.check_layers import LayersVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError, no_such_file
 
-__all__ = ["AnyVerdict", "is_schedule", "verify_bytes", "verify_file"]
+__all__ = ["AnyVerdict", "is_fleet", "is_schedule", "verify_bytes", "verify_file"]
 
 AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict
 
-SCHEDULE = b'"weftline-schedule"'
+SCHEDULE, FLEETS = b'"weftline-schedule"', (b'"weftline-fleet"', b'"weftline-layer-plan"')
 _KINDS: dict[bytes, tuple[str, Callable[..., AnyVerdict]]] = {
     SCHEDULE: ("check_schedule.py", ScheduleVerdict),
-    b'"weftline-fleet"': ("check_fleet.py", FleetVerdict),
-    b'"weftline-layer-plan"': ("check_layers.py", LayersVerdict),
+    FLEETS[0]: ("check_fleet.py", FleetVerdict),
+    FLEETS[1]: ("check_layers.py", LayersVerdict),
 }
 """What a file says that it is -> its checker; a plan otherwise."""
 HEAD_BYTES = 200
@@ -67,6 +67,11 @@ def verify_file(path: Path | str) -> AnyVerdict:
 def is_schedule(path: Path) -> bool:
     """Whether a file says that it is a schedule; a plan otherwise."""
     return _says(path, SCHEDULE)
+
+
+def is_fleet(path: Path) -> bool:
+    """Whether a file says that it is a fleet plan, of ops or of layers."""
+    return any(_says(path, word) for word in FLEETS)
 
 
 def _says(path: Path, word: bytes) -> bool:

@@ -9,6 +9,7 @@ import typer
 
 from weftline.ask.request import read_dims, read_shapes
 from weftline.cli import options as given
+from weftline.cli.fleets import diff_fleet_plans, explain_fleet_file, simulate_fleet_file, simulated_fleet
 from weftline.cli.output import JsonFlag, print_json, show
 from weftline.errors import InputError, UsageError, VerificationError
 
@@ -20,7 +21,7 @@ __all__ = ["diff", "explain", "simulate", "verify"]
 
 
 def verify(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")],
     json: JsonFlag = False,
 ) -> None:
     """Check that a plan holds what it says.
@@ -66,7 +67,9 @@ def verify(
 def simulate(
     plan: Annotated[
         Path,
-        typer.Argument(metavar="PLAN|SCHEDULE|MODEL", help="A plan or schedule file; with --placement a model."),
+        typer.Argument(
+            metavar="PLAN|SCHEDULE|MODEL", help="A plan, fleet plan or schedule file; with --placement a model."
+        ),
     ],
     cluster: given.Cluster = None,
     *,
@@ -104,7 +107,7 @@ def simulate(
 
     weftline simulate model.onnx --cluster laptop --placement placement.json
     """
-    from weftline.certify.run import is_schedule
+    from weftline.certify.run import is_fleet, is_schedule
 
     asked: dict[str, Any] = {"cluster": cluster, "costs": costs, "objective": objective, "stages": stages}
     asked |= {"runtime": runtime, "transfers": transfers, "communication": communication, "memory": memory}
@@ -118,10 +121,9 @@ def simulate(
         _score(plan, placement, question, trace, json)
     elif question or shape or dim or without:
         raise UsageError("a plan has its own devices and rules; to score a model on a cluster add --placement FILE")
-    elif is_schedule(plan):
-        _schedule(plan, trace, json)
     else:
-        _again(plan, trace, json)
+        again = _schedule if is_schedule(plan) else simulate_fleet_file if is_fleet(plan) else _again
+        again(plan, trace, json)
 
 
 def _again(path: Path, trace: Path | None, json: bool) -> None:
@@ -203,7 +205,7 @@ def _schedule(path: Path, trace: Path | None, json: bool) -> None:
 
 
 def explain(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")],
     op: Annotated[str | None, typer.Option(metavar="NAME", help="Tell the story of one op instead.")] = None,
     placement: Annotated[bool, typer.Option("--placement", help="List every op with its device and time.")] = False,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Show at most so many steps of the chain.")] = 40,
@@ -214,21 +216,23 @@ def explain(
     Of a plan: the limits that bind, and the chain of ops and transfers that ends last, or the slowest stage with its
     costliest ops and tensors. With --op why one op stands where it does, and what the plan would cost with it on each
     other device (simulated again). With --placement the whole placement. Of a schedule: how far it can be from the
-    best, what binds, and what each device does and holds.
+    best, what binds, and what each device does and holds. Of a fleet plan: which devices are busy all the time, what
+    more of each would bring, lanes with their shares, and simple plans beside it.
     """
     from dataclasses import asdict
 
-    from weftline.certify.run import is_schedule
+    from weftline.certify.run import is_fleet, is_schedule
     from weftline.plans import binding_limits, explain_plan, explain_stage, load_plan, placed_ops
     from weftline.plans.summary import guarantee, measured_words
     from weftline.report import placement_table
 
     if op is not None and placement:
         raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
-    if is_schedule(plan):
+    if is_schedule(plan) or is_fleet(plan):
         if op is not None or placement:
-            raise UsageError("--op and --placement are for plans; this is a schedule")
-        _explain_schedule(plan, json)
+            kind = "a schedule" if is_schedule(plan) else "a fleet plan, whose lanes each have a placement"
+            raise UsageError(f"--op and --placement are for plans; this is {kind}")
+        (_explain_schedule if is_schedule(plan) else explain_fleet_file)(plan, json)
         return
     answer = load_plan(plan)
     if placement:
@@ -261,23 +265,27 @@ def explain(
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="FIRST", help="A plan or schedule file.")],
+    first: Annotated[Path, typer.Argument(metavar="FIRST", help="A plan, fleet plan or schedule file.")],
     second: Annotated[Path, typer.Argument(metavar="SECOND", help="Another one of the same kind.")],
     json: JsonFlag = False,
 ) -> None:
-    """Compare two plans (value, bound, loads, moves), or two schedules.
+    """Compare two plans (value, bound, loads, moves), two schedules, two fleet plans, a fleet plan and a pipeline.
 
     Both values are simulated again first: a file that claims another one is refused. (weftline verify checks the rest.)
     """
     from dataclasses import asdict
 
-    from weftline.certify.run import is_schedule
+    from weftline.certify.run import is_fleet, is_schedule
     from weftline.plans import Difference, diff_plans
     from weftline.plans.schedule_story import ScheduleDifference, diff_schedules
 
     kinds = [is_schedule(path) for path in (first, second)]
     if all(path.is_file() for path in (first, second)) and kinds[0] != kinds[1]:
         raise UsageError("a plan and a schedule cannot be compared: give two plans or two schedules")
+    if any(is_fleet(path) for path in (first, second)):
+        a, b = (simulated_fleet(path) if is_fleet(path) else _simulated(path) for path in (first, second))
+        diff_fleet_plans(a, b, json)
+        return
     difference: Difference | ScheduleDifference
     if all(kinds):
         difference = diff_schedules(_simulated_schedule(first), _simulated_schedule(second))

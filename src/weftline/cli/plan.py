@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from weftline.cli import options as given
+from weftline.cli.fleets import show_fleet
 from weftline.cli.options import process_begun, read_gap, read_rule_and_runtimes, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.errors import InputError, UsageError
@@ -196,9 +197,7 @@ def _give_fleet(
     if json:
         print_json(encode(found).rstrip())
     else:
-        show(found.summary())
-        if output is not None:
-            show(f"written to {output}; check it: weftline verify {output}")
+        show_fleet(found, output)
     if request.gap is not None and found.gap > float(request.gap):
         typer.echo(f"the gap is {found.gap:.2%}, not the asked {float(request.gap):.2%}", err=True)
         raise typer.Exit(5)

@@ -15,7 +15,9 @@ __all__ = ["export", "report"]
 
 
 def export(
-    answer: Annotated[Path | None, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")] = None,
+    answer: Annotated[
+        Path | None, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")
+    ] = None,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The target; `--to help` lists them.")] = "help",
     output: Annotated[
         Path | None,
@@ -31,11 +33,13 @@ def export(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write a plan or schedule for another program.
+    """Write a plan, fleet plan or schedule for another program.
 
     weftline export plan.json --to openvino --model model.xml -o out
 
     weftline export sched.json --to torch-csv -o out
+
+    weftline export fleet.json --to router -o out
 
     weftline export plan.json --to svg -o timeline.svg
     """
@@ -62,7 +66,7 @@ def export(
 
 
 def report(
-    answer: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")],
+    answer: Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
@@ -77,7 +81,7 @@ def report(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write a page that shows a plan or schedule.
+    """Write a page that shows a plan, fleet plan or schedule.
 
     One file that needs no network: how good the plan is, its timeline or stages, memory, what crosses between devices,
     how the search went, and where it comes from. Exit code 6 if the plan does not hold.

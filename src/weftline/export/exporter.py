@@ -1,7 +1,7 @@
 """What a target offers, the targets by name, and the verb `export`: a plan or schedule for another program.
 
 In: an answer or its file, and the name of a target. Out: the files that were written. Simplified: a target takes plans
-or schedules, not both.
+or schedules, not both; some take fleet plans, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weftline.files import protected
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
+    from weftline.plans.fleet import AnyFleet
     from weftline.plans.schedule import Schedule
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "check_target",
     "export",
     "export_targets",
+    "fleet_exporters",
     "plan_exporters",
     "schedule_exporters",
     "why_not",
@@ -44,12 +46,14 @@ class Exporter:
     write: Callable[..., list[Path]]
     """What is accepted and a folder that exists -> the files that were written. For a schedule that is its `Timetable`;
     for a plan the `Plan`, and `ExportOptions` come third."""
-    accepts: Literal["plan", "schedule", "both"] = "schedule"
+    accepts: Literal["plan", "schedule", "both", "fleet"] = "schedule"
     check: Callable[..., object] | None = None
     """As `write` without the folder: raises what `write` would, as far as that is known quickly, and writes nothing."""
     file: bool = False
     """True: it writes one file, and takes its path (or a folder, for a file of the usual name) and, of a schedule, the
     `Schedule` itself."""
+    fleet: Callable[..., list[Path]] | None = None
+    """As `write`, for a fleet plan; None: it takes none."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ _BUILT_IN = {
     "vllm": "layers",
     "megatron": "layers",
     "llamacpp": "weights",
+    "router": "router",
     "torch-csv": "torch_csv",
     "svg": "picture",
     "png": "picture",
@@ -89,48 +94,56 @@ def _exporters() -> tuple[Exporter, ...]:
 
 def plan_exporters() -> dict[str, Exporter]:
     """Targets that take plans, by name."""
-    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts != "schedule"}
+    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts in ("plan", "both")}
 
 
 def schedule_exporters() -> dict[str, Exporter]:
     """Targets that take schedules, by name."""
-    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts != "plan"}
+    return {exporter.name: exporter for exporter in _exporters() if exporter.accepts in ("schedule", "both")}
+
+
+def fleet_exporters() -> dict[str, Exporter]:
+    """Targets that take fleet plans, by name."""
+    return {exporter.name: exporter for exporter in _exporters() if exporter.fleet is not None}
 
 
 def export(
-    answer: Plan | Schedule | Path | str,
+    answer: Plan | Schedule | AnyFleet | Path | str,
     to: str,
     output: Path | str,
     *,
     model: Path | str | None = None,
     runtimes: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
-    """Write a plan or schedule for another program, into a folder (svg and png: to a file) -> the files.
+    """Write a plan, fleet plan or schedule for another program, into a folder (svg and png: to a file) -> the files.
 
     `to` is a target: "openvino", "onnx-stages", "torch-csv", "svg", ... Plans: `model` is their file, where a target
     needs its names or checks them; `runtimes` says what a device is there: {"gpu0": "openvino:GPU.1"}.
     """
     from weftline.ask.look import read_answer
-    from weftline.certify.run import is_schedule
+    from weftline.certify.run import is_fleet, is_schedule
     from weftline.plans import Plan
+    from weftline.plans.fleet import AnyFleet
     from weftline.plans.schedule import Schedule
 
     check_target(a_text(to, "to"))
     folder, asked = a_path(output, "output"), a_mapping(runtimes, "runtimes", a_text, '{"gpu0": "openvino:GPU.1"}')
     file = None if model is None else a_path(model, "model")
-    read = [] if isinstance(answer, Plan | Schedule) else [a_path(answer, "answer")]
+    read = [] if isinstance(answer, Plan | Schedule | AnyFleet) else [a_path(answer, "answer")]
     trains = is_schedule(read[0]) if read else isinstance(answer, Schedule)
-    target = _target(to, "schedule" if trains else "plan")
+    whole = is_fleet(read[0]) if read else isinstance(answer, AnyFleet)
+    target = _target(to, "schedule" if trains else "fleet plan" if whole else "plan")
     answer = read_answer(answer)
     if file is not None:
         read += [file, file.with_suffix(".bin")] if file.suffix == ".xml" else [file]
     with protected(read):
+        write = target.fleet if isinstance(answer, AnyFleet) and target.fleet else target.write
         if target.file:
-            return target.write(answer, folder)
+            return write(answer, folder)
         options = ExportOptions(file, asked)
         given = (answer.timetable(), folder) if isinstance(answer, Schedule) else (answer, folder, options)
         with _made(folder):
-            return target.write(*given)
+            return write(*given)
 
 
 @contextmanager
@@ -172,7 +185,8 @@ def why_not(target: Exporter, answer: Plan | Schedule, options: ExportOptions | 
 
 def export_targets() -> dict[str, str]:
     """Every target with its description, those for plans first."""
-    return {name: target.description for name, target in {**plan_exporters(), **schedule_exporters()}.items()}
+    known = {**plan_exporters(), **fleet_exporters(), **schedule_exporters()}
+    return {name: target.description for name, target in known.items()}
 
 
 def check_target(to: str) -> None:
@@ -182,8 +196,9 @@ def check_target(to: str) -> None:
         raise UsageError(f"unknown target {to!r:.100}{near(to, known)} (there are: {', '.join(known)})")
 
 
-def _target(to: str, kind: Literal["plan", "schedule"]) -> Exporter:
-    known = schedule_exporters() if kind == "schedule" else plan_exporters()
+def _target(to: str, kind: Literal["plan", "schedule", "fleet plan"]) -> Exporter:
+    find = {"plan": plan_exporters, "schedule": schedule_exporters, "fleet plan": fleet_exporters}
+    known = find[kind]()
     if to not in known:
         raise UsageError(f"{to!r} is not for a {kind} (for a {kind} there are: {', '.join(known)})")
     return known[to]

@@ -13,7 +13,8 @@ first or after the last layer. Simplified: one stage for each device (no virtual
 layer.
 
 Beside both stand stages.json, an account of what was exported, and launch.sh, one line that starts it with rank r on
-the GPU of the r-th stage. Stages on CPUs are refused. Simplified: the line is for one machine.
+the GPU of the r-th stage. Stages on CPUs are refused. Of a fleet plan launch.sh has one line for each lane, and
+router.json the weights of the lanes. Simplified: the lines are for one machine.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from pathlib import Path
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
+from weftline.export.router import LaneLaunch, Placed, about_lane, separate_lanes, write_lanes
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.graph.stack import one_device, one_stack
+from weftline.plans.fleet import AnyFleet
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 
@@ -74,7 +77,7 @@ class Layers:
         return len(self.devices)
 
 
-def placed_devices(plan: Plan) -> tuple[Graph, list[Device]]:
+def placed_devices(plan: Placed) -> tuple[Graph, list[Device]]:
     """The graph, and the device of every op of it."""
     problem = plan.load_problem()
     try:
@@ -85,7 +88,7 @@ def placed_devices(plan: Plan) -> tuple[Graph, list[Device]]:
         raise InputError(f"the placement does not fit: {error.args[0]!r:.80}", hint="try weftline verify") from None
 
 
-def layers_of(plan: Plan, target: str) -> Layers:
+def layers_of(plan: Placed, target: str) -> Layers:
     """The layers of a plan; `target` stands in the errors."""
     graph, devices = placed_devices(plan)
     if any(op.backward for op in graph.ops):
@@ -102,7 +105,7 @@ def layers_of(plan: Plan, target: str) -> Layers:
     return Layers(stack.name, tuple(whole), embedding, head)
 
 
-def check_layers(plan: Plan, found: Sequence[str], target: str, names: Mapping[str, str] | None = None) -> None:
+def check_layers(plan: Placed, found: Sequence[str], target: str, names: Mapping[str, str] | None = None) -> None:
     """Hold what a file says, the device of each layer, to the model: every layer once, its ops as placed.
 
     `names` says what devices are called in the file, where that is not their id.
@@ -117,7 +120,7 @@ def check_layers(plan: Plan, found: Sequence[str], target: str, names: Mapping[s
             raise InputError(f"{target}: the file has layer {n} on {name}, the plan on {format_names(sorted(used))}")
 
 
-def check_no_cpu(plan: Plan, stages: Sequence[tuple[str, int]], target: str) -> None:
+def check_no_cpu(plan: Placed, stages: Sequence[tuple[str, int]], target: str) -> None:
     """Refuse stages on CPUs: the targets do not mix them with GPUs in one pipeline."""
     devices, used = plan.load_problem().devices, {device for device, _ in stages}
     cpus = [device.id for device in devices if device.id in used and _is_cpu(device)]
@@ -130,7 +133,7 @@ def _is_cpu(device: Device) -> bool:
     return device.kind.lower() == "cpu"
 
 
-def gpu_numbers(plan: Plan, stages: Sequence[tuple[str, int]], runtimes: Mapping[str, str]) -> list[int]:
+def gpu_numbers(plan: Placed, stages: Sequence[tuple[str, int]], runtimes: Mapping[str, str]) -> list[int]:
     """CUDA's number of the device of each stage: that of its runtime, else its place among the GPUs."""
     devices = plan.load_problem().devices
     places = [device.id for device in devices if not _is_cpu(device)]
@@ -199,14 +202,23 @@ def write_stages(path: Path, layers: Layers, stages: Sequence[tuple[str, int]], 
 
 def write_launch(path: Path, stages: Sequence[tuple[str, int]], gpus: Sequence[int], usage: str, line: str) -> Path:
     """Write a script of one line, with the GPUs of the stages in the order of the ranks."""
-    ranks = [
-        f"# rank {rank} is {device}, GPU {gpu}"
-        for rank, ((device, _), gpu) in enumerate(zip(stages, gpus, strict=True))
-    ]
-    visible = f"CUDA_VISIBLE_DEVICES={','.join(map(str, gpus))}"
-    lines = ["#!/bin/sh", f"# {usage}", *ranks, f': "${{1:?{usage}}}"', f"{visible} {line}"]
+    ranks = [f"# {note}" for note in _rank_notes(stages, gpus)]
+    lines = ["#!/bin/sh", f"# {usage}", *ranks, f': "${{1:?{usage}}}"', f"{_visible(gpus)} {line}"]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
     return path
+
+
+def _rank_notes(stages: Sequence[tuple[str, int]], gpus: Sequence[int]) -> list[str]:
+    pairs = enumerate(zip(stages, gpus, strict=True))
+    return [f"rank {rank} is {device}, GPU {gpu}" for rank, ((device, _), gpu) in pairs]
+
+
+def _visible(gpus: Sequence[int]) -> str:
+    return f"CUDA_VISIBLE_DEVICES={','.join(map(str, gpus))}"
+
+
+def _lane_launch(stages: Sequence[tuple[str, int]], gpus: Sequence[int], line: str, *, listens: bool) -> LaneLaunch:
+    return LaneLaunch(f"{_visible(gpus)} {line}", tuple(_rank_notes(stages, gpus)), tuple(map(str, gpus)), listens)
 
 
 def _each_layer(stages: Sequence[tuple[str, int]], counts: Sequence[int]) -> list[str]:
@@ -214,10 +226,10 @@ def _each_layer(stages: Sequence[tuple[str, int]], counts: Sequence[int]) -> lis
     return [device for (device, _), count in zip(stages, counts, strict=True) for _ in range(count)]
 
 
-VLLM = "vllm"
+VLLM, VLLM_USAGE = "vllm", "sh launch.sh MODEL [OPTION ...]"
 
 
-def vllm_partition(plan: Plan) -> tuple[Layers, list[tuple[str, int]]]:
+def vllm_partition(plan: Placed) -> tuple[Layers, list[tuple[str, int]]]:
     """The layers, and (device, how many of them) of each rank."""
     layers = layers_of(plan, VLLM)
     stages = run_lengths(layers.devices, VLLM)
@@ -238,29 +250,46 @@ def check_partition(text: str, *, layers: int, ranks: int) -> list[int]:
     return counts
 
 
-def _vllm_ranks(plan: Plan, options: ExportOptions) -> tuple[Layers, list[tuple[str, int]], list[int]]:
+def _vllm_ranks(plan: Placed, options: ExportOptions) -> tuple[Layers, list[tuple[str, int]], list[int]]:
     layers, stages = vllm_partition(plan)
     return layers, stages, gpu_numbers(plan, stages, options.runtimes)
 
 
-def _export_vllm(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
-    layers, stages, gpus = _vllm_ranks(plan, options)
+def _vllm_words(plan: Placed, layers: Layers, stages: Sequence[tuple[str, int]]) -> tuple[str, str]:
+    """The variable and the argument, held to the model."""
     text = ",".join(str(count) for _, count in stages)
     counts = check_partition(text, layers=layers.number, ranks=len(stages))
     check_layers(plan, _each_layer(stages, counts), VLLM)
-    variable, argument = f"VLLM_PP_LAYER_PARTITION={text}", f"--pipeline-parallel-size {len(stages)}"
+    return f"VLLM_PP_LAYER_PARTITION={text}", f"--pipeline-parallel-size {len(stages)}"
+
+
+def _export_vllm(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    layers, stages, gpus = _vllm_ranks(plan, options)
+    variable, argument = _vllm_words(plan, layers, stages)
     files = [folder / "vllm.env", folder / "vllm.args"]
     write_atomically(files[0], f"{variable}\n".encode())
     write_atomically(files[1], f"{argument}\n".encode())
     line = f'{variable} vllm serve "$@" {argument}'
     files.append(write_stages(folder / "stages.json", layers, stages, gpus))
-    return [*files, write_launch(folder / "launch.sh", stages, gpus, "sh launch.sh MODEL [OPTION ...]", line)]
+    return [*files, write_launch(folder / "launch.sh", stages, gpus, VLLM_USAGE, line)]
 
 
-MEGATRON = "megatron"
+def _fleet_vllm(answer: AnyFleet, folder: Path, options: ExportOptions) -> list[Path]:
+    """One server for each lane."""
+    launches = []
+    for n, plan in enumerate(separate_lanes(answer, VLLM)):
+        with about_lane(n):
+            layers, stages, gpus = _vllm_ranks(plan, options)
+            variable, argument = _vllm_words(plan, layers, stages)
+        line = f'{variable} vllm serve "$@" {argument} --port {LaneLaunch.port(n)}'
+        launches.append(_lane_launch(stages, gpus, line, listens=True))
+    return write_lanes(folder, answer, launches, VLLM_USAGE)
 
 
-def megatron_layout(plan: Plan) -> tuple[str, Layers, list[tuple[str, int]]]:
+MEGATRON, MEGATRON_USAGE = "megatron", "sh launch.sh pretrain_gpt.py [OPTION ...]"
+
+
+def megatron_layout(plan: Placed) -> tuple[str, Layers, list[tuple[str, int]]]:
     """The string, the layers, and (device, layers) of each stage."""
     layers = layers_of(plan, MEGATRON)
     # Embedding and head take part as layers of no length: the order of devices must hold with them.
@@ -288,34 +317,57 @@ def read_layout(text: str) -> list[int]:
     return [0 if found is None else int(found[1] or 1) for found in counts]
 
 
-def _megatron_ranks(plan: Plan, options: ExportOptions) -> tuple[str, Layers, list[tuple[str, int]], list[int]]:
+def _megatron_ranks(plan: Placed, options: ExportOptions) -> tuple[str, Layers, list[tuple[str, int]], list[int]]:
     text, layers, stages = megatron_layout(plan)
     return text, layers, stages, gpu_numbers(plan, stages, options.runtimes)
 
 
-def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
-    text, layers, stages, gpus = _megatron_ranks(plan, options)
+def _megatron_words(plan: Placed, text: str, layers: Layers, stages: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """The arguments, held to the model."""
     check_layers(plan, _each_layer(stages, read_layout(text)), MEGATRON)
-    path = folder / "megatron.args"
-    words = (
+    return (
         f"--num-layers {layers.number}",
         f"--pipeline-model-parallel-size {len(stages)}",
         f"--pipeline-model-parallel-layout '{text}'",
     )
+
+
+def _export_megatron(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
+    text, layers, stages, gpus = _megatron_ranks(plan, options)
+    path, words = folder / "megatron.args", _megatron_words(plan, text, layers, stages)
     write_atomically(path, ("\n".join(words) + "\n").encode())
     line = f'torchrun --nproc-per-node {len(stages)} "$@" {" ".join(words)}'
     files = [path, write_stages(folder / "stages.json", layers, stages, gpus)]
-    usage = "sh launch.sh pretrain_gpt.py [OPTION ...]"
-    return [*files, write_launch(folder / "launch.sh", stages, gpus, usage, line)]
+    return [*files, write_launch(folder / "launch.sh", stages, gpus, MEGATRON_USAGE, line)]
+
+
+def _fleet_megatron(answer: AnyFleet, folder: Path, options: ExportOptions) -> list[Path]:
+    """One torchrun for each lane."""
+    launches = []
+    for n, plan in enumerate(separate_lanes(answer, MEGATRON)):
+        with about_lane(n):
+            text, layers, stages, gpus = _megatron_ranks(plan, options)
+            words = " ".join(_megatron_words(plan, text, layers, stages))
+        ranks = f"--nproc-per-node {len(stages)} --master-port {LaneLaunch.port(n)}"
+        launches.append(_lane_launch(stages, gpus, f'torchrun {ranks} "$@" {words}', listens=False))
+    return write_lanes(folder, answer, launches, MEGATRON_USAGE)
 
 
 EXPORTERS = (
-    Exporter(VLLM, "VLLM_PP_LAYER_PARTITION, for layers kept whole and in a row", _export_vllm, "plan", _vllm_ranks),
+    Exporter(
+        VLLM,
+        "VLLM_PP_LAYER_PARTITION, for layers kept whole and in a row",
+        _export_vllm,
+        "plan",
+        _vllm_ranks,
+        fleet=_fleet_vllm,
+    ),
     Exporter(
         MEGATRON,
         "--pipeline-model-parallel-layout, for layers kept whole and in a row",
         _export_megatron,
         "plan",
         _megatron_ranks,
+        fleet=_fleet_megatron,
     ),
 )

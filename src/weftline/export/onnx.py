@@ -3,7 +3,8 @@
 onnx-stages: one ONNX file per segment, one file of weights, and manifest.json that says how they fit together. In: a
 plan for an ONNX model, the model's file (needed), a folder. Out: files that run by onnxruntime, numpy and json alone
 (examples/run_stages.py does). The folder is self-contained: large weights are in it once, however many segments use
-them. Simplified: see `run.split`.
+them. Of a fleet plan a segment is a piece that no lane cuts, and router.json says on which device each lane runs it.
+Simplified: see `run.split`.
 
 ort: placement.json, {first output of a node: execution provider}, providers.json (options of the providers), and
 `load_ort.py`, which annotates and checks and needs nothing of weftline. In: a latency plan whose devices have a runtime
@@ -16,20 +17,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from weftline.errors import InputError, UsageError
 from weftline.export import load_ort
 from weftline.export.exporter import Exporter, ExportOptions
 from weftline.export.layers import placed_devices
+from weftline.export.router import lane_plans, router_of, write_router
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.importers.onnx.scope import looks_like_onnx
+from weftline.plans.fleet import FleetPlan
 from weftline.plans.plan import Plan
+from weftline.problem import Problem
 from weftline.run.inputs import check_planned_model
 from weftline.run.split.manifest import MANIFEST, read_manifest, segment_file
-from weftline.run.split.segments import parts_of_plan
+from weftline.run.split.segments import Parts, parts_by_level, parts_of_plan
 from weftline.run.split.split import split_model
 from weftline.run.split.weights import WEIGHTS, open_weights
 
@@ -63,14 +70,36 @@ def _check_stages(plan: Plan, options: ExportOptions) -> None:
 
 def _export_stages(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:
     model = _model_to_cut(options)
+    problem = _planned(plan, model, folder)
+    return _cut(model, problem.graph, parts_of_plan(plan), [device.id for device in problem.devices], folder)
+
+
+def _export_fleet(answer: FleetPlan, folder: Path, options: ExportOptions) -> list[Path]:
+    """Segments by level and by the devices that run them on all lanes."""
+    model, lanes = _model_to_cut(options), lane_plans(answer)
+    graph = _planned(answer, model, folder).graph
+    every = [tuple(lane.placement[op.name] for lane in lanes) for op in graph.ops]
+    ways = list(dict.fromkeys(every))
+    known = {devices: n for n, devices in enumerate(ways)}
+    parts = parts_by_level(graph, np.array([known[devices] for devices in every], np.int32))
+    router = router_of(answer, segments=[[ways[number][n] for number in parts.device] for n in range(len(lanes))])
+    names = ["+".join(dict.fromkeys(devices)) for devices in ways]
+    return [*_cut(model, graph, parts, names, folder), write_router(folder, router)]
+
+
+def _planned(plan: Plan | FleetPlan, model: Path, folder: Path) -> Problem:
+    """The problem, of a plan for this model, into another folder than the model's own."""
     if model.parent.resolve() == folder.resolve():
         raise UsageError("the folder of the model itself is no place for its segments: name another one with -o")
     check_planned_model(plan, model)
-    problem = plan.load_problem()
-    devices = [device.id for device in problem.devices]
+    return plan.load_problem()
+
+
+def _cut(model: Path, graph: Graph, parts: Parts, devices: Sequence[str], folder: Path) -> list[Path]:
+    """Write the segments, and remove those of an export that was there before."""
     weights, before = folder / WEIGHTS, {path: path.stat().st_ino for path in _old(folder)}
     (folder / MANIFEST).unlink(missing_ok=True)  # whatever happens now, nobody takes old and new files for one export
-    manifest = split_model(model, problem.graph, parts_of_plan(plan), devices, folder)
+    manifest = split_model(model, graph, parts, devices, folder)
     for path, number in before.items():
         if path.is_file() and path.stat().st_ino == number:
             path.unlink()
@@ -183,6 +212,7 @@ EXPORTERS = (
         _export_stages,
         "plan",
         _check_stages,
+        fleet=_export_fleet,
     ),
     Exporter(
         "ort", "annotations for one session of ONNX Runtime, and a loader that checks", _export_ort, "plan", _check_ort

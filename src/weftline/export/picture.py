@@ -1,10 +1,11 @@
 """Pictures of plans and schedules as one file: `svg` and `png`, for papers, slides and notebooks.
 
-In: a plan, a `Score` or a schedule. Out: a `Picture` (lanes with spans over one axis), drawn as SVG by hand or as PNG
-by Pillow (extra `png`). A latency plan shows what each device computes, receives and sends; a pipeline the parts of
-every stage beside its period; a schedule the micro-batch of every block. Kinds differ in hatching and in brightness,
-blocks of schedules hold the number of their micro-batch, and a legend names them: readable in print without colour.
-Simplified: neighbours of one kind that are narrower than a pixel are drawn as one.
+In: a plan, a fleet plan, a `Score` or a schedule. Out: a `Picture` (lanes with spans over one axis), drawn as SVG by
+hand or as PNG by Pillow (extra `png`). A latency plan shows what each device computes, receives and sends; a pipeline
+the parts of every stage beside its period; a schedule the micro-batch of every block. Kinds differ in hatching and in
+brightness, blocks of schedules hold the number of their micro-batch, and a legend names them: readable in print without
+colour. A fleet plan shows its lanes (`fleet_picture.py`). Simplified: neighbours of one kind that are narrower than a
+pixel are drawn as one.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from html import escape
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weftline.errors import MissingExtra
 from weftline.export.exporter import Exporter, ExportOptions
 from weftline.files import write_atomically
 from weftline.plans import Plan, plan_result
+from weftline.plans.fleet import AnyFleet
 from weftline.plans.schedule import Schedule
 from weftline.plans.score import Score
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline, Timetable
 from weftline.units import format_name, format_time
 
-__all__ = ["EXPORTERS", "Picture", "picture_of", "to_png", "to_svg"]
+if TYPE_CHECKING:
+    from weftline.export.fleet_picture import FleetPicture, FrontPicture
+
+__all__ = ["EXPORTERS", "Look", "Picture", "fleet_picture", "picture_of", "short_text", "to_png", "to_svg"]
 
 PAGE_WIDTH, LANE_HEIGHT, ROW_GAP, PAGE_MARGIN = 960, 22, 6, 12
 TEXT_SIZE, LETTER_WIDTH = 12, 7
@@ -92,6 +97,14 @@ def picture_of(answer: Plan | Score | Schedule | Timetable) -> Picture:
     return _latency(problem, result) if isinstance(result, Timeline) else _pipeline(problem, result)
 
 
+def fleet_picture(answer: AnyFleet) -> FleetPicture:
+    """The picture of a fleet plan."""
+    from weftline.export.fleet_picture import FleetPicture
+    from weftline.plans.fleet_result import simulate_fleet
+
+    return FleetPicture(simulate_fleet(answer))
+
+
 def _latency(problem: Problem, timeline: Timeline) -> Picture:
     lanes = []
     for d, device in enumerate(problem.devices):
@@ -105,7 +118,7 @@ def _latency(problem: Problem, timeline: Timeline) -> Picture:
             rows = [row for row in timeline.transfers.tolist() if row[column] == d]
             if rows:
                 lanes.append(DrawnLane(f"  {kind}s", sorted((row[4], row[5], kind, "") for row in rows)))
-    title = f"{_short(problem.graph.name)}: latency {format_time(timeline.value)}"
+    title = f"{short_text(problem.graph.name)}: latency {format_time(timeline.value)}"
     return Picture(title, timeline.value, lanes)
 
 
@@ -124,7 +137,7 @@ def _pipeline(problem: Problem, loads: Loads) -> Picture:
             lanes += [DrawnLane(name if i == 0 else "", [span]) for i, span in enumerate(spans)]
         else:
             lanes.append(DrawnLane(name, spans))
-    return Picture(f"{_short(problem.graph.name)}: period {format_time(loads.value)}", loads.value, lanes)
+    return Picture(f"{short_text(problem.graph.name)}: period {format_time(loads.value)}", loads.value, lanes)
 
 
 def _schedule(found: Timetable, time: Callable[[int], str]) -> Picture:
@@ -139,11 +152,12 @@ def _schedule(found: Timetable, time: Callable[[int], str]) -> Picture:
         )
         for lane, order in zip(blocks.devices, found.orders, strict=True)
     ]
-    title = f"{_short(blocks.name)}: {found.micro_batches} micro-batches, makespan {time(found.makespan)}"
+    title = f"{short_text(blocks.name)}: {found.micro_batches} micro-batches, makespan {time(found.makespan)}"
     return Picture(title, found.makespan, lanes, time)
 
 
-def _short(name: str, most: int = 60) -> str:
+def short_text(name: str, most: int = 60) -> str:
+    """A name that fits, without signs that do not print."""
     shown = format_name(name)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
@@ -158,8 +172,12 @@ class _Canvas:
         """A span."""
         raise NotImplementedError
 
-    def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        """A thin grey line."""
+    def shape(self, corners: Sequence[tuple[float, float]], look: Look) -> None:
+        """A span with sloping sides, without hatching."""
+        raise NotImplementedError
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, *, strong: bool = False) -> None:
+        """A line: thin and grey, or dark."""
         raise NotImplementedError
 
     def text(self, x: float, y: float, words: str, *, middle: bool = False) -> None:
@@ -167,8 +185,10 @@ class _Canvas:
         raise NotImplementedError
 
 
-def _draw(picture: Picture, make: Callable[[int, int], Any]) -> Any:
-    names = [_short(lane.name, MOST_NAME) for lane in picture.lanes]
+def _draw(picture: Picture | FleetPicture | FrontPicture, make: Callable[[int, int], Any]) -> Any:
+    if not isinstance(picture, Picture):
+        return picture.draw(make)
+    names = [short_text(lane.name, MOST_NAME) for lane in picture.lanes]
     left = PAGE_MARGIN + LETTER_WIDTH * max([6, *map(len, names)])
     top, step = PAGE_MARGIN + 24, LANE_HEIGHT + ROW_GAP
     bottom = top + step * len(picture.lanes)
@@ -224,8 +244,13 @@ class _Svg(_Canvas):
             self.hatches.add(look.hatch)
             self.parts.append(f'<rect {place} fill="url(#weft-{ord(look.hatch)})"/>')
 
-    def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        self.parts.append(f'<path d="M{x1:.2f} {y1:.2f}L{x2:.2f} {y2:.2f}" stroke="#bbb" stroke-width="0.5"/>')
+    def shape(self, corners: Sequence[tuple[float, float]], look: Look) -> None:
+        way = "L".join(f"{x:.2f} {y:.2f}" for x, y in corners)
+        self.parts.append(f'<path d="M{way}Z" fill="{look.fill}" stroke="#333" stroke-width="0.5"/>')
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, *, strong: bool = False) -> None:
+        stroke = 'stroke="#333" stroke-width="1.5"' if strong else 'stroke="#bbb" stroke-width="0.5"'
+        self.parts.append(f'<path d="M{x1:.2f} {y1:.2f}L{x2:.2f} {y2:.2f}" {stroke}/>')
 
     def text(self, x: float, y: float, words: str, *, middle: bool = False) -> None:
         anchor = ' text-anchor="middle"' if middle else ""
@@ -250,13 +275,13 @@ def _pattern(hatch: str) -> str:
     )
 
 
-def to_svg(picture: Picture) -> str:
+def to_svg(picture: Picture | FleetPicture | FrontPicture) -> str:
     """The picture as an SVG document without scripts, links or fonts of its own."""
     canvas: _Svg = _draw(picture, _Svg)
     return canvas.whole(picture.title)
 
 
-def to_png(picture: Picture) -> bytes:
+def to_png(picture: Picture | FleetPicture | FrontPicture) -> bytes:
     """The picture as PNG, two pixels to the point; `MissingExtra` without Pillow."""
     try:
         from PIL import Image, ImageDraw, ImageFont
@@ -282,8 +307,12 @@ def to_png(picture: Picture) -> bytes:
             pen.rectangle([0, 0, right - left - 1, bottom - top - 1], outline="#333")
             self.image.paste(tile, (left, top))
 
-        def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
-            self.pen.line([(x1 * PNG_SCALE, y1 * PNG_SCALE), (x2 * PNG_SCALE, y2 * PNG_SCALE)], fill="#bbb")
+        def shape(self, corners: Sequence[tuple[float, float]], look: Look) -> None:
+            self.pen.polygon([(x * PNG_SCALE, y * PNG_SCALE) for x, y in corners], look.fill, "#333")
+
+        def line(self, x1: float, y1: float, x2: float, y2: float, *, strong: bool = False) -> None:
+            ends = [(x1 * PNG_SCALE, y1 * PNG_SCALE), (x2 * PNG_SCALE, y2 * PNG_SCALE)]
+            self.pen.line(ends, fill="#333" if strong else "#bbb", width=3 if strong else 1)
 
         def text(self, x: float, y: float, words: str, *, middle: bool = False) -> None:
             anchor = "ms" if middle else "ls"
@@ -311,16 +340,23 @@ def _hatching(hatch: str, width: int, height: int) -> list[tuple[tuple[int, int]
     return found
 
 
-def _write_svg(answer: Plan | Schedule | Timetable, path: Path, options: ExportOptions | None = None) -> list[Path]:
+_Drawn = Plan | Schedule | Timetable | AnyFleet
+
+
+def _write_svg(answer: _Drawn, path: Path, options: ExportOptions | None = None) -> list[Path]:
     path = path / "timeline.svg" if path.is_dir() else path
-    write_atomically(path, to_svg(picture_of(answer)).encode("utf-8", "replace"))
+    write_atomically(path, to_svg(_any_picture(answer)).encode("utf-8", "replace"))
     return [path]
 
 
-def _write_png(answer: Plan | Schedule | Timetable, path: Path, options: ExportOptions | None = None) -> list[Path]:
+def _write_png(answer: _Drawn, path: Path, options: ExportOptions | None = None) -> list[Path]:
     path = path / "timeline.png" if path.is_dir() else path
-    write_atomically(path, to_png(picture_of(answer)))
+    write_atomically(path, to_png(_any_picture(answer)))
     return [path]
+
+
+def _any_picture(answer: _Drawn) -> Picture | FleetPicture:
+    return fleet_picture(answer) if isinstance(answer, AnyFleet) else picture_of(answer)
 
 
 def _check_svg(answer: Plan | Timetable, options: ExportOptions | None = None) -> None:
@@ -337,11 +373,12 @@ def _check_png(answer: Plan | Timetable, options: ExportOptions | None = None) -
 EXPORTERS = (
     Exporter(
         "svg",
-        "a picture of the timeline, stages or schedule, as an SVG file",
+        "a picture of the timeline, stages, lanes or schedule, as an SVG file",
         _write_svg,
         "both",
         _check_svg,
         file=True,
+        fleet=_write_svg,
     ),
-    Exporter("png", "the same as a PNG file (extra png)", _write_png, "both", _check_png, file=True),
+    Exporter("png", "the same as a PNG file (extra png)", _write_png, "both", _check_png, file=True, fleet=_write_png),
 )

@@ -11,7 +11,8 @@ layers are on GPUs and each has its own in a row: --n-gpu-layers, --device and -
 rule; the output layer is one more layer. Otherwise -ot, a pattern for the weights of every layer. The embedding stays
 on the CPU unless -ot moves it. Devices are called CPU, CUDA0, CUDA1 ... by the number of their runtime or in the order
 of the cluster, or as --runtime says: gpu0=llamacpp:Vulkan1. Simplified: -ot moves weights; the KV cache stays where the
-layers would be without it.
+layers would be without it. Of a fleet plan launch.sh starts one llama-server for each lane, and router.json has
+their weights.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
 from weftline.export.layers import CUDA_RUNTIME, Layers, check_layers, layers_of, placed_devices
+from weftline.export.router import LaneLaunch, Placed, about_lane, separate_lanes, write_lanes
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.graph.stack import named_stacks, one_device, path_of, whole_hint
+from weftline.plans.fleet import AnyFleet
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 
@@ -156,7 +159,7 @@ _MOVED = re.compile(r"-ot '\^blk\\\.\(([\d|]+)\)\\\.=(\w+)'")
 EMBEDDING, HEAD = r"^(token_embd|position_embd|token_types)", r"^(output|cls)"
 
 
-def llamacpp_arguments(plan: Plan, runtimes: Mapping[str, str] | None = None) -> list[str]:
+def llamacpp_arguments(plan: Placed, runtimes: Mapping[str, str] | None = None) -> list[str]:
     """One argument with its value per entry."""
     layers = layers_of(plan, LLAMACPP)
     names = _names(plan.load_problem().devices, runtimes or {})
@@ -252,6 +255,18 @@ def _export_llamacpp(plan: Plan, folder: Path, options: ExportOptions) -> list[P
     return [path]
 
 
+def _fleet_llamacpp(answer: AnyFleet, folder: Path, options: ExportOptions) -> list[Path]:
+    """One server for each lane."""
+    launches = []
+    for n, plan in enumerate(separate_lanes(answer, LLAMACPP)):
+        with about_lane(n):
+            words = " ".join(llamacpp_arguments(plan, options.runtimes))
+        used = ", ".join(dict.fromkeys(plan.placement.values()))
+        line = f'llama-server "$@" {words} --port {LaneLaunch.port(n)}'
+        launches.append(LaneLaunch(line, (f"on {used}",)))
+    return write_lanes(folder, answer, launches, "sh launch.sh -m MODEL [OPTION ...]")
+
+
 EXPORTERS = (
     Exporter(
         ACCELERATE,
@@ -266,5 +281,6 @@ EXPORTERS = (
         _export_llamacpp,
         "plan",
         lambda plan, options: llamacpp_arguments(plan, options.runtimes),
+        fleet=_fleet_llamacpp,
     ),
 )

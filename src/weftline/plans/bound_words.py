@@ -15,6 +15,7 @@ PLAN_BOUNDS = {
     "load": "all the work, shared out over the devices as evenly as possible",
     "group": "the longest op (or ops that must stay together) on the device that is fastest for it",
     "prices": "at some prices of device time, what the cheapest way of an input costs, over what all devices can sell",
+    "coverage": "every layer needs devices that serve the whole rate, and all devices cover only so many layers",
     "cut": "one op with its cheapest neighbours: the stage that holds it cannot cost less",
     "labelling": "the cheapest choice of devices for all ops, where one op runs after another",
     "chain": "the model in blocks along one chain of ops: the shortest way through all blocks",

@@ -8,19 +8,30 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
 from weftline.graph.arrays import Indices
+from weftline.lazy import notebook_html
+from weftline.plans.layers import LayerPlan, load_layer_plan
 from weftline.plans.plan import MAX_PLAN_BYTES, BoundEntry, Proof, Provenance
 from weftline.problem import Problem
 from weftline.problem.model import ProblemFile, problem_from_file
 from weftline.units import format_time
 
-__all__ = ["FleetDevice", "FleetInstance", "FleetLane", "FleetPlan", "fleet_to_json", "hops_of", "load_fleet"]
+__all__ = [
+    "AnyFleet",
+    "FleetDevice",
+    "FleetInstance",
+    "FleetLane",
+    "FleetPlan",
+    "fleet_to_json",
+    "hops_of",
+    "load_fleet",
+]
 
 
 class FleetDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,17 +114,38 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lines.append(f"  {lane.rate / total:6.1%} of the inputs: {way} {', '.join(used)}")
         return "\n".join(lines)
 
+    @classmethod
+    def load(cls, path: Path | str) -> AnyFleet:
+        """Read the file."""
+        return load_fleet(path)
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """devices, lanes, hops, instances, baselines or bounds, as a list of dicts."""
+        from weftline.plans.records import fleet_records
+
+        return fleet_records(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
+
     def _bound_words(self) -> str:
         if self.rate_bound is None:
             return "nothing is known about how much faster another deployment could be"
         guess = " for these guessed costs" if self.problem.graph.guessed else ""
         best = self.bound_ns >= self.value_ns
         more = self.rate_bound / self.rate - 1
-        said = "no deployment is faster" if best else f"no deployment gives {more:.2%} more inputs per second"
+        said = f"no deployment gives more than {max(more, 1e-4):.2%} more inputs per second"
+        said = "no deployment is faster" if best else said
         return f"{said} ({self.proof}{guess}); gap {self.gap:.2%}"
 
     def __repr__(self) -> str:
         return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"
+
+
+AnyFleet = FleetPlan | LayerPlan
+"""Every kind of fleet plan. Another kind joins this union, `load_fleet` and `fleet_result.py`."""
+LAYERS_WORD, HEAD_BYTES = b'"weftline-layer-plan"', 200
 
 
 def hops_of(placement: Indices) -> tuple[tuple[int, int, int], ...]:
@@ -126,12 +158,12 @@ def hops_of(placement: Indices) -> tuple[tuple[int, int, int], ...]:
     return tuple(hops)
 
 
-def fleet_to_json(plan: FleetPlan) -> bytes:
+def fleet_to_json(plan: AnyFleet) -> bytes:
     """The bytes of the file."""
     return msgspec.json.encode(plan) + b"\n"
 
 
-def load_fleet(path: Path | str) -> FleetPlan:
+def load_fleet(path: Path | str) -> AnyFleet:
     """Read a fleet plan; every failure is an `InputError` that names the file and the place in it."""
     path = Path(path)
     try:
@@ -140,6 +172,8 @@ def load_fleet(path: Path | str) -> FleetPlan:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    if LAYERS_WORD in data[:HEAD_BYTES]:
+        return load_layer_plan(path)
     try:
         return msgspec.json.decode(data, type=FleetPlan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -13,6 +13,7 @@ import msgspec
 
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
+from weftline.lazy import notebook_html
 from weftline.plans.plan import MAX_PLAN_BYTES, Proof, Provenance
 from weftline.problem.layers import RATE_SCALE, LayerInstance, LayerLane, LayerProblem
 
@@ -120,6 +121,16 @@ class LayerPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 bound = "unknown" if point.rate_bound is None else f"{point.rate_bound:.6g}"
                 lines.append(f"  {point.depth:5d} {point.rate:9.6g}  {bound} ({point.proof})")
         return "\n".join(lines)
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """devices, lanes, hops, instances, baselines or bounds, as a list of dicts."""
+        from weftline.plans.records import fleet_records
+
+        return fleet_records(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_html(self)
 
     def _bound_words(self) -> str:
         if self.rate_bound is None:

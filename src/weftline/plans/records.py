@@ -1,25 +1,30 @@
 """Tables of plans and schedules as lists of dicts: `pandas.DataFrame(plan.table("timeline"))`.
 
-In: a Plan, Score or Schedule, and the name of a table. Out: rows with the same keys each; times in ns and memory in
-bytes (schedules: in the units of their blocks). Simplified: no index, no units in values.
+In: a Plan, Score, Schedule or fleet plan, and the name of a table. Out: rows with the same keys each; times in ns and
+memory in bytes (schedules: in the units of their blocks). Simplified: no index, no units in values.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from weftline.arguments import a_choice
+from weftline.simulate.fleet import RATE_UNITS
 
 if TYPE_CHECKING:
+    from weftline.plans.fleet import AnyFleet
     from weftline.plans.plan import Plan
     from weftline.plans.schedule import Schedule
     from weftline.plans.score import Score
 
-__all__ = ["PLAN_TABLES", "SCHEDULE_TABLES", "plan_records", "schedule_records"]
+__all__ = ["FLEET_TABLES", "PLAN_TABLES", "SCHEDULE_TABLES", "fleet_records", "plan_records", "schedule_records"]
 
 Records = list[dict[str, Any]]
 PLAN_TABLES = ("timeline", "transfers", "placement", "devices", "stages", "baselines", "bounds")
 SCHEDULE_TABLES = ("timeline", "devices", "reached")
+FLEET_TABLES = ("devices", "lanes", "hops", "instances", "baselines", "bounds")
 
 
 def plan_records(plan: Plan | Score, name: str) -> Records:
@@ -145,4 +150,38 @@ def schedule_records(schedule: Schedule, name: str) -> Records:
             "memory_limit": schedule.memory_limit[n],
         }
         for n, (lane, row) in enumerate(zip(blocks.devices, schedule.actions, strict=True))
+    ]
+
+
+def fleet_records(plan: AnyFleet, name: str) -> Records:
+    """One table of a fleet plan; rates are inputs per second. Devices, lanes and hops are simulated again."""
+    from weftline.plans.fleet_result import simulate_fleet
+
+    a_choice(name, "a table", FLEET_TABLES)
+    if name == "instances":
+        return [msgspec.to_builtins(one) for one in plan.instances]
+    if name == "baselines":
+        return [{"name": known, "rate": rate} for known, rate in {"plan": plan.rate, **plan.baselines}.items()]
+    if name == "bounds":
+        every = [msgspec.to_builtins(bound) for bound in plan.bounds]
+        return [{key: value for key, value in bound.items() if key != "witness"} for bound in every]
+    found = simulate_fleet(plan)
+    if name == "devices":
+        fields = ("busy", "parts", "memory_bytes", "memory_limit", "worth")
+        return [{"device": use.id, **{field: getattr(use, field) for field in fields}} for use in found.devices]
+    if name == "hops":
+        return [
+            {"lane": n, "device": found.devices[device].id, "first": found.names[first], "last": found.names[last - 1]}
+            for n, lane in enumerate(found.lanes)
+            for device, first, last in lane.hops
+        ]
+    return [
+        {
+            "lane": n,
+            "share": lane.share,
+            "rate": lane.rate / RATE_UNITS,
+            "depth": lane.depth,
+            "latency_ns": lane.latency_ns,
+        }
+        for n, lane in enumerate(found.lanes)
     ]

@@ -1,8 +1,8 @@
 """Plans for human eyes: the verb `report` (one HTML page), terminal tables, a Markdown summary, and traces
 for Perfetto or chrome://tracing.
 
-In: a Plan or Schedule (and its simulation), and what was measured. Out: bytes or rich renderables. Simplified: a
-pipeline's trace shows a few inputs in steady state.
+In: a Plan, fleet plan or Schedule (and its simulation), and what was measured. Out: bytes or rich renderables.
+Simplified: a pipeline's trace shows a few inputs in steady state.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from weftline.lazy import lazy_names
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
+    from weftline.plans.fleet import AnyFleet
     from weftline.plans.schedule import Schedule
     from weftline.report.sweep import sweep_curve, sweep_table, sweep_words
     from weftline.report.tables import comparison_table, device_table, placement_table, plan_markdown, stage_table
@@ -53,14 +54,14 @@ __getattr__ = lazy_names(
 
 
 def report(
-    answer: Plan | Schedule | Path | str,
+    answer: Plan | Schedule | AnyFleet | Path | str,
     output: Path | str | None = None,
     *,
     run: LocalResult | Mapping[str, Any] | Path | str | None = None,
     sensitivity: float | str | None = None,
     on_event: Callable[[str], None] | None = None,
 ) -> bytes:
-    """A plan or schedule as one HTML page that needs no network; written to `output` if that is given.
+    """A plan, fleet plan or schedule as one HTML page that needs no network; written to `output` if that is given.
 
     `run` is what `wl.run` returned or `weftline run --json` printed: measured stands beside predicted then.
     `sensitivity` is a number of seconds, or text like "10s": with them the plan is solved again with one thing

@@ -1,24 +1,30 @@
 """What notebooks show of a value (`_repr_html_`): a line, a small table, a picture where it helps.
 
-In: a Plan, Schedule, Score, Graph, Cluster or Problem. Out: HTML of a few kilobytes, everything escaped, without
-scripts, links or classes. Simplified: long lists are cut, and say so.
+In: a Plan, fleet plan, Schedule, Score, Graph, Cluster or Problem. Out: HTML of a few kilobytes, everything escaped,
+without scripts, links or classes. Simplified: long lists are cut, and say so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from typing import Any
 
 from weftline.cluster import Cluster, Device
+from weftline.export.fleet_picture import FleetPicture
 from weftline.export.picture import picture_of, to_svg
 from weftline.graph import Graph
 from weftline.plans import Plan
+from weftline.plans.fleet import AnyFleet
+from weftline.plans.fleet_result import rate_words, simulate_fleet
+from weftline.plans.fleet_story import fleet_guarantee
 from weftline.plans.schedule import Schedule
 from weftline.plans.schedule_story import schedule_words
 from weftline.plans.score import Score
 from weftline.plans.summary import guarantee
 from weftline.problem import Problem
+from weftline.report.fleet import fleet_comparison_rows, fleet_device_rows, lane_rows
 from weftline.report.tables import comparison_rows, device_rows, stage_rows
 from weftline.units import format_bytes, format_name, format_time
 
@@ -31,18 +37,11 @@ MOST_PICTURED = 5_000
 
 def html_of(value: object) -> str:
     """The HTML of one of our values."""
-    if isinstance(value, Plan):
-        return _plan(value)
-    if isinstance(value, Score):
-        return _score(value)
-    if isinstance(value, Schedule):
-        return _schedule(value)
-    if isinstance(value, Graph):
-        return _graph(value)
-    if isinstance(value, Cluster):
-        return _cluster(value)
-    assert isinstance(value, Problem)
-    return _problem(value)
+    for kind, tell in _TOLD.items():
+        if isinstance(value, kind):
+            return str(tell(value))
+    assert isinstance(value, AnyFleet)
+    return _fleet(value)
 
 
 def _plan(plan: Plan) -> str:
@@ -51,6 +50,13 @@ def _plan(plan: Plan) -> str:
     head = f"{graph.name}: {word} {format_time(plan.value_ns)} ({len(graph.ops)} ops, {len(plan.devices)} devices)"
     tables = [_table(*comparison_rows(plan)), _table(*(stage_rows(plan) if plan.stages else device_rows(plan)))]
     return _page(head, guarantee(plan), *tables, _picture(plan, len(graph.ops)))
+
+
+def _fleet(plan: AnyFleet) -> str:
+    found = simulate_fleet(plan)
+    head = f"{found.model}: {rate_words(found.rate, found.unit)} over {len(found.lanes)} lanes"
+    rows = (fleet_comparison_rows(plan), fleet_device_rows(found), lane_rows(found))
+    return _page(head, fleet_guarantee(plan), *(_table(*each) for each in rows), to_svg(FleetPicture(found)))
 
 
 def _score(score: Score) -> str:
@@ -126,3 +132,14 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _picture(answer: Plan | Score | Schedule, size: int) -> str:
     return to_svg(picture_of(answer)) if size <= MOST_PICTURED else ""
+
+
+_TOLD: dict[type, Callable[[Any], str]] = {
+    Plan: _plan,
+    Score: _score,
+    Schedule: _schedule,
+    Graph: _graph,
+    Cluster: _cluster,
+    Problem: _problem,
+}
+"""Kind of value -> its HTML; fleet plans are of several kinds, which `AnyFleet` names."""

@@ -1,10 +1,11 @@
-"""`report_html`: a plan or schedule as one HTML page that needs nothing else.
+"""`report_html`: a plan, fleet plan or schedule as one HTML page that needs nothing else.
 
-In: a Plan or Schedule, perhaps what a run measured and what would help. Out: the bytes of the page: text and tables
-made here (jinja2, everything escaped), pictures drawn by its own scripts from embedded data. A Content-Security-Policy
-allows exactly these scripts and this style, and no network. A page shows only what holds: the independent checker comes
-first, and `VerificationError` if something does not hold. Simplified: above five megabytes names are cut and spans
-joined; very large answers are only compared with the simulator, which is quick (`weftline verify` checks all).
+In: a Plan, fleet plan or Schedule, perhaps what a run measured and what would help. Out: the bytes of the page: text
+and tables made here (jinja2, everything escaped), pictures drawn by its own scripts from embedded data. A
+Content-Security-Policy allows exactly these scripts and this style, and no network. A page shows only what holds: the
+independent checker comes first, and `VerificationError` if something does not hold. Simplified: above five megabytes
+names are cut and spans joined; very large answers are only compared with the simulator, which is quick (`weftline
+verify` checks all).
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ import msgspec
 
 from weftline import __version__
 from weftline.certify import check
+from weftline.certify.check_fleet import check_fleet
+from weftline.certify.check_layers import check_layer_plan
 from weftline.certify.check_schedule import check_schedule
 from weftline.errors import InputError, VerificationError
 from weftline.plans import Plan, plan_result
+from weftline.plans.fleet import AnyFleet
+from weftline.plans.fleet_result import same_fleet, simulate_fleet
+from weftline.plans.layers import LayerPlan
 from weftline.plans.schedule import Schedule
+from weftline.report.fleet import fleet_page, fleet_pictures
 from weftline.report.html.pack import PageBudget, asset_text, csp_hash, script_json, scripts, styles
-from weftline.report.html.page import plan_page
+from weftline.report.html.page import plan_page, run_rows
 from weftline.report.html.plan import plan_data
 from weftline.report.html.run import RunTable, check_run
 from weftline.report.html.schedule import schedule_data, schedule_page
@@ -38,10 +45,12 @@ WHOLE_OPS = 5_000
 WHOLE_OPERATIONS = 50_000
 
 
-def holds(answer: Plan | Schedule) -> bool:
+def holds(answer: Plan | Schedule | AnyFleet) -> bool:
     """True: checked whole. False: value and devices are the simulator's, the rest is as the file says."""
     if isinstance(answer, Schedule):
         return _schedule_holds(answer)
+    if isinstance(answer, AnyFleet):
+        return _fleet_holds(answer)
     problem, result = plan_result(answer)
     used = {problem.devices[d].id for d in set(result.placement.tolist())}
     stages = {stage.device for stage in answer.stages}
@@ -73,11 +82,26 @@ def _schedule_holds(schedule: Schedule) -> bool:
     return True
 
 
+def _fleet_holds(answer: AnyFleet) -> bool:
+    found = simulate_fleet(answer)
+    if not same_fleet(answer, found):
+        raise VerificationError("what was simulated is not what the plan says; weftline verify says what does not hold")
+    if len(found.names) * len(found.lanes) > WHOLE_OPERATIONS:
+        return False
+    try:
+        (check_layer_plan if isinstance(answer, LayerPlan) else check_fleet)(msgspec.to_builtins(answer))
+    except check.Refusal as refusal:
+        raise VerificationError(f"the plan does not hold: {refusal}") from refusal
+    return True
+
+
 MOST_BYTES = 5_000_000
 MOST_TRIES = 6
 
 
-def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: Sequence[Help] = ()) -> bytes:
+def report_html(
+    answer: Plan | Schedule | AnyFleet, *, run: RunTable | None = None, helps: Sequence[Help] = ()
+) -> bytes:
     """The page; `VerificationError` for an answer that does not hold."""
     budget, checked = PageBudget(), holds(answer)
     if run is not None and isinstance(answer, Plan):
@@ -91,13 +115,19 @@ def report_html(answer: Plan | Schedule, *, run: RunTable | None = None, helps: 
 
 
 def _render(
-    answer: Plan | Schedule, run: RunTable | None, helps: Sequence[Help], budget: PageBudget, checked: bool
+    answer: Plan | Schedule | AnyFleet, run: RunTable | None, helps: Sequence[Help], budget: PageBudget, checked: bool
 ) -> bytes:
     from markupsafe import Markup
 
     if isinstance(answer, Plan):
         data = plan_data(answer, budget)
         page: dict[str, Any] = plan_page(answer, data, run, helps)
+    elif isinstance(answer, AnyFleet):
+        found = simulate_fleet(answer)
+        data, page = {"kind": "fleet", "unit": "ns", "value": answer.value_ns}, fleet_page(answer, found)
+        pictures = {name: Markup(svg) for name, svg in fleet_pictures(answer, found).items()}
+        page["fleet"] |= {"picture": pictures["lanes"], "front": pictures.get("front", "")}
+        page["run"] = run_rows(run)
     else:
         data = schedule_data(answer, budget)
         page = schedule_page(answer, data, run)
