@@ -3,7 +3,7 @@
 In: a request. Out: its blocks with the sha256 of the file that was read; its Schedule, with `advice` where one with
 recompute is really shorter: that is searched too, within a small share of the limits, and nothing is said that was not
 computed. Everything heavy is imported when it is needed. Simplified: the second search is short, so `--recompute`
-itself may give still less.
+itself may give still less. Where nothing fits at all it is not tried: one micro-batch alone needs as much with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weftline.ask.request import ScheduleRequest
-from weftline.errors import InfeasibleError, UsageError, WeftlineError
+from weftline.errors import UsageError, WeftlineError
 from weftline.files import unchanged
 
 if TYPE_CHECKING:
@@ -108,14 +108,7 @@ def answer_schedule(
     if asks and (limit is not None or found.request.work_limit is None):
         share = min(MOST_SECONDS, LIMIT_SHARE * float(TIME_LIMIT if limit is None else limit))
         begun = (monotonic() if begun is None else begun) - share  # so much of the time is kept for the second search
-    try:
-        answer = _search(found, begun, on_event)
-    except InfeasibleError as error:
-        other = _recomputed(found, share, None) if asks else None
-        if other is None:
-            raise
-        fits = f"--recompute needs less memory: it would give {format_time(other.value)}"
-        raise InfeasibleError(error.what, conflicts=(*error.conflicts, fits), proved=error.proved) from error
+    answer = _search(found, begun, on_event)
     if not asks or answer.stopped_by == Termination.INTERRUPTED or not binds_by_memory(answer):
         return answer
     if on_event is not None:
@@ -156,12 +149,13 @@ def _taken(blocks: Blocks, device: int) -> int:
     return sum(change for change in here if change > 0)
 
 
-def _recomputed(found: ResolvedBlocks, share: float, most: float | None) -> Schedule | None:
+def _recomputed(found: ResolvedBlocks, share: float, most: float) -> Schedule | None:
     """A quick schedule with recompute; None where there is none, or where none can be below `most`.
 
     Whatever happens here, the answer that is there already is not lost.
     """
     from weftline.ask.clock import PER_OP
+    from weftline.ask.scheduling import check_memory
     from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
 
     asked, work = found.request, found.request.work_limit
@@ -178,7 +172,8 @@ def _recomputed(found: ResolvedBlocks, share: float, most: float | None) -> Sche
     try:
         other = resolve_blocks(quick)
         bound = device_span_bound if asked.objective == "device-span" else makespan_bound
-        if other.inputs != found.inputs or (most is not None and bound(other.blocks, other.micro_batches)[0] >= most):
+        check_memory(other.blocks)
+        if other.inputs != found.inputs or bound(other.blocks, other.micro_batches)[0] >= most:
             return None
         return _search(other, None, None)
     except (WeftlineError, KeyboardInterrupt):

@@ -173,10 +173,16 @@ def check_memory(blocks: Blocks) -> None:
     """What no order can fit is said at once: a block needs more than there is, and memory comes back only after it."""
     for device, lane in enumerate(blocks.devices):
         change = {i: b.memory[b.devices.index(device)] for i, b in enumerate(blocks.blocks) if device in b.devices}
-        large = [i for i in change if change[i] > lane.memory]
+        if lane.room < 0:
+            raise InfeasibleError(
+                f"device {lane.id!r} has {lane.memory} memory, and {lane.reserved} are needed while a backward pass "
+                "computes its activations again",
+                proved=True,
+            )
+        large = [i for i in change if change[i] > lane.room]
         later = _descendants(blocks, large)
         if large and all(i in later for i in change if change[i] < 0):
-            name, needs = blocks.blocks[large[0]].name, change[large[0]]
+            name, needs = blocks.blocks[large[0]].name, change[large[0]] + lane.reserved
             raise InfeasibleError(
                 f"block {name!r} needs {needs} memory on device {lane.id!r}, which has {lane.memory}", proved=True
             )
