@@ -293,9 +293,9 @@ def _stages(problem: Problem, loads: Loads) -> list[_Stage]:
         source = home[tensor.producer]
         stages[source].held += tensor.bytes
         readers: dict[int, int] = {}
-        for op in tensor.consumers:
-            if not graph.ops[op].backward:
-                readers.setdefault(home[op], op)
+        for reader in tensor.consumers:
+            if not graph.ops[reader].backward:
+                readers.setdefault(home[reader], reader)
         for target in sorted(readers.keys() - {source}):
             ends = (tensor.name, graph.ops[tensor.producer].name, graph.ops[readers[target]].name)
             stages[source].carries[target].append((tensor.bytes, "{}: {} -> {}".format(*map(_short, ends))))
