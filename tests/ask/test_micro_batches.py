@@ -79,6 +79,15 @@ def test_a_time_limit_is_for_both_searches(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(found.advice, str)
 
 
+@pytest.mark.parametrize("option", ["recompute", "split_backward"])
+def test_what_only_plans_can_follow_is_refused(option: str) -> None:
+    """Tests that blocks of one's own, and inference, do not ignore what is for training by a plan."""
+    asks: tuple[dict[str, Any], ...] = ({"blocks": wl.shape("vshape", 2)}, {"plan": pipeline(None), "train": False})
+    for asked_for in asks:
+        with pytest.raises(wl.UsageError, match="for training by a plan"):
+            wl.answer(ScheduleRequest(work_limit=10, **asked_for, **{option: True}))
+
+
 def test_recompute_that_is_not_shorter_is_not_advised() -> None:
     """Tests memory for all but one micro-batch: it is full, but computing again takes longer than waiting."""
     found = asked(pipeline(210))
@@ -87,7 +96,7 @@ def test_recompute_that_is_not_shorter_is_not_advised() -> None:
     assert not isinstance(found.advice, str)
 
 
-def test_what_fits_not_at_all() -> None:
+def test_what_fits_not_at_all(tmp_path: Path) -> None:
     """Tests that one micro-batch alone needs as much with recompute as without: it is no way out, and not named."""
     for memory in (100, 0):
         for again in (False, True):
@@ -95,5 +104,9 @@ def test_what_fits_not_at_all() -> None:
                 asked(pipeline(150), memory=memory, recompute=again)
             assert refused.value.proved
             assert "--recompute" not in str(refused.value)
+    save_plan(pipeline(150), tmp_path / "p.json")
+    with pytest.raises(InfeasibleError, match=r"needs 101 B memory .*, which has 9 B\n  - .*needs 101 B") as refused:
+        wl.answer(ScheduleRequest(plan=tmp_path / "p.json", memory=9))
+    assert len(refused.value.conflicts) == 1
     for again in (False, True):
         assert max(asked(pipeline(150), memory=101, recompute=again).peak_memory) == 101

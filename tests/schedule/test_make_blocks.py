@@ -170,7 +170,7 @@ def test_what_is_computed_again_has_room() -> None:
     assert made.peak_memory[0] == 107
     assert 57 <= made.peak_memory[1] <= 120
     check_schedule(msgspec.to_builtins(made))
-    with pytest.raises(InfeasibleError, match=r"has 106 memory, and 107 are needed while a backward pass"):
+    with pytest.raises(InfeasibleError, match=r"needs 107 memory \(107 reserved for its backward pass\)"):
         make_schedule(blocks.with_memory(106), 5, work_limit=40)
 
 

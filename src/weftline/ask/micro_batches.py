@@ -57,6 +57,10 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
 
     if (request.blocks is None) == (request.plan is None):
         raise UsageError("a schedule needs blocks or a plan, one of them")
+    if (request.recompute or request.split_backward) and (request.plan is None or not request.train):
+        raise UsageError(
+            "recompute and split_backward are for training by a plan; other blocks say themselves what runs"
+        )
     role, given = ("blocks", request.blocks) if request.plan is None else ("plan", request.plan)
     file = given if isinstance(given, Path | str) else None
     with nullcontext() if file is None else unchanged(file):

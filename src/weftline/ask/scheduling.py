@@ -35,6 +35,7 @@ from weftline.schedule.cp_sat import with_arrivals
 from weftline.schedule.noise import Noise, percentile
 from weftline.search import Event, Termination, check_names
 from weftline.simulate import Timetable
+from weftline.units import format_bytes
 
 __all__ = ["MemoryRow", "MemorySweep", "find_scheduler", "make_schedule", "read_limits", "sweep_memory"]
 
@@ -119,7 +120,7 @@ def make_schedule(
         keep=0 if robust is None else NOISE_POOL,
     )
     with Interruption(insist=True) as stop:
-        _search(search, chosen)
+        _search(search, chosen, format_bytes if "plan" in inputs else str)  # as in schedule_units
     if search.best is None:
         if stop.ended:
             raise KeyboardInterrupt
@@ -130,10 +131,10 @@ def make_schedule(
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
 
 
-def _search(search: ScheduleSearch, chosen: Scheduler) -> None:
+def _search(search: ScheduleSearch, chosen: Scheduler, size: Callable[[int], str]) -> None:
     """The quick bounds, then the solver. What it fails at does not matter once there is an answer."""
     try:
-        check_memory(search.blocks)
+        check_memory(search.blocks, size)
         search.offer_bound(*_bound(search))
         if search.blocks.balanced:
             search.offer_period_bound(*period_bound(search.blocks))
@@ -169,23 +170,30 @@ def _check_size(blocks: Blocks, micro_batches: int) -> None:
         raise UsageError("the times or the memory of all micro-batches together exceed 2^60; use a larger unit")
 
 
-def check_memory(blocks: Blocks) -> None:
-    """What no order can fit is said at once: a block needs more than there is, and memory comes back only after it."""
+def check_memory(blocks: Blocks, size: Callable[[int], str] = str) -> None:
+    """What no order can fit is said at once, the device that lacks most first.
+
+    A block needs more than there is, and memory comes back only after it; or more is reserved than there is. `size`
+    writes an amount.
+    """
+    found: list[tuple[int, str]] = []
     for device, lane in enumerate(blocks.devices):
         change = {i: b.memory[b.devices.index(device)] for i, b in enumerate(blocks.blocks) if device in b.devices}
-        if lane.room < 0:
-            raise InfeasibleError(
-                f"device {lane.id!r} has {lane.memory} memory, and {lane.reserved} are needed while a backward pass "
-                "computes its activations again",
-                proved=True,
-            )
+        most = max(change, key=lambda i: change[i], default=-1)
         large = [i for i in change if change[i] > lane.room]
         later = _descendants(blocks, large)
-        if large and all(i in later for i in change if change[i] < 0):
-            name, needs = blocks.blocks[large[0]].name, change[large[0]] + lane.reserved
-            raise InfeasibleError(
-                f"block {name!r} needs {needs} memory on device {lane.id!r}, which has {lane.memory}", proved=True
+        if lane.room >= 0 and not (large and all(i in later for i in change if change[i] < 0)):
+            continue
+        needed = max(0, change.get(most, 0)) + lane.reserved
+        words = f"block {blocks.blocks[most].name!r} needs {size(needed)} memory"
+        if lane.reserved:
+            words = (
+                f"one micro-batch needs {size(needed)} memory ({size(lane.reserved)} reserved for its backward pass)"
             )
+        found.append((needed - lane.memory, f"{words} on device {lane.id!r}, which has {size(lane.memory)}"))
+    if found:
+        (_, worst), *others = sorted(found, key=lambda pair: -pair[0])
+        raise InfeasibleError(worst, conflicts=tuple(words for _, words in others), proved=True)
 
 
 def _descendants(blocks: Blocks, first: list[int]) -> set[int]:

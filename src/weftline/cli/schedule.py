@@ -119,8 +119,9 @@ _Memory = Annotated[
     str | None,
     typer.Option(
         metavar="LIMIT",
-        help="Memory of every device, or one for each: 4,4,8. With --plan in bytes: 12GiB. Else in units of the "
-        "blocks; in a shape 1 is one activation of a stage (in linear and zigzag half of one).",
+        help="Memory of every device for activations, or one for each: 4,4,8. With --plan in bytes, beside weights and "
+        "optimizer state: 12GiB. Else in units of the blocks; in a shape 1 is one activation of a stage (in linear and "
+        "zigzag half of one).",
         rich_help_panel=LIMIT_PANEL,
     ),
 ]
