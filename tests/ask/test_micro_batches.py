@@ -79,6 +79,21 @@ def test_a_time_limit_is_for_both_searches(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(found.advice, str)
 
 
+def test_what_to_try_where_a_plan_cannot_train() -> None:
+    """Tests the hint where weights or activations do not fit for training, and none with limits of the caller's own."""
+    for weight, size, capacity, words in ((10, 0, 59, "optimizer state"), (0, 50, 120, "needs 200 memory")):
+        wires = [Feed(i, (i + 1,), 0, size) for i in range(7)]
+        limits = [capacity] * 2
+        problem = problem_of([[10, 10]] * 8, wires, weights=[weight] * 8, capacity=limits, objective="throughput")
+        plan = make_plan(problem, solver="even-split", work_limit=1)
+        with pytest.raises(InfeasibleError, match=words) as refused:
+            asked(plan)
+        assert refused.value.conflicts[-1] == room.PLAN_AGAIN
+    with pytest.raises(InfeasibleError) as refused:
+        asked(pipeline(None), memory=5)
+    assert room.PLAN_AGAIN not in refused.value.conflicts
+
+
 @pytest.mark.parametrize("option", ["recompute", "split_backward"])
 def test_what_only_plans_can_follow_is_refused(option: str) -> None:
     """Tests that blocks of one's own, and inference, do not ignore what is for training by a plan."""

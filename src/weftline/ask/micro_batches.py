@@ -8,8 +8,8 @@ itself may give still less. Where nothing fits at all it is not tried: one micro
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weftline.ask.request import ScheduleRequest
-from weftline.errors import UsageError, WeftlineError
+from weftline.errors import InfeasibleError, UsageError, WeftlineError
 from weftline.files import unchanged
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ LIMIT_SHARE = 0.1
 """Of the limits, for the search with recompute."""
 MOST_SECONDS = 3.0
 """The same in time."""
+PLAN_AGAIN = (
+    "a plan looks at the memory of inference alone; leave this device out of the cluster file, or forbid it some ops "
+    "([limits] forbid), and plan again"
+)
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,21 @@ def _blocks_of(request: ScheduleRequest) -> Blocks:
     problem, result = plan_result(plan)
     if not isinstance(result, Loads):
         raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
-    return pipeline_blocks(
-        problem, result, train=request.train, split=request.split_backward, recompute=request.recompute
-    )
+    with _hinting(request):
+        return pipeline_blocks(
+            problem, result, train=request.train, split=request.split_backward, recompute=request.recompute
+        )
+
+
+@contextmanager
+def _hinting(request: ScheduleRequest) -> Iterator[None]:
+    """Where the stages of a plan do not fit for training: what to try. By limits of the caller's own that is clear."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if not error.proved or request.plan is None or request.memory is not None or not request.train:
+            raise
+        raise InfeasibleError(error.what, conflicts=(*error.conflicts, PLAN_AGAIN), proved=True) from error
 
 
 def answer_schedule(
@@ -112,7 +128,8 @@ def answer_schedule(
     if asks and (limit is not None or found.request.work_limit is None):
         share = min(MOST_SECONDS, LIMIT_SHARE * float(TIME_LIMIT if limit is None else limit))
         begun = (monotonic() if begun is None else begun) - share  # so much of the time is kept for the second search
-    answer = _search(found, begun, on_event)
+    with _hinting(found.request):
+        answer = _search(found, begun, on_event)
     if not asks or answer.stopped_by == Termination.INTERRUPTED or not binds_by_memory(answer):
         return answer
     if on_event is not None:

@@ -9,10 +9,9 @@ gradients per stage, transfers on the links. The devices' limits are what weight
 optimizer state) leave free. Simplified: the gradients of inputs and of weights take as long as the forward pass each,
 unless the graph has backward ops of its own; a transfer holds its link, not the devices; a backward pass frees half of
 the held activations, the gradients of the weights the other half. With recompute a micro-batch holds what enters a
-stage; room for the other activations of one micro-batch is reserved on the device all the time, though they are there
-during its backward pass alone. Nothing is lost by that where the backward pass is whole: a device runs one block at a
-time, and what follows the fullest moment is a backward pass. Where it is split, gradients of weights may follow, and
-what is said to be needed can be too much, never too little.
+stage; room for the other activations of one micro-batch is reserved all the time, though they are there during its
+backward pass alone. Nothing is lost where the backward pass is whole: a device runs one block at a time, and a backward
+pass follows the fullest moment. Where it is split, gradients of weights may follow: then it can be too much.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from weftline.errors import InfeasibleError, UsageError, near
 from weftline.problem import NO_LIMIT, Problem
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.simulate import Loads
+from weftline.units import format_bytes
 
 __all__ = ["SHAPES", "Shape", "chunked", "make_shape", "pipeline_blocks"]
 
@@ -377,8 +377,8 @@ class _Builder:
         needed = stage.weights * (OPTIMIZER_STATE if self.train else 1)
         if needed > device.capacity:
             raise InfeasibleError(
-                f"device {device.id!r} holds {device.capacity} bytes, and the weights of its stage need {needed} "
-                f"({'with gradients and optimizer state' if self.train else 'for inference'})",
+                f"device {device.id!r} holds {format_bytes(device.capacity)}, and the weights of its stage need "
+                f"{format_bytes(needed)} ({'with gradients and optimizer state' if self.train else 'for inference'})",
                 proved=True,
             )
         return int(device.capacity) - needed
