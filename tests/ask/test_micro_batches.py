@@ -99,8 +99,9 @@ def test_what_only_plans_can_follow_is_refused(option: str) -> None:
     """Tests that blocks of one's own, and inference, do not ignore what is for training by a plan."""
     asks: tuple[dict[str, Any], ...] = ({"blocks": wl.shape("vshape", 2)}, {"plan": pipeline(None), "train": False})
     for asked_for in asks:
+        request: dict[str, Any] = {**asked_for, option: True}
         with pytest.raises(wl.UsageError, match="for training by a plan"):
-            wl.answer(ScheduleRequest(work_limit=10, **asked_for, **{option: True}))
+            wl.answer(ScheduleRequest(work_limit=10, **request))
 
 
 def test_recompute_that_is_not_shorter_is_not_advised() -> None:
