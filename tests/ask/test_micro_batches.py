@@ -79,6 +79,19 @@ def test_a_time_limit_is_for_both_searches(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(found.advice, str)
 
 
+def test_limits_in_bytes(tmp_path: Path) -> None:
+    """Tests that a sweep over memory of a plan takes and shows sizes and times with units, and says what lacks."""
+    save_plan(pipeline(None), tmp_path / "p.json")
+    words = ["schedule", "--plan", str(tmp_path / "p.json"), "-n", "4", "--work", "40", "--sweep-memory"]
+    shown = CliRunner().invoke(app, [*words, "50B,1KiB"])
+    assert shown.exit_code == 0, shown.output
+    for text in ("50 B", "does not fit", "1 KiB", " ns", "memory 1 KiB reaches the least period found"):
+        assert text in shown.stdout
+    little = CliRunner().invoke(app, [*words, "40,50"])
+    assert isinstance(little.exception, InfeasibleError)
+    assert "needs 101 B memory" in str(little.exception)
+
+
 def test_what_to_try_where_a_plan_cannot_train() -> None:
     """Tests the hint where weights or activations do not fit for training, and none with limits of the caller's own."""
     for weight, size, capacity, words in ((10, 0, 59, "optimizer state"), (0, 50, 120, "needs 200 memory")):

@@ -209,4 +209,5 @@ def answer_memory(
 
     found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
     options = found.request.options
-    return sweep_memory(found.blocks, found.micro_batches, limits, inputs=found.inputs, on_event=on_event, **options)
+    options |= {"inputs": found.inputs, "in_bytes": found.request.plan is not None}
+    return sweep_memory(found.blocks, found.micro_batches, limits, on_event=on_event, **options)

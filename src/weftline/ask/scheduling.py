@@ -21,6 +21,7 @@ import msgspec
 from weftline import __version__
 from weftline.arguments import shown
 from weftline.ask.clock import Clock, searching_time
+from weftline.ask.request import read_memory
 from weftline.certify.check import Refusal
 from weftline.certify.check_schedule import bound_of, check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
@@ -349,24 +350,33 @@ class MemorySweep:
         return json.dumps({"rows": rows}).encode()
 
 
-def read_limits(word: str) -> list[int]:
-    """`2..8` or `2,4,8`."""
+def read_limits(word: str, in_bytes: bool = False) -> list[int]:
+    """`2..8` or `2,4,8`; with bytes also `200MiB,1GiB`."""
     span = re.fullmatch(r"(\d{1,15})\.\.(\d{1,15})", word)
     if span:
         low, high = int(span[1]), int(span[2])
         if low > high or high - low >= MOST_LIMITS:
             raise UsageError(f"--sweep-memory {word}: 1 to {MOST_LIMITS} limits, the smaller first")
         return list(range(low, high + 1))
+    if in_bytes and word.count(",") < MOST_LIMITS and not re.fullmatch(r"[\d,]*", word):
+        limits = read_memory(word, in_bytes, "--sweep-memory ")
+        return sorted({limits} if isinstance(limits, int) else set(limits))
     if not re.fullmatch(r"\d{1,18}(,\d{1,18}){0,199}", word):
-        raise UsageError(f"--sweep-memory {word!r} is not A..B or M,M,...")
+        raise UsageError(f"--sweep-memory {word!r:.200} is not A..B or M,M,...")
     return sorted({int(part) for part in word.split(",")})
 
 
 def sweep_memory(
-    blocks: Blocks, micro_batches: int, limits: str, *, time_limit: float | None = None, **options: Any
+    blocks: Blocks,
+    micro_batches: int,
+    limits: str,
+    *,
+    time_limit: float | None = None,
+    in_bytes: bool = False,
+    **options: Any,
 ) -> MemorySweep:
     """A schedule for every limit; the time limit is for all of them together."""
-    wanted = read_limits(limits)
+    wanted = read_limits(limits, in_bytes)
     each = None if time_limit is None else time_limit / len(wanted)
     rows: list[MemoryRow] = []
     least: Fraction | None = None
@@ -382,5 +392,6 @@ def sweep_memory(
         if found.stopped_by == Termination.INTERRUPTED:
             break
     if least is None:
-        raise InfeasibleError(f"nothing fits in memory {wanted[-1]}")
+        check_memory(blocks.with_memory(wanted[-1]), format_bytes if in_bytes else str)  # says what does not fit
+        raise InfeasibleError(f"nothing fits in memory {format_bytes(wanted[-1]) if in_bytes else wanted[-1]}")
     return MemorySweep(tuple(rows))

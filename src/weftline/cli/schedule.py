@@ -112,7 +112,9 @@ _Period = Annotated[
 _SweepMemory = Annotated[
     str | None,
     typer.Option(
-        metavar="A..B|M,M...", help="Schedules for several memory limits: 2..8 or 2,4,8.", rich_help_panel=AIM_PANEL
+        metavar="A..B|M,M...",
+        help="Schedules for several memory limits: 2..8 or 2,4,8; with --plan 2GiB,4GiB.",
+        rich_help_panel=AIM_PANEL,
     ),
 ]
 _Memory = Annotated[
