@@ -17,9 +17,9 @@ __all__ = ["render"]
 HEAD = """# Reliability
 
 Written by `python -m reliability` (`make reliability`; the fuzzer alone: `make fuzz`), never by hand. What is measured
-here are samples with fixed seeds, not proofs; each table says how large its sample is. Everything that was found on the
-way is fixed and has a test of its own (`tests/reliability`, `tests/test_files.py`,
-`tests/test_interrupts.py`).
+here are samples with fixed seeds, not proofs; each table says how large its sample is, and which commit was measured:
+what is newer is not in it. Fleets are in none of them. What was found on the way is fixed and has a test of its own
+(`tests/reliability`, `tests/test_files.py`, `tests/test_interrupts.py`), but for mutants that are listed as survived.
 """
 
 

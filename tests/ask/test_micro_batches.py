@@ -79,6 +79,44 @@ def test_a_time_limit_is_for_both_searches(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(found.advice, str)
 
 
+def test_limits_in_bytes(tmp_path: Path) -> None:
+    """Tests that a sweep over memory of a plan takes and shows sizes and times with units, and says what lacks."""
+    save_plan(pipeline(None), tmp_path / "p.json")
+    words = ["schedule", "--plan", str(tmp_path / "p.json"), "-n", "4", "--work", "40", "--sweep-memory"]
+    shown = CliRunner().invoke(app, [*words, "50B,1KiB"])
+    assert shown.exit_code == 0, shown.output
+    for text in ("50 B", "does not fit", "1 KiB", " ns", "memory 1 KiB reaches the least period found"):
+        assert text in shown.stdout
+    little = CliRunner().invoke(app, [*words, "40,50"])
+    assert isinstance(little.exception, InfeasibleError)
+    assert "needs 101 B memory" in str(little.exception)
+
+
+def test_what_to_try_where_a_plan_cannot_train() -> None:
+    """Tests the hint where weights or activations do not fit for training, and none with limits of the caller's own."""
+    for weight, size, capacity, words in ((10, 0, 59, "optimizer state"), (0, 50, 120, "needs 200 memory")):
+        wires = [Feed(i, (i + 1,), 0, size) for i in range(7)]
+        limits = [capacity] * 2
+        problem = problem_of([[10, 10]] * 8, wires, weights=[weight] * 8, capacity=limits, objective="throughput")
+        plan = make_plan(problem, solver="even-split", work_limit=1)
+        with pytest.raises(InfeasibleError, match=words) as refused:
+            asked(plan)
+        assert refused.value.conflicts[-1] == room.PLAN_AGAIN
+    with pytest.raises(InfeasibleError) as refused:
+        asked(pipeline(None), memory=5)
+    assert room.PLAN_AGAIN not in refused.value.conflicts
+
+
+@pytest.mark.parametrize("option", ["recompute", "split_backward"])
+def test_what_only_plans_can_follow_is_refused(option: str) -> None:
+    """Tests that blocks of one's own, and inference, do not ignore what is for training by a plan."""
+    asks: tuple[dict[str, Any], ...] = ({"blocks": wl.shape("vshape", 2)}, {"plan": pipeline(None), "train": False})
+    for asked_for in asks:
+        request: dict[str, Any] = {**asked_for, option: True}
+        with pytest.raises(wl.UsageError, match="for training by a plan"):
+            wl.answer(ScheduleRequest(work_limit=10, **request))
+
+
 def test_recompute_that_is_not_shorter_is_not_advised() -> None:
     """Tests memory for all but one micro-batch: it is full, but computing again takes longer than waiting."""
     found = asked(pipeline(210))
@@ -87,10 +125,17 @@ def test_recompute_that_is_not_shorter_is_not_advised() -> None:
     assert not isinstance(found.advice, str)
 
 
-def test_what_fits_only_with_recompute() -> None:
-    """Tests that the error about memory names recompute with the time it was found to take."""
-    with pytest.raises(InfeasibleError, match=r"--recompute needs less memory: it would give [0-9]+ ns"):
-        asked(pipeline(150), memory=100)
-    with pytest.raises(InfeasibleError) as refused:
-        asked(pipeline(150), memory=0)
-    assert "--recompute" not in str(refused.value)
+def test_what_fits_not_at_all(tmp_path: Path) -> None:
+    """Tests that one micro-batch alone needs as much with recompute as without: it is no way out, and not named."""
+    for memory in (100, 0):
+        for again in (False, True):
+            with pytest.raises(InfeasibleError) as refused:
+                asked(pipeline(150), memory=memory, recompute=again)
+            assert refused.value.proved
+            assert "--recompute" not in str(refused.value)
+    save_plan(pipeline(150), tmp_path / "p.json")
+    with pytest.raises(InfeasibleError, match=r"needs 101 B memory .*, which has 9 B\n  - .*needs 101 B") as refused:
+        wl.answer(ScheduleRequest(plan=tmp_path / "p.json", memory=9))
+    assert len(refused.value.conflicts) == 1
+    for again in (False, True):
+        assert max(asked(pipeline(150), memory=101, recompute=again).peak_memory) == 101

@@ -81,6 +81,8 @@ def test_limits_of_a_sweep() -> None:
     """Tests the two ways to write limits, and what is refused."""
     assert read_limits("2..4") == [2, 3, 4]
     assert read_limits("8,2,2") == [2, 8]
+    assert read_limits("1KiB,300 B,4", in_bytes=True) == [4, 300, 1024]
+    assert read_limits("2..4", in_bytes=True) == [2, 3, 4]
     for wrong in ("4..2", "a", "1..100000", ""):
         with pytest.raises(UsageError):
             read_limits(wrong)

@@ -156,6 +156,48 @@ TAMPERS: dict[str, Tamper] = {
 }
 
 
+def test_what_is_reserved_counts(schedule: dict[str, Any]) -> None:
+    """Tests that peaks and patterns hold what is reserved beside all changes, within the limit, and links have none."""
+    changed = copy.deepcopy(schedule)
+    lane = changed["blocks"]["devices"][0]
+    room = lane["memory"] - changed["peak_memory"][0]
+    lane.update(reserved=3, memory=lane["memory"] + 3)
+    changed["memory_limit"][0] += 3
+    _rehash(changed)
+    with pytest.raises(Refusal, match="device 0 has a peak of"):
+        check_schedule(changed)
+    changed["peak_memory"][0] += 3
+    assert check_schedule(changed).value == schedule["makespan"]
+    lane["reserved"] += room + 1
+    changed["peak_memory"][0] += room + 1
+    _rehash(changed)
+    with pytest.raises(Refusal, match="device 0 needs"):
+        check_schedule(changed)
+    wide = copy.deepcopy(schedule)
+    wide["blocks"]["devices"][0].update(reserved=3, memory=100)
+    wide["memory_limit"][0], wide["peak_memory"][0] = 100, wide["peak_memory"][0] + 3
+    _rehash(wide)
+    check_schedule(wide)
+    for bad in (-1, 0.5, None):
+        wide["blocks"]["devices"][0]["reserved"] = bad
+        with pytest.raises(Refusal):
+            check_schedule(wide)
+
+
+def test_a_pattern_holds_what_is_reserved() -> None:
+    """Tests that a pattern that would go above the limit for ever is refused, though a short schedule stays below."""
+    blocks = make_shape("vshape", 4).with_memory(4)
+    made: dict[str, Any] = msgspec.to_builtins(make_schedule(blocks, 2, work_limit=60))
+    made = json.loads(json.dumps(made))
+    check_schedule(made)
+    for device, lane in enumerate(made["blocks"]["devices"]):
+        lane["reserved"] = 2
+        made["peak_memory"][device] += 2
+    _rehash(made)
+    with pytest.raises(Refusal, match="would need"):
+        check_schedule(made)
+
+
 def test_an_idle_device_is_fine(schedule: dict[str, Any]) -> None:
     """Tests that what the lies above are built on is accepted."""
     changed = copy.deepcopy(schedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -27,8 +28,19 @@ def _cases() -> list[tuple[Blocks, int]]:
         blocks = random_blocks(
             seed, max_blocks=4 if is_tiny else 8, max_devices=3 if is_tiny else 4, tight=True if seed % 3 == 0 else None
         )
+        if seed % 4 == 1:
+            blocks = _with_reserved(blocks, seed)
         found.append((blocks, min(1 + seed % 3, 8 // blocks.n) if is_tiny else 1 + seed % 6))
     return found
+
+
+def _with_reserved(blocks: Blocks, seed: int) -> Blocks:
+    """The same question: every device has as much more memory as is reserved there."""
+    lanes = [
+        lane if lane.link else replace(lane, memory=lane.memory + more, reserved=more)
+        for lane, more in zip(blocks.devices, ((seed + d) % 4 for d in range(len(blocks.devices))), strict=True)
+    ]
+    return Blocks.of(blocks.name, lanes, blocks.blocks, blocks.edges)
 
 
 @pytest.mark.parametrize("name", schedulers())
@@ -61,6 +73,7 @@ def test_cases_hold_what_they_are_for() -> None:
     assert sum(optimum(blocks, count) is None for blocks, count in cases[:TINY]) >= 8
     assert sum(any(len(b.devices) > 1 for b in blocks.blocks) for blocks, _ in cases) >= 30
     assert sum(any(lane.link for lane in blocks.devices) for blocks, _ in cases) >= 20
+    assert sum(any(lane.reserved for lane in blocks.devices) for blocks, _ in cases) >= 40
     assert sum(not blocks.balanced for blocks, _ in cases) >= 20
     assert sum(any(lag for _, _, lag in blocks.edges) for blocks, _ in cases) >= 60
     assert sum(count == 1 for _, count in cases) >= 30

@@ -9,6 +9,7 @@ import pytest
 import typer.main
 
 from weftline import cluster, graph, units
+from weftline.ask import scheduling
 from weftline.certify import check
 from weftline.cli.main import app
 from weftline.cluster import rules
@@ -22,11 +23,14 @@ from weftline.importers.onnx import call as onnx_types
 from weftline.importers.onnx import products as onnx_einsum
 from weftline.importers.onnx import scope as onnx_load
 from weftline.importers.onnx import values as onnx_values
+from weftline.importers.openvino import ir
 from weftline.papers import cost_file, regal
 from weftline.papers import fiddle as msr_fiddle
 from weftline.papers.moirai import instance as moirai
 from weftline.plans import plan as files
 from weftline.plans import plan as model
+from weftline.plans import schedule as schedule_files
+from weftline.plans import score
 from weftline.plugins import GROUPS
 from weftline.problem import Rules, load
 from weftline.problem.model import DeviceFile, ProblemFile
@@ -107,6 +111,11 @@ def test_security_states_the_limits() -> None:
         "cost file (msr-fiddle, Moirai, REGAL)": f"{cost_file.MAX_COST_FILE_BYTES >> 20} MiB",
         "problem file": f"{load.MAX_FILE_BYTES >> 30} GiB",
         "plan file": f"{files.MAX_PLAN_BYTES >> 30} GiB",
+        "fleet file": f"{files.MAX_PLAN_BYTES >> 30} GiB",
+        "schedule file": f"{schedule_files.MAX_BYTES >> 30} GiB, {schedule_files.MAX_OPERATIONS:,} operations",
+        "placement file (`simulate --placement`)": f"{score.MOST_BYTES >> 20} MiB",
+        "measured costs (`profile`)": f"{profile_file.MAX_FILE_BYTES >> 20} MiB, {profile_file.MAX_KERNELS:,} kernels",
+        "OpenVINO IR": f"{ir.MAX_BYTES >> 20} MiB, {ir.MAX_DEPTH} levels of nesting",
         "cluster file": f"{toml_form.MAX_FILE_BYTES >> 20} MiB",
         "ops of a graph, also after inlining": f"{MAX_OPS:,}",
         "tensors of a graph": f"{4 * MAX_OPS:,}",
@@ -133,6 +142,7 @@ def test_security_states_the_limits() -> None:
     stated = {name: rows[name].partition(" (")[0] for name in expected}
     assert stated == expected
     assert check.MAX_FILE_BYTES == files.MAX_PLAN_BYTES
+    assert f"{scheduling.MAX_OPERATIONS:,} are planned" in rows["schedule file"]
 
 
 def test_guide_names_every_entry_point() -> None:

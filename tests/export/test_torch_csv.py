@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from weftline.export import schedule_exporters
 from weftline.export.torch_csv import parse_torch_csv, read_torch_csv, torch_csv, write_torch_csv
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.schedule.lower.torch import torch_rows
-from weftline.schedule.make_blocks import chunked, make_shape
-from weftline.simulate import Timetable, simulate_schedule
+from weftline.schedule.make_blocks import chunked, make_shape, pipeline_blocks
+from weftline.simulate import Timetable, simulate_schedule, simulate_throughput
+from weftline.testing.generate import Feed, problem_of
 
 GOOD = "0F0,0F1,,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 
@@ -126,6 +128,22 @@ def test_branches_and_unused_devices_are_refused() -> None:
     idle = Blocks.of("idle", [*chain.devices, Lane("spare")], chain.blocks, chain.edges)
     with pytest.raises(InputError, match="'spare' without a stage"):
         torch_csv(timetable(idle, 1))
+
+
+def test_what_skips_a_stage_is_named() -> None:
+    """Tests that the tensor, its producer and its reader are named, with how many go the same way."""
+    wires = [Feed(0, (1, 2), 3, 9), Feed(1, (2,), 3, 9), Feed(0, (3,), 3, 1)]
+    problem = problem_of([[4] * 3] * 4, wires, objective="throughput")
+    loads = simulate_throughput(problem, np.array([0, 1, 2, 2], np.int32))
+    blocks = pipeline_blocks(problem, loads, train=True)
+    tensor, ops = problem.graph.tensors[0].name, [op.name for op in problem.graph.ops]
+    sends = f"stage 0 sends '{tensor}: {ops[0]} -> {ops[2]} and 1 more' to stage 2 (run it with --engine weftline"
+    with pytest.raises(InputError, match=re.escape(sends)):
+        torch_csv(timetable(blocks, 1))
+    joined = problem_of([[4] * 3] * 3, [Feed(0, (2,), 3, 9), Feed(1, (2,), 0, 5)], objective="throughput")
+    blocks = pipeline_blocks(joined, simulate_throughput(joined, np.array([0, 1, 2], np.int32)), train=True)
+    with pytest.raises(InputError, match=r"stage 0 sends '.* -> .*' to stage 2"):
+        torch_csv(timetable(blocks, 1))
 
 
 WRONG = {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import weftline as wl
+from weftline.cli.main import app
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.repeats import repeated_layers
 from weftline.graph.stack import layers_of_graph, named_stacks, stacks_of
@@ -71,6 +75,22 @@ def test_plans_keep_layers_whole(objective: str) -> None:
         for ops in layers_of_graph(graph):
             assert len({plan.placement[names[op]] for op in ops}) == 1
         wl.verify(plan)
+
+
+def test_what_is_kept_is_said(tmp_path: Path) -> None:
+    """Tests the sentence about layers, by names and by structure: on stderr, with --json too, and no warning."""
+    graph = zoo_graph("gpt2", size="small", layers=3)
+    for number, one in enumerate((graph, stripped(graph))):
+        ops = layers_of_graph(one)
+        how = "numbered blocks by their names: transformer/h.0 to 2" if number == 0 else "sub-graphs that repeat"
+        ends = [one.ops[op].name for op in (ops[0][0], ops[-1][-1])]
+        said = f"note: kept whole: 3 layers were found ({how}); the first op is '{ends[0]}', the last '{ends[1]}'"
+        one.save(tmp_path / "model.json")
+        words = ["plan", str(tmp_path / "model.json"), "-c", "two-gpus", "--keep", "layers", "--work", "20", "--json"]
+        told = CliRunner().invoke(app, words)
+        assert said in told.stderr.splitlines()
+        assert "warning" not in told.stderr
+        assert json.loads(told.stdout)["placement"]
 
 
 def test_layers_in_the_limits_of_a_cluster() -> None:

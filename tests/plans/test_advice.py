@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
 from tests.certify.base_plans import latency_plan, throughput_plan
 
+from weftline.ask.planning import make_plan
 from weftline.certify.check import Refusal, check_plan
 from weftline.plans import Plan
-from weftline.plans.advice import advise, advised, cost_error
+from weftline.plans.advice import advise, advised, copies_words, cost_error
 from weftline.plans.plan import MeasuredFile, load_plan, save_plan
+from weftline.plans.summary import better_baseline
+from weftline.testing.generate import Feed, problem_of
 
 LATENCY = msgspec.json.decode(json.dumps(latency_plan()).encode(), type=Plan)
 THROUGHPUT = msgspec.json.decode(json.dumps(throughput_plan()).encode(), type=Plan)
@@ -61,8 +65,25 @@ def test_copies_come_first() -> None:
     """Tests that whole copies that beat a pipeline are said first, with their number."""
     value = THROUGHPUT.value_ns
     plan = _with(THROUGHPUT, baselines={"replicas": value - 1, "single-device": value})
-    assert advise(plan).startswith(f"Run a whole copy of the model on each device instead: {value - 1} ns per input")
+    assert advise(plan).startswith(
+        "Run a whole copy of the model on each of the 2 fastest devices that can hold it instead: "
+        f"{value - 1} ns per input"
+    )
     assert "copy" not in advise(_with(THROUGHPUT, baselines={"replicas": value}))
+
+
+def test_copies_are_on_as_many_devices_as_stages() -> None:
+    """Tests that with a number of stages below that of devices the sentence counts, and one copy is none."""
+    problem = problem_of([[10] * 4] * 2, [Feed(0, (1,), 50)], objective="throughput")
+    for stages, where in ((4, "each device instead"), (3, "each of the 3 fastest devices that can hold it instead")):
+        few = replace(problem, rules=msgspec.structs.replace(problem.rules, stages=stages))
+        plan = make_plan(few, solver="even-split", work_limit=1)
+        assert advise(plan).startswith(f"Run a whole copy of the model on {where}: ")
+        assert f"replicas ({copies_words(plan)}, no pipeline)" in better_baseline(plan)
+    small = problem_of([[10] * 2] * 2, [Feed(0, (1,), 50)], objective="throughput", weights=[4, 4], capacity=[8, 7])
+    plan = make_plan(small, solver="even-split", work_limit=1)
+    assert copies_words(plan) == ""
+    assert advise(plan).startswith("Use ")
 
 
 def test_measured_plans() -> None:

@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import weftline as wl
 from weftline.cli.main import app
 from weftline.graph import Op, Tensor, assemble
+from weftline.plans.plan import plan_to_json
 from weftline.plans.score import Score
 from weftline.problem import Problem
+from weftline.search import Search, Solver
 from weftline.zoo import zoo_graph
 
 CLUSTER = """
@@ -83,6 +86,75 @@ def test_an_order_decides() -> None:
         wl.simulate(problem(), dict.fromkeys("xyz", "a"), order=["x", "y"])
     with pytest.raises(wl.InfeasibleError, match="not topological"):
         wl.simulate(problem(), dict.fromkeys("xyz", "a"), order=["z", "y", "x"])
+
+
+def fork(tensor: str = "pr", consumers: tuple[int, ...] = (2,)) -> wl.Graph:
+    """p and q on their own, r after p."""
+    ops = [Op(name, "MatMul", 1_000_000, traffic_bytes=10) for name in "pqr"]
+    return assemble("fork", ops, [Tensor(tensor, 0, consumers, 500), Tensor("q:0", 1, (), 4, output=True)])
+
+
+def late(search: Search) -> None:
+    """Both on a, and what nothing waits for first: a bad order that no rank would give."""
+    search.offer(np.array([0, 0, 1], np.int32), order=np.array([1, 0, 2], np.int32))
+
+
+def test_a_plan_brings_its_order(tmp_path: Path) -> None:
+    """Tests that the value of a plan's placement is the plan's: of an object and a file, in Python and as a command."""
+    model, cluster, file = tmp_path / "fork.json", tmp_path / "three.toml", tmp_path / "plan.json"
+    fork().save(model)
+    cluster.write_text(CLUSTER)
+    plan = wl.plan(model, cluster, solver=Solver("late", "a bad order", late))
+    plan.save(file)
+    bare = wl.simulate(fork(), plan.placement, wl.Cluster.parse(CLUSTER))
+    assert isinstance(bare, Score)
+    assert bare.order == "rank"
+    assert bare.value_ns < plan.value_ns
+    for given in (plan, file):
+        score = wl.simulate(fork(), given, wl.Cluster.parse(CLUSTER))
+        assert isinstance(score, Score)
+        assert (score.order, score.note) == ("plan", "")
+        assert (score.value_ns, score.timeline) == (plan.value_ns, plan.timeline)
+        ranked = wl.simulate(fork(), given, wl.Cluster.parse(CLUSTER), order=["p", "q", "r"])
+        assert isinstance(ranked, Score)
+        assert (ranked.order, ranked.value_ns) == ("given", bare.value_ns)
+    said = run("simulate", str(model), "-c", str(cluster), "--placement", str(file))
+    assert "with this placement and the plan's order" in said.stdout
+    assert said.stderr == ""
+
+
+def test_an_order_that_cannot_be_taken_is_said(tmp_path: Path) -> None:
+    """Tests other rules, another graph, another way of the data, a throughput plan, and a plan with a given order."""
+    cluster, solver = wl.Cluster.parse(CLUSTER), Solver("late", "a bad order", late)
+    plan = wl.plan(fork(), cluster, solver=solver)
+    pipe = wl.plan(fork(), cluster, objective="throughput", stages=2, work_limit=20)
+    joined = fork(consumers=(1, 2))
+    per_edge = "its transfers is per-tensor, and per-edge is asked for"
+    for graph, given, asked, why in (
+        (fork(), plan, {"transfers": "per-edge"}, per_edge),
+        (fork("other"), plan, {}, "it is a plan of another graph"),
+        (joined, plan, {}, "'q' cannot be done"),
+        (fork(), pipe, {}, "it is a plan for throughput"),
+    ):
+        score = wl.simulate(graph, given, cluster, **asked)
+        assert isinstance(score, Score)
+        assert score.order == "rank"
+        assert score.note.startswith(f"only the placement of the plan is taken, not its order: {why}")
+        bare = wl.simulate(graph, given.placement, cluster, **asked)
+        assert (score.value_ns, bare.note) == (bare.value_ns, "")  # type: ignore[union-attr]
+        assert json.loads(score.to_json())["note"] == score.note
+    file, model = tmp_path / "plan.json", tmp_path / "fork.json"
+    (tmp_path / "three.toml").write_text(CLUSTER)
+    fork().save(model)
+    file.write_text(json.dumps({**json.loads(plan_to_json(plan)), "order": ["p", "q", "r"]}))
+    words = ["simulate", str(model), "-c", str(tmp_path / "three.toml"), "--placement", str(file)]
+    assert json.loads(run(*words, "--json").stdout)["order"] == "given"
+    plan.save(file)
+    said = run(*words, "--transfers", "per-edge")
+    assert said.stderr.strip().endswith(per_edge)
+    file.write_text(json.dumps({**json.loads(plan_to_json(plan)), "value_ns": "soon"}))
+    with pytest.raises(wl.InputError, match="not a weftline plan"):
+        wl.simulate(fork(), file, cluster)
 
 
 @pytest.mark.parametrize(

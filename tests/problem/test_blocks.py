@@ -30,6 +30,22 @@ def test_json_round_trip(name: str) -> None:
     assert blocks_from_json(json.dumps(blocks_to_file(blocks))) == blocks
 
 
+def test_what_is_reserved_leaves_less_room() -> None:
+    """Tests that it survives the JSON form and other limits, and is refused on links and below 0."""
+    lanes = [{"id": "a", "memory": 9, "reserved": 4}, {"id": "b", "reserved": 2}]
+    blocks = blocks_from_json(json.dumps({**GOOD, "devices": lanes}))
+    assert blocks_from_json(json.dumps(blocks_to_file(blocks))) == blocks
+    assert [lane.room for lane in blocks.devices] == blocks.table.limit.tolist() == [5, NO_LIMIT]
+    assert [lane.room for lane in blocks.with_memory(7).devices] == [3, 5]
+    for wrong in (
+        {"id": "b", "reserved": -1},
+        {"id": "b", "reserved": 2**47},
+        {"id": "b", "link": True, "reserved": 1},
+    ):
+        with pytest.raises(InputError, match=r"devices\[1\]\.reserved"):
+            blocks_from_json(json.dumps({**GOOD, "devices": [{"id": "a"}, wrong]}))
+
+
 def test_ids_may_be_any_numbers() -> None:
     """Tests that blocks are ordered by id, edges follow, and memory follows its device."""
     blocks = blocks_from_json(json.dumps(GOOD))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weftline.search import Event
 
 __all__ = [
+    "NOTE_MARK",
     "Resolved",
     "answer",
     "answer_stages",
@@ -43,6 +44,10 @@ __all__ = [
     "model_path",
     "resolve",
 ]
+
+
+NOTE_MARK = "note: "
+"""Of what is no warning."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,9 @@ class Resolved:
 
 
 def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -> Resolved:
-    """Read everything that a request names; `say` hears warnings."""
+    """Read everything that a request names; `say` hears warnings, and notes, which begin with NOTE_MARK."""
     from weftline.graph import Graph
+    from weftline.graph.stack import layer_words
     from weftline.plans.summary import guess_words
     from weftline.problem import Problem
     from weftline.problem.feasible import keep_layers
@@ -89,6 +95,7 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
         raise InputError(words, where=str(file or problem.graph.name), hint="leave --strict out to plan with guesses")
     if request.keep:
         problem = keep_layers(problem)
+        speak(f"{NOTE_MARK}kept whole: {layer_words(problem.graph)}")
     grouped = coarsened(problem, request.coarsen, model=file)
     if grouped.note:
         speak(grouped.note)

@@ -50,7 +50,8 @@ def simulate(
     model, and the answer is a `Score`: value, busy time and memory of every device, stages or timeline.
     `InfeasibleError` says which limits it breaks. `cluster` and `question` (objective, runtime, shapes, costs, ...) are
     as in `wl.plan`; to score many placements, make the Problem once (`wl.load_problem`). `order` (latency) names all
-    ops in the order in which they are booked.
+    ops in the order in which they are booked. Without it the order of a plan is followed; where it cannot be (other
+    rules, another graph), `note` of the Score says why, and ops go by descending upward rank, as without a plan.
     """
     from weftline.plans import Plan, plan_result
     from weftline.plans.fleet import AnyFleet

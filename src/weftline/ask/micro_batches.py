@@ -3,13 +3,13 @@
 In: a request. Out: its blocks with the sha256 of the file that was read; its Schedule, with `advice` where one with
 recompute is really shorter: that is searched too, within a small share of the limits, and nothing is said that was not
 computed. Everything heavy is imported when it is needed. Simplified: the second search is short, so `--recompute`
-itself may give still less.
+itself may give still less. Where nothing fits at all it is not tried: one micro-batch alone needs as much with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +38,10 @@ LIMIT_SHARE = 0.1
 """Of the limits, for the search with recompute."""
 MOST_SECONDS = 3.0
 """The same in time."""
+PLAN_AGAIN = (
+    "a plan looks at the memory of inference alone; leave this device out of the cluster file, or forbid it some ops "
+    "([limits] forbid), and plan again"
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
 
     if (request.blocks is None) == (request.plan is None):
         raise UsageError("a schedule needs blocks or a plan, one of them")
+    if (request.recompute or request.split_backward) and (request.plan is None or not request.train):
+        raise UsageError(
+            "recompute and split_backward are for training by a plan; other blocks say themselves what runs"
+        )
     role, given = ("blocks", request.blocks) if request.plan is None else ("plan", request.plan)
     file = given if isinstance(given, Path | str) else None
     with nullcontext() if file is None else unchanged(file):
@@ -85,9 +93,21 @@ def _blocks_of(request: ScheduleRequest) -> Blocks:
     problem, result = plan_result(plan)
     if not isinstance(result, Loads):
         raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
-    return pipeline_blocks(
-        problem, result, train=request.train, split=request.split_backward, recompute=request.recompute
-    )
+    with _hinting(request):
+        return pipeline_blocks(
+            problem, result, train=request.train, split=request.split_backward, recompute=request.recompute
+        )
+
+
+@contextmanager
+def _hinting(request: ScheduleRequest) -> Iterator[None]:
+    """Where the stages of a plan do not fit for training: what to try. By limits of the caller's own that is clear."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if not error.proved or request.plan is None or request.memory is not None or not request.train:
+            raise
+        raise InfeasibleError(error.what, conflicts=(*error.conflicts, PLAN_AGAIN), proved=True) from error
 
 
 def answer_schedule(
@@ -108,14 +128,8 @@ def answer_schedule(
     if asks and (limit is not None or found.request.work_limit is None):
         share = min(MOST_SECONDS, LIMIT_SHARE * float(TIME_LIMIT if limit is None else limit))
         begun = (monotonic() if begun is None else begun) - share  # so much of the time is kept for the second search
-    try:
+    with _hinting(found.request):
         answer = _search(found, begun, on_event)
-    except InfeasibleError as error:
-        other = _recomputed(found, share, None) if asks else None
-        if other is None:
-            raise
-        fits = f"--recompute needs less memory: it would give {format_time(other.value)}"
-        raise InfeasibleError(error.what, conflicts=(*error.conflicts, fits), proved=error.proved) from error
     if not asks or answer.stopped_by == Termination.INTERRUPTED or not binds_by_memory(answer):
         return answer
     if on_event is not None:
@@ -156,12 +170,13 @@ def _taken(blocks: Blocks, device: int) -> int:
     return sum(change for change in here if change > 0)
 
 
-def _recomputed(found: ResolvedBlocks, share: float, most: float | None) -> Schedule | None:
+def _recomputed(found: ResolvedBlocks, share: float, most: float) -> Schedule | None:
     """A quick schedule with recompute; None where there is none, or where none can be below `most`.
 
     Whatever happens here, the answer that is there already is not lost.
     """
     from weftline.ask.clock import PER_OP
+    from weftline.ask.scheduling import check_memory
     from weftline.schedule.bounds.makespan import device_span_bound, makespan_bound
 
     asked, work = found.request, found.request.work_limit
@@ -178,7 +193,8 @@ def _recomputed(found: ResolvedBlocks, share: float, most: float | None) -> Sche
     try:
         other = resolve_blocks(quick)
         bound = device_span_bound if asked.objective == "device-span" else makespan_bound
-        if other.inputs != found.inputs or (most is not None and bound(other.blocks, other.micro_batches)[0] >= most):
+        check_memory(other.blocks)
+        if other.inputs != found.inputs or bound(other.blocks, other.micro_batches)[0] >= most:
             return None
         return _search(other, None, None)
     except (WeftlineError, KeyboardInterrupt):
@@ -193,4 +209,5 @@ def answer_memory(
 
     found = resolve_blocks(asked) if isinstance(asked, ScheduleRequest) else asked
     options = found.request.options
-    return sweep_memory(found.blocks, found.micro_batches, limits, inputs=found.inputs, on_event=on_event, **options)
+    options |= {"inputs": found.inputs, "in_bytes": found.request.plan is not None}
+    return sweep_memory(found.blocks, found.micro_batches, limits, on_event=on_event, **options)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-import numpy as np
-
 from weftline import latency, pipeline
 from weftline.bounds import Bound
 from weftline.errors import InfeasibleError, UsageError
@@ -24,7 +22,8 @@ from weftline.pipeline import bounds as pipeline_bounds
 from weftline.problem import Problem
 from weftline.reduce.contract import acyclic, contract
 from weftline.search import Search, Solver
-from weftline.simulate import Timeline, simulate_throughput, violations
+from weftline.simulate import Timeline
+from weftline.simulate.throughput import replica_periods
 
 __all__ = [
     "QUESTIONS",
@@ -111,15 +110,7 @@ def baseline_values(
 
 def _replicas(problem: Problem) -> int | None:
     """The whole model on every device that can hold it, at most as many as stages are allowed: rates add up."""
-    periods = []
-    for device in range(len(problem.devices)):
-        try:
-            loads = simulate_throughput(problem, np.full(len(problem.graph.ops), device, np.int32))
-        except InfeasibleError:
-            continue
-        if not violations(problem, loads):
-            periods.append(loads.value)
-    fastest = sorted(periods)[: problem.stage_limit]
+    fastest = replica_periods(problem)
     if not fastest:
         return None
     return 0 if fastest[0] == 0 else ceil(1 / sum(Fraction(1, period) for period in fastest))

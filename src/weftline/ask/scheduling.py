@@ -21,6 +21,7 @@ import msgspec
 from weftline import __version__
 from weftline.arguments import shown
 from weftline.ask.clock import Clock, searching_time
+from weftline.ask.request import read_memory
 from weftline.certify.check import Refusal
 from weftline.certify.check_schedule import bound_of, check_schedule
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
@@ -35,6 +36,7 @@ from weftline.schedule.cp_sat import with_arrivals
 from weftline.schedule.noise import Noise, percentile
 from weftline.search import Event, Termination, check_names
 from weftline.simulate import Timetable
+from weftline.units import format_bytes
 
 __all__ = ["MemoryRow", "MemorySweep", "find_scheduler", "make_schedule", "read_limits", "sweep_memory"]
 
@@ -119,7 +121,7 @@ def make_schedule(
         keep=0 if robust is None else NOISE_POOL,
     )
     with Interruption(insist=True) as stop:
-        _search(search, chosen)
+        _search(search, chosen, format_bytes if "plan" in inputs else str)  # as in schedule_units
     if search.best is None:
         if stop.ended:
             raise KeyboardInterrupt
@@ -130,10 +132,10 @@ def make_schedule(
         return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
 
 
-def _search(search: ScheduleSearch, chosen: Scheduler) -> None:
+def _search(search: ScheduleSearch, chosen: Scheduler, size: Callable[[int], str]) -> None:
     """The quick bounds, then the solver. What it fails at does not matter once there is an answer."""
     try:
-        check_memory(search.blocks)
+        check_memory(search.blocks, size)
         search.offer_bound(*_bound(search))
         if search.blocks.balanced:
             search.offer_period_bound(*period_bound(search.blocks))
@@ -169,17 +171,30 @@ def _check_size(blocks: Blocks, micro_batches: int) -> None:
         raise UsageError("the times or the memory of all micro-batches together exceed 2^60; use a larger unit")
 
 
-def check_memory(blocks: Blocks) -> None:
-    """What no order can fit is said at once: a block needs more than there is, and memory comes back only after it."""
+def check_memory(blocks: Blocks, size: Callable[[int], str] = str) -> None:
+    """What no order can fit is said at once, the device that lacks most first.
+
+    A block needs more than there is, and memory comes back only after it; or more is reserved than there is. `size`
+    writes an amount.
+    """
+    found: list[tuple[int, str]] = []
     for device, lane in enumerate(blocks.devices):
         change = {i: b.memory[b.devices.index(device)] for i, b in enumerate(blocks.blocks) if device in b.devices}
-        large = [i for i in change if change[i] > lane.memory]
+        most = max(change, key=lambda i: change[i], default=-1)
+        large = [i for i in change if change[i] > lane.room]
         later = _descendants(blocks, large)
-        if large and all(i in later for i in change if change[i] < 0):
-            name, needs = blocks.blocks[large[0]].name, change[large[0]]
-            raise InfeasibleError(
-                f"block {name!r} needs {needs} memory on device {lane.id!r}, which has {lane.memory}", proved=True
+        if lane.room >= 0 and not (large and all(i in later for i in change if change[i] < 0)):
+            continue
+        needed = max(0, change.get(most, 0)) + lane.reserved
+        words = f"block {blocks.blocks[most].name!r} needs {size(needed)} memory"
+        if lane.reserved:
+            words = (
+                f"one micro-batch needs {size(needed)} memory ({size(lane.reserved)} reserved for its backward pass)"
             )
+        found.append((needed - lane.memory, f"{words} on device {lane.id!r}, which has {size(lane.memory)}"))
+    if found:
+        (_, worst), *others = sorted(found, key=lambda pair: -pair[0])
+        raise InfeasibleError(worst, conflicts=tuple(words for _, words in others), proved=True)
 
 
 def _descendants(blocks: Blocks, first: list[int]) -> set[int]:
@@ -335,24 +350,33 @@ class MemorySweep:
         return json.dumps({"rows": rows}).encode()
 
 
-def read_limits(word: str) -> list[int]:
-    """`2..8` or `2,4,8`."""
+def read_limits(word: str, in_bytes: bool = False) -> list[int]:
+    """`2..8` or `2,4,8`; with bytes also `200MiB,1GiB`."""
     span = re.fullmatch(r"(\d{1,15})\.\.(\d{1,15})", word)
     if span:
         low, high = int(span[1]), int(span[2])
         if low > high or high - low >= MOST_LIMITS:
             raise UsageError(f"--sweep-memory {word}: 1 to {MOST_LIMITS} limits, the smaller first")
         return list(range(low, high + 1))
+    if in_bytes and word.count(",") < MOST_LIMITS and not re.fullmatch(r"[\d,]*", word):
+        limits = read_memory(word, in_bytes, "--sweep-memory ")
+        return sorted({limits} if isinstance(limits, int) else set(limits))
     if not re.fullmatch(r"\d{1,18}(,\d{1,18}){0,199}", word):
-        raise UsageError(f"--sweep-memory {word!r} is not A..B or M,M,...")
+        raise UsageError(f"--sweep-memory {word!r:.200} is not A..B or M,M,...")
     return sorted({int(part) for part in word.split(",")})
 
 
 def sweep_memory(
-    blocks: Blocks, micro_batches: int, limits: str, *, time_limit: float | None = None, **options: Any
+    blocks: Blocks,
+    micro_batches: int,
+    limits: str,
+    *,
+    time_limit: float | None = None,
+    in_bytes: bool = False,
+    **options: Any,
 ) -> MemorySweep:
     """A schedule for every limit; the time limit is for all of them together."""
-    wanted = read_limits(limits)
+    wanted = read_limits(limits, in_bytes)
     each = None if time_limit is None else time_limit / len(wanted)
     rows: list[MemoryRow] = []
     least: Fraction | None = None
@@ -368,5 +392,6 @@ def sweep_memory(
         if found.stopped_by == Termination.INTERRUPTED:
             break
     if least is None:
-        raise InfeasibleError(f"nothing fits in memory {wanted[-1]}")
+        check_memory(blocks.with_memory(wanted[-1]), format_bytes if in_bytes else str)  # says what does not fit
+        raise InfeasibleError(f"nothing fits in memory {format_bytes(wanted[-1]) if in_bytes else wanted[-1]}")
     return MemorySweep(tuple(rows))

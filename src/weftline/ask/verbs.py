@@ -163,7 +163,7 @@ def plan(
     `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
     turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
     """
-    from weftline.ask.answer import answer, resolve
+    from weftline.ask.answer import NOTE_MARK, answer, resolve
     from weftline.ask.request import PlanRequest
 
     request = PlanRequest(
@@ -197,7 +197,8 @@ def plan(
     notes: list[str] = []
     found = resolve(request, say=notes.append)
     for note in notes:
-        warnings.warn(note, stacklevel=2)
+        if not note.startswith(NOTE_MARK):
+            warnings.warn(note, stacklevel=2)
     return answer(found, on_event=on_event)
 
 
@@ -221,7 +222,7 @@ def plan_stages(
     `stages` is "auto", "1..8", "1,2,4,8" or the numbers. A path is read as by the command line: in a problem file with
     accelerators, the number of stages replaces their number. The limits are for the whole sweep.
     """
-    from weftline.ask.answer import answer_stages
+    from weftline.ask.answer import NOTE_MARK, answer_stages
     from weftline.ask.request import PlanRequest
 
     request = PlanRequest(
@@ -243,7 +244,8 @@ def plan_stages(
         return answer_stages(request, stages, on_event=on_event, say=notes.append)
     finally:
         for note in notes:
-            warnings.warn(note, stacklevel=2)
+            if not note.startswith(NOTE_MARK):
+                warnings.warn(note, stacklevel=2)
 
 
 def shape(name: str, devices: int, *, train: bool = True) -> Blocks:

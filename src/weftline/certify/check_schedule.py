@@ -71,11 +71,14 @@ class ScheduleBlocks:
             given = [{"id": str(d)} for d in range(whole(given, "devices", 1, MAX_DEVICES))]
         need(1 <= len(rows(given, "devices")) <= MAX_DEVICES, "blocks", "too many devices, or none")
         for lane in given:
-            _fields("device", lane, {"id"}, {"memory", "link"})
+            _fields("device", lane, {"id"}, {"memory", "link", "reserved"})
             need(isinstance(lane["id"], str), "blocks", "the id of a device must be text")
         need(len({lane["id"] for lane in given}) == len(given), "blocks", "ids of devices must differ")
         self.link = [flag(lane, "link") for lane in given]
         need(not all(self.link), "blocks", "all devices are links")
+        self.reserved = [whole(lane.get("reserved", 0), "reserved", 0, MAX_SPAN) for lane in given]
+        """Device -> memory that is kept free beside all changes."""
+        need(not any(r for r, link in zip(self.reserved, self.link, strict=True) if link), "blocks", "a link has none")
         memory = [lane.get("memory") for lane in given]
         limits = [NO_LIMIT if limit is None else whole(limit, "memory", 0, NO_LIMIT) for limit in memory]
         self.limit = [
@@ -303,7 +306,8 @@ def _check_memory(schedule: dict[str, Any], blocks: ScheduleBlocks) -> None:
     peaks = [whole(peak, "peak_memory") for peak in rows(schedule["peak_memory"], "peak_memory")]
     need(len(peaks) == len(limits), "memory", "needs a peak for every device")
     for device, row in enumerate(schedule["actions"]):
-        level, peak, limit = 0, 0, limits[device]
+        level, limit = blocks.reserved[device], limits[device]
+        peak = level
         for action in row:
             level += blocks.memory[blocks.place[action["block"]]][device]
             peak = max(peak, level)
@@ -375,7 +379,8 @@ def _check_balance(blocks: ScheduleBlocks, device: int, order: list[int], lags: 
     """A window gives back what it takes, and stays within memory."""
     changes = [blocks.memory[c % blocks.n][device] for c in order]
     need(sum(changes) == 0, "repetend", f"device {device} would need more and more memory, or less and less")
-    level = peak = -sum(change * lags[c] for change, c in zip(changes, order, strict=True))
+    level = blocks.reserved[device] - sum(change * lags[c] for change, c in zip(changes, order, strict=True))
+    peak = level
     for change in changes:
         level += change
         peak = max(peak, level)

@@ -77,8 +77,8 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help='Score this placement of the model: JSON like {"op": "device"}, or a plan; "order" beside '
-            '"placement" is the order of ops.',
+            help='Score this placement of the model: JSON like {"op": "device"}, or a plan, with its order where that '
+            'can be followed; "order" beside "placement" is the order of ops.',
         ),
     ] = None,
     costs: given.Costs = None,
@@ -165,13 +165,16 @@ def _score(model: Path, placement: Path, question: dict[str, Any], trace: Path |
 
     found = weftline.simulate(model, placement, **question)
     assert isinstance(found, Score)
+    if found.note:
+        typer.echo(found.note, err=True)
     if trace is not None:
         write_atomically(trace, trace_json(found))
     if json:
         print_json(found.to_json())
         return
     what = "latency" if found.objective == "latency" else "period"
-    show(f"{found.problem.graph.name}: {what} {format_time(found.value_ns)} with this placement", "")
+    order = {"plan": " and the plan's order", "given": " and order"}.get(found.order, "")
+    show(f"{found.problem.graph.name}: {what} {format_time(found.value_ns)} with this placement{order}", "")
     if found.stages:
         show(stage_table(found), "")
     show(device_table(found))

@@ -204,7 +204,9 @@ def _give_fleet(
 
 
 def _warn(text: str) -> None:
-    typer.echo(f"warning: {text}", err=True)
+    from weftline.ask.answer import NOTE_MARK
+
+    typer.echo(text if text.startswith(NOTE_MARK) else f"warning: {text}", err=True)
 
 
 def read_stages(stages: str | None, sweep: str | None) -> tuple[int | None, str]:

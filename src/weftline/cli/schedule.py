@@ -112,15 +112,18 @@ _Period = Annotated[
 _SweepMemory = Annotated[
     str | None,
     typer.Option(
-        metavar="A..B|M,M...", help="Schedules for several memory limits: 2..8 or 2,4,8.", rich_help_panel=AIM_PANEL
+        metavar="A..B|M,M...",
+        help="Schedules for several memory limits: 2..8 or 2,4,8; with --plan 2GiB,4GiB.",
+        rich_help_panel=AIM_PANEL,
     ),
 ]
 _Memory = Annotated[
     str | None,
     typer.Option(
         metavar="LIMIT",
-        help="Memory of every device, or one for each: 4,4,8. With --plan in bytes: 12GiB. Else in units of the "
-        "blocks; in a shape 1 is one activation of a stage (in linear and zigzag half of one).",
+        help="Memory of every device for activations, or one for each: 4,4,8. With --plan in bytes, beside weights and "
+        "optimizer state: 12GiB. Else in units of the blocks; in a shape 1 is one activation of a stage (in linear and "
+        "zigzag half of one).",
         rich_help_panel=LIMIT_PANEL,
     ),
 ]

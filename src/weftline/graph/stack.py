@@ -18,16 +18,19 @@ from fnmatch import fnmatchcase
 from weftline.errors import UsageError
 from weftline.graph.ir import Graph, Op
 from weftline.graph.repeats import PRODUCT_KIND, repeated_layers
-from weftline.units import format_names
+from weftline.units import format_name, format_names
 
-__all__ = ["Stack", "layers_of_graph", "named_stacks", "one_device", "one_stack", "path_of", "stacks_of", "whole_hint"]
+__all__ = ["Stack", "layer_words", "layers_of_graph", "named_stacks", "one_device", "one_stack", "path_of"]
+__all__ += ["stacks_of", "whole_hint"]
 
 _NUMBERED = re.compile(r"(?<![^./])\d{1,6}(?![^./])")
 _UNDERSCORED = re.compile(r"(?<=[_-])\d{1,6}(?![^./])")
 LEAST_PRODUCTS = 2
 """Of a layer; a head or a projection has one, a norm or an embedding none."""
 MOST_SHOWN = 4
-"""Patterns in a hint."""
+"""Patterns in a hint, or stacks in a sentence."""
+MOST_LETTERS = 80
+"""Of a name in a sentence."""
 
 _Members = Mapping[int, Sequence[int]]
 
@@ -83,6 +86,23 @@ def layers_of_graph(graph: Graph) -> list[tuple[int, ...]]:
             "products that repeats. Name what stays together in the cluster file: [limits] together or block"
         )
     return found
+
+
+def layer_words(graph: Graph) -> str:
+    """A sentence that says how many layers there are, how they were found, and where they begin and end."""
+    layers, named = layers_of_graph(graph), named_stacks(graph)
+    how = "sub-graphs that repeat"
+    if named:
+        ends = [f"{_cut(s.key)}{s.numbers[0]} to {s.numbers[-1]}" for s in named[:MOST_SHOWN]]
+        more = f" and {len(named) - MOST_SHOWN} more" if len(named) > MOST_SHOWN else ""
+        how = f"numbered blocks by their names: {', '.join(ends)}{more}"
+    first, last = (_cut(graph.ops[op].name) for op in (layers[0][0], layers[-1][-1]))
+    many = f"{len(layers)} layers were" if len(layers) > 1 else "1 layer was"
+    return f"{many} found ({how}); the first op is '{first}', the last '{last}'"
+
+
+def _cut(name: str) -> str:
+    return format_name(name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 3]}...")
 
 
 def named_stacks(graph: Graph) -> list[Stack]:

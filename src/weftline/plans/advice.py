@@ -13,7 +13,7 @@ import msgspec
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["advise", "advised", "cost_error"]
+__all__ = ["advise", "advised", "copies_words", "cost_error"]
 
 ESTIMATE_ERROR = 0.05
 """Share by which times from data sheets are off at least."""
@@ -49,10 +49,22 @@ def _copies(plan: Plan) -> str:
     copies = plan.baselines.get("replicas")
     if copies is None or not 0 < copies < plan.value_ns:
         return ""
-    return (
-        f"Run a whole copy of the model on each device instead: {format_time(copies)} per input, "
+    where = copies_words(plan)
+    return where and (
+        f"Run {where} instead: {format_time(copies)} per input, "
         f"{plan.value_ns / copies:.2f}x as fast as this pipeline ({format_time(plan.value_ns)})."
     )
+
+
+def copies_words(plan: Plan) -> str:
+    """What `replicas` of a throughput plan are; nothing where a single device alone is meant."""
+    from weftline.simulate.throughput import replica_periods
+
+    count, devices = len(replica_periods(plan.load_problem())), len(plan.problem.devices)
+    if count < 2:
+        return ""
+    where = "each device" if count == devices else f"each of the {count} fastest devices that can hold it"
+    return f"a whole copy of the model on {where}"
 
 
 def _alone(plan: Plan) -> str:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -21,8 +21,10 @@ from weftline.files import read_limited
 from weftline.graph.arrays import Indices
 from weftline.lazy import notebook_html
 from weftline.plans.plan import DeviceUse, Plan, Stage, TimelineFile
+from weftline.plans.result import plan_result
 from weftline.problem import Problem
-from weftline.simulate import Loads, Timeline, simulate_latency, simulate_throughput, violations
+from weftline.simulate import Loads, Timeline, replay, simulate_latency, simulate_throughput, violations
+from weftline.simulate.timeline import ACTION_CONSUMER, ACTION_TARGET, ACTION_WHAT
 from weftline.units import format_name, format_names, format_time
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 MOST_BYTES = 2**28
+PLAN_FORMAT = "weftline-plan"
 MOST_NAMED = 4
 """Names in one sentence."""
 
@@ -47,6 +50,10 @@ class Score:
     problem: Problem
     result: Timeline | Loads
     """What the simulator says, by numbers of ops and devices."""
+    order: Literal["", "given", "plan", "rank"] = ""
+    """Latency: in which order ops and transfers were booked: one that was given, that of the plan, or by rank."""
+    note: str = ""
+    """Why the order of a plan is not taken, where it is not."""
 
     @property
     def objective(self) -> str:
@@ -84,6 +91,8 @@ class Score:
             {
                 "objective": self.objective,
                 "value_ns": self.value_ns,
+                "order": self.order,
+                "note": self.note,
                 "devices": self.devices,
                 "placement": self.placement,
                 "stages": self.stages,
@@ -108,7 +117,8 @@ class Score:
 def score_placement(problem: Problem, placement: Mapping[str, str] | Plan, order: Sequence[str] | None = None) -> Score:
     """Simulate a placement; `InfeasibleError` where it breaks a limit, with every limit that it breaks.
 
-    `order` (latency) names ops in the order in which they are booked; without it, by descending upward rank.
+    `order` (latency) names ops in the order in which they are booked; without it, that of the plan, if it is one of the
+    same ops, devices and rules, else by descending upward rank.
     """
     given = placement.placement if isinstance(placement, Plan) else placement
     if not isinstance(given, Mapping):
@@ -117,20 +127,56 @@ def score_placement(problem: Problem, placement: Mapping[str, str] | Plan, order
     if order is not None and problem.rules.objective == "throughput":
         raise UsageError("an order of ops is for latency; the stages of a pipeline have none")
     _check_runs(problem, devices)
-    if problem.rules.objective == "throughput":
-        result: Timeline | Loads = _pipeline(problem, devices)
-    else:
-        result = simulate_latency(problem, devices, None if order is None else _order(problem, order))
-    broken = violations(problem, result)
+    found = _simulated(problem, devices, placement if isinstance(placement, Plan) else None, order)
+    broken = violations(problem, found.result)
     if broken:
         raise InfeasibleError("the placement breaks limits", conflicts=broken)
-    return Score(problem, result)
+    return found
 
 
-def read_placement(path: Path | str) -> tuple[dict[str, str], list[str] | None]:
-    """A file of `{"op": "device"}`, or of an object with them under `placement` (a plan, too) -> it, and its `order`.
+def _simulated(problem: Problem, devices: Indices, plan: Plan | None, order: Sequence[str] | None) -> Score:
+    if problem.rules.objective == "throughput":
+        return Score(problem, _pipeline(problem, devices))
+    if order is not None:
+        return Score(problem, simulate_latency(problem, devices, _order(problem, order)), "given")
+    note = ""
+    if plan is not None:
+        try:
+            return Score(problem, _as_planned(problem, devices, plan), "plan")
+        except (InputError, InfeasibleError, UsageError) as error:
+            note = f"only the placement of the plan is taken, not its order: {error}"
+    return Score(problem, simulate_latency(problem, devices), "rank", note)
 
-    `order`, a list of names of ops, is optional.
+
+def _as_planned(problem: Problem, devices: Indices, plan: Plan) -> Timeline:
+    """The plan's ops and transfers one after another as they stand in its timeline; or an error that says why not."""
+    theirs, result = plan_result(plan)
+    if not isinstance(result, Timeline):
+        raise UsageError("it is a plan for throughput")
+    for rule in ("runtime", "transfers"):
+        mine, other = getattr(problem.rules, rule), getattr(theirs.rules, rule)
+        if mine != other:
+            raise UsageError(f"its {rule} is {other}, and {mine} is asked for")
+    tensors = {tensor.name: number for number, tensor in enumerate(problem.graph.tensors)}
+    op = np.array([problem.graph.index[op.name] for op in theirs.graph.ops], np.int64)
+    tensor = np.array([tensors.get(tensor.name, -1) for tensor in theirs.graph.tensors], np.int64)
+    device = np.array([problem.device_index.get(device.id, -1) for device in theirs.devices], np.int64)
+    rows = result.actions(theirs.graph.arrays.producer)
+    sends = rows[:, ACTION_TARGET] >= 0
+    for_one = sends & (rows[:, ACTION_CONSUMER] >= 0)
+    rows[~sends, ACTION_WHAT] = op[rows[~sends, ACTION_WHAT]]
+    rows[sends, ACTION_WHAT] = tensor[rows[sends, ACTION_WHAT]]
+    rows[sends, ACTION_TARGET] = device[rows[sends, ACTION_TARGET]]
+    rows[for_one, ACTION_CONSUMER] = op[rows[for_one, ACTION_CONSUMER]]
+    if rows[sends].size and rows[sends, :ACTION_CONSUMER].min() < 0:
+        raise UsageError("it is a plan of another graph")
+    return replay(problem, devices, rows)
+
+
+def read_placement(path: Path | str) -> tuple[dict[str, str] | Plan, list[str] | None]:
+    """A file of `{"op": "device"}`, or of an object with them under `placement` -> it, and its `order`; or a plan.
+
+    `order`, a list of names of ops, is optional; a plan that somebody gave an `order` is taken for that.
     """
     path = Path(path)
     try:
@@ -148,6 +194,12 @@ def read_placement(path: Path | str) -> tuple[dict[str, str], list[str] | None]:
         raise InputError(
             f"the device of op {wrong[:80]!r} is not text", where=str(path), hint='write it like {"op": "device", ...}'
         )
+    if inner and found.get("format") == PLAN_FORMAT:
+        try:
+            return msgspec.convert(found, Plan), None
+        except msgspec.ValidationError as error:
+            if "order" not in found:
+                raise InputError(f"not a weftline plan: {error}", where=str(path)) from error
     order = found.get("order") if inner else None
     if order is not None and not (isinstance(order, list) and all(isinstance(name, str) for name in order)):
         raise InputError("is not a list of names of ops", where=f"{path}: order")

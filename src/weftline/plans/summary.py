@@ -5,7 +5,7 @@ from __future__ import annotations
 from weftline.errors import InputError
 from weftline.graph import Graph
 from weftline.graph.describe import model_words
-from weftline.plans.advice import advise
+from weftline.plans.advice import advise, copies_words
 from weftline.plans.bound_words import explain_bound, told_bound
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
@@ -49,7 +49,9 @@ def guarantee(plan: Plan) -> str:
         return f"{sentence}: {proof_words(plan)} ({by})."
     sentence += f": {proof_words(plan)} by weftline's own search, not checked independently ({by})"
     if plan.proved_bound_ns:
-        sentence += f"; {gap_words(1 - plan.proved_bound_ns / plan.value_ns)} is proved"
+        sentence += (
+            f"; proved is that none can be more than {gap_words(1 - plan.proved_bound_ns / plan.value_ns)} faster"
+        )
     return sentence + "."
 
 
@@ -68,7 +70,8 @@ def better_baseline(plan: Plan) -> str:
     if plan.wins:
         return ""
     value, name = min((value, name) for name, value in plan.baselines.items() if value is not None)
-    note = " (a whole copy of the model on each device, no pipeline)" if name == "replicas" else ""
+    words = copies_words(plan) if name == "replicas" else ""
+    note = f" ({words}, no pipeline)" if words else ""
     simulated = " by estimated times (this one was chosen by measurement)" if plan.measured else ""
     return f"A simple plan is better than this one{simulated}: {name}{note}, {format_time(value)}."
 

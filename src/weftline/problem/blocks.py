@@ -66,8 +66,16 @@ class Lane:
 
     id: str
     memory: int = NO_LIMIT
-    """Limit of the sum of changes."""
+    """Limit of the sum of changes and of what is reserved."""
     link: bool = False
+    reserved: int = 0
+    """Memory beside all changes that is kept free for the block that runs: with recompute, the activations that are
+    there only meanwhile."""
+
+    @property
+    def room(self) -> int:
+        """Limit of the sum of changes alone; below 0 nothing can run."""
+        return NO_LIMIT if self.link or self.memory >= NO_LIMIT else self.memory - self.reserved
 
 
 class BlockTable(NamedTuple):
@@ -92,7 +100,7 @@ class BlockTable(NamedTuple):
     order: Indices
     """The blocks in a topological order."""
     limit: Ints
-    """Device -> memory limit."""
+    """Device -> limit of the sum of changes."""
     is_link: Indices
 
 
@@ -176,7 +184,7 @@ class Blocks:
             *_rows(before),
             *_rows(after),
             np.array(_topological(n, self.edges), np.int32),
-            np.array([NO_LIMIT if d.link else d.memory for d in self.devices], np.int64),
+            np.array([d.room for d in self.devices], np.int64),
             np.array([d.link for d in self.devices], np.int32),
         )
 
@@ -187,6 +195,11 @@ class Blocks:
             raise InputError("all devices are links, so nothing computes", where=where)
         if len(self.edges) > MOST_EDGES:
             raise InputError(f"has more than {MOST_EDGES} edges", where=where)
+        for number, lane in enumerate(self.devices):
+            if not 0 <= lane.reserved <= (0 if lane.link else LARGEST_NUMBER):
+                raise InputError(
+                    "what is reserved is within limits, and 0 on a link", where=f"{where}devices[{number}].reserved"
+                )
         for i, block in enumerate(self.blocks):
             place = f"{where}blocks[{i}]"
             if block.kind not in KINDS:
@@ -251,6 +264,7 @@ class LaneFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     id: str
     memory: int | None = None
     link: bool = False
+    reserved: int = 0
 
 
 class BlocksFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -291,7 +305,7 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
                 raise InputError("an id has 1 to 64 letters, digits or _.:-", where=f"devices[{number}].id")
             if lane.memory is not None and not 0 <= lane.memory <= NO_LIMIT:
                 raise InputError("memory must not be negative", where=f"devices[{number}].memory")
-        lanes = [Lane(d.id, NO_LIMIT if d.memory is None else d.memory, d.link) for d in file.devices]
+        lanes = [Lane(d.id, NO_LIMIT if d.memory is None else d.memory, d.link, d.reserved) for d in file.devices]
     if len({lane.id for lane in lanes}) < len(lanes):
         raise InputError("two devices have the same id", where="devices")
     rows = sorted(file.blocks, key=lambda block: block.id)
@@ -317,7 +331,7 @@ def blocks_of_file(file: BlocksFile) -> Blocks:
 
 def blocks_to_file(blocks: Blocks) -> dict[str, Any]:
     """The JSON form, as what `json` writes; ids are the blocks' numbers."""
-    lanes = [LaneFile(d.id, None if d.memory >= NO_LIMIT else d.memory, d.link) for d in blocks.devices]
+    lanes = [LaneFile(d.id, None if d.memory >= NO_LIMIT else d.memory, d.link, d.reserved) for d in blocks.devices]
     rows = [
         BlockFile(i, b.kind, b.span, b.devices, b.memory[0] if len(set(b.memory)) == 1 else b.memory, b.name, b.stage)
         for i, b in enumerate(blocks.blocks)

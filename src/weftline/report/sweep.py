@@ -12,6 +12,7 @@ from weftline.ask.stages import GOOD_ENOUGH, Sweep, SweepRow
 from weftline.grid.compare import compared_solvers
 from weftline.grid.grid import PlanSweep
 from weftline.grid.job import Row
+from weftline.plans.schedule_story import schedule_units
 from weftline.report.tables import Rows, text_table
 from weftline.units import format_name, format_time
 
@@ -207,18 +208,18 @@ def _short(word: str) -> str:
 def memory_table(sweep: MemorySweep) -> Table:
     """One line for each limit."""
     rows: Rows = []
+    time, size = schedule_units(sweep.best)
     for row in sweep.rows:
         found = row.schedule
         if found is None:
-            rows.append((str(row.memory), "does not fit", "", "", "", "", ""))
+            rows.append((size(row.memory), "does not fit", "", "", "", "", ""))
             continue
         rows.append(
             (
-                str(row.memory),
-                f"{found.period:g}",
-                f"{found.period_bound:g}",
+                size(row.memory),
+                *(f"{p:g}" if time is str else time(round(p)) for p in (found.period, found.period_bound)),
                 "yes" if found.period_proved else "",
-                str(found.makespan),
+                time(found.makespan),
                 f"{found.gap:.2%}",
                 "less is slower" if row.best else "",
             )
@@ -232,10 +233,12 @@ def memory_words(sweep: MemorySweep) -> list[str]:
     best = [row for row in sweep.rows if row.best]
     last = best[-1]
     assert last.schedule is not None
-    words = [f"memory {last.memory} reaches the least period found, {last.schedule.period_exact}"]
+    time, size = schedule_units(last.schedule)
+    period = last.schedule.period_exact if time is str else time(round(last.schedule.period))
+    words = [f"memory {size(last.memory)} reaches the least period found, {period}"]
     if len(best) > 1:
         first = best[0]
         assert first.schedule is not None
         slower = first.schedule.period / last.schedule.period
-        words.append(f"memory {first.memory} is the least that fits; its period is {slower:.2f} times as long")
+        words.append(f"memory {size(first.memory)} is the least that fits; its period is {slower:.2f} times as long")
     return words

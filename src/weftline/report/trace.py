@@ -124,7 +124,7 @@ def schedule_trace(schedule: Schedule) -> bytes:
     ]
     for device, (lane, row) in enumerate(zip(blocks.devices, schedule.actions, strict=True)):
         events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": device, "args": {"name": lane.id}})
-        level = 0
+        level = lane.reserved
         for action in row:
             block = blocks.blocks[action.block]
             times = {"ts": action.start / 1000, "dur": (action.end - action.start) / 1000}

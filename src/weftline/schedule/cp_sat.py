@@ -160,12 +160,12 @@ class _Model:
             self.model.add_no_overlap([intervals[op] for op in mine])
             changes = [_change(blocks, op % n, device) for op in mine]
             taken = sum(max(0, change) for change in changes)
-            if lane.link or lane.memory >= NO_LIMIT or taken <= lane.memory:
+            if lane.link or lane.room >= NO_LIMIT or taken <= lane.room:
                 continue
             used = [(op, change) for op, change in zip(mine, changes, strict=True) if change]
             given = sum(min(0, change) for change in changes)
             self.model.add_reservoir_constraint(
-                [self._start[op] for op, _ in used], [change for _, change in used], given, lane.memory
+                [self._start[op] for op, _ in used], [change for _, change in used], given, lane.room
             )
 
     def _add_spans(self, target: Any, horizon: int) -> None:
@@ -289,7 +289,7 @@ def _exclude(model: Any, blocks: Blocks, device: int, period: int, phase: list[A
         if change[j] > 0:
             held = sum(-change[i] * lag[i] for i in mine) + change[j]
             held += sum(change[i] * before[i, j] for i in mine if i != j)
-            model.add(held + 0 <= blocks.devices[device].memory)
+            model.add(held + 0 <= blocks.devices[device].room)
 
 
 LEAST_LATENCY = Scheduler(

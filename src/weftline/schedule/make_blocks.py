@@ -8,7 +8,10 @@ activation. Others are pipelines with split backward passes.
 gradients per stage, transfers on the links. The devices' limits are what weights (for training: with gradients and
 optimizer state) leave free. Simplified: the gradients of inputs and of weights take as long as the forward pass each,
 unless the graph has backward ops of its own; a transfer holds its link, not the devices; a backward pass frees half of
-the held activations, the gradients of the weights the other half.
+the held activations, the gradients of the weights the other half. With recompute a micro-batch holds what enters a
+stage; room for the other activations of one micro-batch is reserved all the time, though they are there during its
+backward pass alone. Nothing is lost where the backward pass is whole: a device runs one block at a time, and a backward
+pass follows the fullest moment. Where it is split, gradients of weights may follow: then it can be too much.
 """
 
 from __future__ import annotations
@@ -22,10 +25,13 @@ from weftline.errors import InfeasibleError, UsageError, near
 from weftline.problem import NO_LIMIT, Problem
 from weftline.problem.blocks import Block, Blocks, Lane
 from weftline.simulate import Loads
+from weftline.units import format_bytes
 
 __all__ = ["SHAPES", "Shape", "chunked", "make_shape", "pipeline_blocks"]
 
 MOST_DEVICES = 256
+MOST_LETTERS = 50
+"""Of each of the names in that of a transfer."""
 OPTIMIZER_STATE = 4
 """Training holds weights, gradients and two moments (Adam), all of the weights' size."""
 
@@ -244,10 +250,12 @@ class _Stage:
     held: int = 0
     """Bytes of activations that the backward pass needs."""
     entering: int = 0
-    """Those of them that come from other stages."""
+    """Those of them that come from other stages, or from the caller."""
     weights: int = 0
     sends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """Stage -> transfer time of what it gets."""
+    carries: dict[int, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    """Stage -> bytes of each tensor that it gets, and its name, producer and first reader."""
 
 
 def pipeline_blocks(
@@ -275,12 +283,22 @@ def _stages(problem: Problem, loads: Loads) -> list[_Stage]:
             stage.forward += time
         stage.weights += op.weight_bytes
     for t, tensor in enumerate(graph.tensors):
-        if tensor.producer < 0 or graph.ops[tensor.producer].backward:
+        if tensor.producer < 0:  # an input of the model enters wherever a forward pass reads it
+            for target in {home[op] for op in tensor.consumers if not graph.ops[op].backward}:
+                stages[target].held += tensor.bytes
+                stages[target].entering += tensor.bytes
+            continue
+        if graph.ops[tensor.producer].backward:
             continue
         source = home[tensor.producer]
         stages[source].held += tensor.bytes
-        readers = {home[op] for op in tensor.consumers if not graph.ops[op].backward}
-        for target in sorted(readers - {source}):
+        readers: dict[int, int] = {}
+        for reader in tensor.consumers:
+            if not graph.ops[reader].backward:
+                readers.setdefault(home[reader], reader)
+        for target in sorted(readers.keys() - {source}):
+            ends = (tensor.name, graph.ops[tensor.producer].name, graph.ops[readers[target]].name)
+            stages[source].carries[target].append((tensor.bytes, "{}: {} -> {}".format(*map(_short, ends))))
             length = int(cost.transfer[cost.transfer_row[t], stages[source].device, stages[target].device])
             stages[source].sends[target] += length
             stages[target].held += tensor.bytes
@@ -291,10 +309,21 @@ def _stages(problem: Problem, loads: Loads) -> list[_Stage]:
     return stages
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 3]}..."
+
+
+def _carried(stage: _Stage, target: int) -> str:
+    """The largest of the tensors that a stage sends to another one, and how many there are beside it."""
+    rows = stage.carries[target]
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return max(rows)[1] + more
+
+
 class _Builder:
     def __init__(self, problem: Problem, stages: list[_Stage], train: bool, split: bool, recompute: bool) -> None:
         self.problem, self.stages, self.train, self.split, self.recompute = problem, stages, train, split, recompute
-        self.lanes = [Lane(problem.devices[s.device].id, self._room(s)) for s in stages]
+        self.lanes = [Lane(problem.devices[s.device].id, self._room(s), reserved=self._reserved(s)) for s in stages]
         self.blocks: list[Block] = []
         self.edges: list[tuple[int, int]] = []
         self.links: dict[tuple[int, int], int] = {}
@@ -303,7 +332,7 @@ class _Builder:
         forward = [self._add("F", i, max(1, s.forward), self._held(s)) for i, s in enumerate(self.stages)]
         for i, stage in enumerate(self.stages):
             for target, length in stage.sends.items():
-                self._join(forward[i], forward[target], i, target, length)
+                self._join(forward[i], forward[target], i, target, length, _carried(stage, target))
         if self.train:
             self._backward(forward)
         return Blocks.of(self.problem.graph.name, self.lanes, self.blocks, self.edges)
@@ -315,19 +344,30 @@ class _Builder:
             whole = stage.backward or 2 * stage.forward
             weight = max(1, whole // 2) if self.split else 0
             first = max(1, whole - weight + (stage.forward if self.recompute else 0))
-            back.append(self._add("B", i, first, -(held - held // 2) if self.split else -held))
+            left = self._left(stage)
+            back.append(self._add("B", i, first, left - held))
             self.edges.append((forward[i], back[i]))
             if self.split:
-                self.edges.append((back[i], self._add("W", i, weight, -(held // 2))))
+                self.edges.append((back[i], self._add("W", i, weight, -left)))
         for i, stage in enumerate(self.stages):
             for target, length in stage.sends.items():
-                self._join(back[target], back[i], target, i, length)
+                self._join(back[target], back[i], target, i, length, f"gradient of {_carried(stage, target)}")
 
     def _held(self, stage: _Stage) -> int:
         """Bytes from forward to backward: all activations, or what enters the stage where they are computed again."""
         if not self.train:
             return 0
         return stage.entering if self.recompute else stage.held
+
+    def _left(self, stage: _Stage) -> int:
+        """Bytes from the gradients of the inputs to those of the weights: half of all activations."""
+        return stage.held // 2 if self.split else 0
+
+    def _reserved(self, stage: _Stage) -> int:
+        """What there is during a backward pass beyond what is counted before it or after it, whichever is more."""
+        if not (self.train and self.recompute):
+            return 0
+        return stage.held - max(stage.entering, self._left(stage))
 
     def _room(self, stage: _Stage) -> int:
         """What the weights leave of a device."""
@@ -337,18 +377,18 @@ class _Builder:
         needed = stage.weights * (OPTIMIZER_STATE if self.train else 1)
         if needed > device.capacity:
             raise InfeasibleError(
-                f"device {device.id!r} holds {device.capacity} bytes, and the weights of its stage need {needed} "
-                f"({'with gradients and optimizer state' if self.train else 'for inference'})",
+                f"device {device.id!r} holds {format_bytes(device.capacity)}, and the weights of its stage need "
+                f"{format_bytes(needed)} ({'with gradients and optimizer state' if self.train else 'for inference'})",
                 proved=True,
             )
         return int(device.capacity) - needed
 
-    def _add(self, kind: str, stage: int, span: int, memory: int, lane: int | None = None) -> int:
+    def _add(self, kind: str, stage: int, span: int, memory: int, lane: int | None = None, name: str = "") -> int:
         devices = (stage if lane is None else lane,)
-        self.blocks.append(Block(kind, span, devices, (memory,), f"{kind}{stage}", stage))
+        self.blocks.append(Block(kind, span, devices, (memory,), name or f"{kind}{stage}", stage))
         return len(self.blocks) - 1
 
-    def _join(self, source: int, target: int, a: int, b: int, length: int) -> None:
+    def _join(self, source: int, target: int, a: int, b: int, length: int, name: str) -> None:
         """An edge, with a block on the link from stage a to stage b where the transfer takes time."""
         if length <= 0:
             self.edges.append((source, target))
@@ -356,5 +396,5 @@ class _Builder:
         if (a, b) not in self.links:
             self.links[a, b] = len(self.lanes)
             self.lanes.append(Lane(f"{self.lanes[a].id}:{self.lanes[b].id}"[:64], link=True))
-        transfer = self._add("C", a, length, 0, self.links[a, b])
+        transfer = self._add("C", a, length, 0, self.links[a, b], name)
         self.edges += [(source, transfer), (transfer, target)]

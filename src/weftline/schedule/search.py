@@ -157,7 +157,7 @@ class ScheduleSearch(Budget):
     def offer_repetend(self, repetend: Repetend) -> int | None:
         """Keep the pattern if its period is the least so far, and cost it unrolled -> the value of that."""
         peaks = repetend_peaks(self.blocks, repetend)
-        limits = [lane.memory for lane in self.blocks.devices]
+        limits = [lane.room for lane in self.blocks.devices]
         if any(peak > limit for peak, limit in zip(peaks, limits, strict=True)):
             self._refuse(("the repetend needs more memory than there is",))
             return None

@@ -148,7 +148,7 @@ class Timetable:
     span: Ints
     """Operation -> how long it takes."""
     peak_memory: tuple[int, ...]
-    """Device -> largest sum of changes along its order."""
+    """Device -> largest sum of changes along its order, with what is reserved."""
 
     @cached_property
     def end(self) -> Ints:
@@ -223,7 +223,9 @@ def simulate_schedule(
     if earliest_starts(table, micro_batches, ptr, of, span, lag, start) < 0:
         raise InfeasibleError("the orders of the devices wait for each other for ever (deadlock)")
     kept = tuple(of[begin:end] for begin, end in pairwise(ptr.tolist()))
-    return Timetable(blocks, micro_batches, kept, start, span, tuple(memory_peaks(table, ptr, of).tolist()))
+    peaks = zip(memory_peaks(table, ptr, of).tolist(), blocks.devices, strict=True)
+    held = tuple(peak + lane.reserved for peak, lane in peaks)
+    return Timetable(blocks, micro_batches, kept, start, span, held)
 
 
 def _repeated(row: Ints, times: int) -> Ints:

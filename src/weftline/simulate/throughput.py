@@ -17,9 +17,9 @@ from weftline.simulate.kernels.jit import kernel, part
 from weftline.simulate.kernels.latency import INFEASIBLE
 from weftline.simulate.memory import hold, sweep, weights_held
 from weftline.simulate.tables import Tables, check_placement, tables
-from weftline.simulate.timeline import Loads
+from weftline.simulate.timeline import Loads, violations
 
-__all__ = ["LOAD_REASONS", "add_loads", "simulate_throughput", "stage_loads", "stage_peaks"]
+__all__ = ["LOAD_REASONS", "add_loads", "replica_periods", "simulate_throughput", "stage_loads", "stage_peaks"]
 
 
 def simulate_throughput(problem: Problem, placement: Indices) -> Loads:
@@ -34,6 +34,19 @@ def simulate_throughput(problem: Problem, placement: Indices) -> Loads:
     stages = tuple(int(device) for device in used[np.argsort(rank[used], kind="stable")])
     compute, entering, leaving, load = parts
     return Loads(placement, compute, entering, leaving, load, stage_peaks(table, placement), stages)
+
+
+def replica_periods(problem: Problem) -> list[int]:
+    """Periods of the whole model on single devices that can hold it: the fastest, as many as stages are allowed."""
+    periods = []
+    for device in range(len(problem.devices)):
+        try:
+            loads = simulate_throughput(problem, np.full(len(problem.graph.ops), device, np.int32))
+        except InfeasibleError:
+            continue
+        if not violations(problem, loads):
+            periods.append(loads.value)
+    return sorted(periods)[: problem.stage_limit]
 
 
 PART_COMPUTE, PART_ENTERING, PART_LEAVING, PART_LOAD = range(4)

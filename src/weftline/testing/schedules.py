@@ -135,7 +135,7 @@ class _Everything:
                 continue
             pairs = list(zip(block.devices, block.memory, strict=True))
             lanes = self.blocks.devices
-            if any(not lanes[d].link and self.level[d] + m > lanes[d].memory for d, m in pairs):
+            if any(not lanes[d].link and self.level[d] + m > lanes[d].room for d, m in pairs):
                 continue
             kept = [(self.free[d], self.first[d]) for d in block.devices]
             for d, m in pairs:

@@ -123,7 +123,7 @@ def _solve_vector(search: ScheduleSearch, index: tuple[int, ...], most: int | No
     """The least period of a vector that is at most `most`, by bisection."""
     blocks = search.blocks
     held = held_memory(blocks, index)
-    if any(h > lane.memory for h, lane in zip(held, blocks.devices, strict=True) if not lane.link):
+    if any(h > lane.room for h, lane in zip(held, blocks.devices, strict=True) if not lane.link):
         return None
     phase = Phase(search, list(enumerate(index)), held)
     period = phase.integer("period")
@@ -199,8 +199,8 @@ def _counts(search: ScheduleSearch) -> range:
             for d, change in zip(block.devices, block.memory, strict=True)
             if d == device and change > 0
         ]
-        if taken and not lane.link and lane.memory < NO_LIMIT:
-            most = min(most, max(1, -(-lane.memory // min(taken))))
+        if taken and not lane.link and lane.room < NO_LIMIT:
+            most = min(most, max(1, -(-lane.room // min(taken))))
     return range(1, most + 1)
 
 

@@ -161,7 +161,7 @@ class Phase:
 
     def _add_memory(self, device: int, mine: Sequence[Operation]) -> None:
         """Whatever starts with a positive change: all changes up to it are within the limit."""
-        limit = self.blocks.devices[device].memory
+        limit = self.blocks.devices[device].room
         if self.blocks.devices[device].link or limit >= NO_LIMIT:
             return
         change = {op: self._change(op, device) for op in mine}

@@ -42,7 +42,7 @@ STOPS = {
 }
 BASELINE_WORDS = {
     "single-device": "the whole model on the one device that is best for it",
-    "replicas": "a whole copy of the model on each device, which take inputs in turn; no pipeline",
+    "replicas": "whole copies of the model, one on each device, as many as there may be stages; no pipeline",
     "even-split": "the ops in their order, cut into parts of equally many ops",
     "round-robin": "op after op to the next device",
     "greedy": "every op on the device that runs it fastest, whatever has to be sent",

@@ -100,7 +100,8 @@ def _levels(blocks: Blocks, found: Timetable, device: int) -> list[tuple[int, in
     change = {
         i: block.memory[block.devices.index(device)] for i, block in enumerate(blocks.blocks) if device in block.devices
     }
-    level, steps = 0, [(0, 0)]
+    level = blocks.devices[device].reserved
+    steps = [(0, level)]
     for operation in order.tolist():
         level += change[operation % blocks.n]
         steps.append((int(found.start[operation]), level))

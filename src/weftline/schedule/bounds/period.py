@@ -32,15 +32,15 @@ def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
     best, by = Fraction(blocks.loads[busiest]), f"load of device {blocks.devices[busiest].id}"
     if not blocks.balanced:
         return best, by
-    tight = {d: lane for d, lane in enumerate(blocks.devices) if not lane.link and 0 < lane.memory < NO_LIMIT}
+    tight = {d: lane for d, lane in enumerate(blocks.devices) if not lane.link and 0 < lane.room < NO_LIMIT}
     most = _most_held(blocks) if tight else []
     for device, lane in tight.items():
-        if most[device] <= best * lane.memory:
+        if most[device] <= best * lane.room:
             continue
         held = _held(blocks, device)
         if held is None:
             continue
-        bound = Fraction(held + _empty(blocks, device), lane.memory)
+        bound = Fraction(held + _empty(blocks, device), lane.room)
         if bound > best:
             best, by = bound, f"memory of device {lane.id}"
     return best, by

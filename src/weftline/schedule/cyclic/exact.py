@@ -289,7 +289,7 @@ def _stage(blocks: Blocks, device: int, row: list[int], lags: dict[tuple[int, in
     rest = [i for i in row if blocks.blocks[i].memory[0] <= 0]
     if len(takes) != 1 or len(rest) not in (1, 2) or blocks.devices[device].link:
         return None
-    limit = blocks.devices[device].memory
+    limit = blocks.devices[device].room
     if len(rest) == 1:
         return LinearStage(takes[0], rest[0], -1, limit)
     for b, w in (rest, rest[::-1]):

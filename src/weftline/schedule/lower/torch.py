@@ -293,7 +293,8 @@ def torch_stages(blocks: Blocks) -> tuple[NetworkStage, ...]:
         if stage.backward < 0:
             raise _refused(f"stage {stage.number} without a backward block: it expects one backward for every forward")
         if len(stage.inputs) > 1 or len(stage.outputs) > 1:
-            raise _refused(f"branches (at stage {stage.number}): data goes from a stage to the next one only")
+            what = f"branches (at stage {stage.number}): data goes from a stage to the next one only"
+            raise _refused(what + _skipping(blocks, stages, stage))
     first = [stage for stage in stages if not stage.inputs]
     if len(first) != 1:
         raise _refused("several pipelines in one schedule (bidirectional): there is one chain of stages")
@@ -305,6 +306,16 @@ def torch_stages(blocks: Blocks) -> tuple[NetworkStage, ...]:
         if not lane.link and device not in used:
             raise _refused(f"device {lane.id!r} without a stage: every rank has one")
     return tuple(chain)
+
+
+def _skipping(blocks: Blocks, stages: Sequence[NetworkStage], stage: NetworkStage) -> str:
+    """What goes from this stage, or comes to it, past the stage beside it: by the name of a transfer, if it has one."""
+    pairs = [(stage, stages[k]) for k in stage.outputs[1:]] or [(stages[k], stage) for k in stage.inputs[:-1]]
+    source, target = pairs[0]
+    after = {b for a, b, _ in blocks.edges if a == source.forward and blocks.blocks[b].kind == "C"}
+    names = [blocks.blocks[a].name for a, b, _ in blocks.edges if a in after and b == target.forward]
+    data = f"{names[0]!r:.220}" if names else "something"
+    return f", and stage {source.number} sends {data} to stage {target.number}"
 
 
 def _refused(what: str) -> InputError:
