@@ -35,7 +35,7 @@ __all__ = ["LayersVerdict", "check_layer_plan", "main", "read_layer_plan", "refu
 
 RATE_SCALE, NS_SCALE = 10**6, 10**15
 """Rates are units per million seconds."""
-SOURCE, SINK = -1, -2
+SOURCE_END, SINK_END = -1, -2
 MAX_RATE, MAX_WEIGHT, MAX_STEPS, MAX_COUNT = 10**15, 10**6, 2_000, 100_000
 MAX_WORK = 2 * 10**8
 """Weight x steps of one knapsack."""
@@ -115,7 +115,7 @@ class _Problem:
     def _links(self, given: Any) -> dict[tuple[int, int], int]:
         last = len(self.names) - 1
         found = {
-            (whole(a, "link", SOURCE, last), whole(b, "link", SINK, last)): whole(c, "link", 0, MAX_RATE)
+            (whole(a, "link", SOURCE_END, last), whole(b, "link", SINK_END, last)): whole(c, "link", 0, MAX_RATE)
             for a, b, c in given
         }
         need(len(found) == len(given), "problem", "a link stands twice")
@@ -197,7 +197,7 @@ def _added(problem: _Problem, instances: Any, lanes: Any, depth: int | None) -> 
     served, carried, deepest, total = [0] * len(instances), Counter[tuple[int, int]](), 0, 0
     for lane in rows(lanes, "lanes"):
         need(lane.keys() == {"rate", "hops"}, "fields", "a lane has a rate and hops")
-        rate, position, before = whole(lane["rate"], "rate of a lane", 1, MAX_RATE), 0, SOURCE
+        rate, position, before = whole(lane["rate"], "rate of a lane", 1, MAX_RATE), 0, SOURCE_END
         for hop in rows(lane["hops"], "hops"):
             number, p, q = (whole(part, "hop") for part in hop)
             _, devices, first, last = instances[number]
@@ -206,7 +206,7 @@ def _added(problem: _Problem, instances: Any, lanes: Any, depth: int | None) -> 
             served[number] += rate
             carried[before, devices[0]] += rate
             position, before = q, devices[0]
-        carried[before, SINK] += rate
+        carried[before, SINK_END] += rate
         need(position == problem.layers, "lane", "a lane ends before the last layer")
         need(depth is None or len(lane["hops"]) <= depth, "depth", "a lane has too many instances in a row")
         deepest, total = max(deepest, len(lane["hops"])), total + rate

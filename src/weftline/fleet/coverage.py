@@ -37,7 +37,7 @@ LARGEST_SCALE = 500_000
 FINE_WEIGHT = 20_000
 """The same inside the search for missing rows."""
 MOST_ROUNDS = 400
-SLACK = 1e-7
+LEAST_SLACK = 1e-7
 SAME_AS_BEFORE = -2
 """In place of a member: the widest set is that of one weight less."""
 
@@ -124,14 +124,14 @@ class Coverage:
                 self._row(program, columns, [place.get(min(flow, rate), -1) for flow in flows])
         program.limit(columns[1], 0.0)  # first without sets: depth and slope alone
         answer = program.solve(10.0)
-        if np.isfinite(answer.value) and answer.value < -SLACK * problem.layers:
+        if np.isfinite(answer.value) and answer.value < -LEAST_SLACK * problem.layers:
             numbers = answer.solution[len(steps) : len(steps) + 4]
             if (found := self._witness(rate, steps, answer.solution[: len(steps)], numbers)) is not None:
                 return found
         program.limit(columns[1], np.inf)
         for _ in range(MOST_ROUNDS):
             answer = program.solve(10.0)
-            if not np.isfinite(answer.value) or answer.value > -SLACK * problem.layers:
+            if not np.isfinite(answer.value) or answer.value > -LEAST_SLACK * problem.layers:
                 return None
             weights, numbers = answer.solution[: len(steps)], answer.solution[len(steps) : len(steps) + 4]
             missing = self._missing(rate, steps, weights, (float(numbers[0]), float(numbers[3])))
@@ -190,7 +190,7 @@ class Coverage:
     ) -> list[list[int]]:
         """Sets of flows that add up to the rate and weigh too little: the lightest, and the lightest of several."""
         full, extra = least
-        if full + extra <= SLACK:
+        if full + extra <= LEAST_SLACK:
             return []
         whole = np.maximum(np.floor(weights / (full + extra) * FINE_WEIGHT + 1e-6), 1).astype(np.int64)
         widths = np.array(steps, np.int64)
@@ -201,7 +201,7 @@ class Coverage:
                 (_light_set(widest, whole, rate), full),
                 (_several(widest, whole, widths, rate), full + extra),
             )
-            if flows and weights[flows].sum() < limit - SLACK
+            if flows and weights[flows].sum() < limit - LEAST_SLACK
         ]
         return found[:1] if len(found) > 1 and found[0] == found[1] else found
 

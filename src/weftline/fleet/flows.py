@@ -29,7 +29,7 @@ Way = tuple[int, list[tuple[int, int, int]]]
 """Rate, hops."""
 MOST_HOPS = 400_000
 """Columns of a linear program of lanes; larger ones are not built."""
-ROUNDING = 1 - 1e-9
+ROUNDED_DOWN = 1 - 1e-9
 
 
 def unlinked(problem: LayerProblem, most: int) -> bool:
@@ -301,4 +301,4 @@ class _LaneProgram:
         answer = minimise(Program(np.array(self.cost), np.zeros(count), top, low, high, *places, value))
         if not np.isfinite(answer.value):
             return []
-        return [int(number) for number in (answer.solution * scale * ROUNDING).tolist()]
+        return [int(number) for number in (answer.solution * scale * ROUNDED_DOWN).tolist()]

@@ -7,9 +7,8 @@ the same program then refutes what is just above the best answer. At last the ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -19,15 +18,16 @@ from weftline.fleet.flows import unlinked
 from weftline.fleet.linked import LinkedStages, linked_stages, place_of, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
 from weftline.fleet.stages import (
-    Stage,
+    SIMPLE_LAYOUTS,
+    LayerStage,
     StageCall,
     filled_stages,
     grouped_stages,
+    pipeline_instances,
     stage_instances,
     stage_rate,
     stages_for,
 )
-from weftline.problem.layers import LayerInstance, LayerProblem
 from weftline.simulate.layers import LayerDeployment
 
 __all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "solve_layers"]
@@ -155,7 +155,7 @@ def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters
     def poll() -> bool:
         return search.best is not None and bool(search.stopped_by)
 
-    stages: list[Stage] | None = None
+    stages: list[LayerStage] | None = None
     if not many:
         stages, _ = stages_for(problem, rate, call, poll=poll)
     if many:
@@ -279,122 +279,14 @@ def layer_baselines(search: LayerSearch) -> dict[str, int | None]:
     """What simple deployments give, offered to the search too; None where one cannot be."""
     problem = search.problem
     found: dict[str, int | None] = {}
-    for name, make in _SIMPLE.items():
+    for name, make in SIMPLE_LAYOUTS.items():
         best: int | None = None
         for stages in make(problem):
-            deployment = search.offer(_copied(problem, stages))
+            deployment = search.offer(pipeline_instances(problem, stages))
             best = max((rate for rate in (best, deployment and deployment.rate) if rate), default=None)
         found[name] = best
     return found
 
-
-Pipelines = list[list[tuple[int, int]]]
-"""Pipelines side by side, each a row of (unit, layers)."""
-
-
-def _copied(problem: LayerProblem, pipelines: Pipelines) -> list[LayerInstance]:
-    """Devices for pipelines, in their order."""
-    free = [list(range(a, b)) for a, b in pairwise(problem.offsets)]
-    found = []
-    for row in pipelines:
-        position = 0
-        for unit, layers in row:
-            about = problem.units[unit]
-            taken, free[about.pool] = free[about.pool][: about.size], free[about.pool][about.size :]
-            if len(taken) < about.size:
-                return []
-            found.append(LayerInstance(unit, tuple(taken), position, position + layers))
-            position += layers
-    return found
-
-
-def _alone(problem: LayerProblem) -> Iterator[Pipelines]:
-    for unit in range(len(problem.units)):
-        if problem.rate(unit, problem.layers):
-            yield [[(unit, problem.layers)]]
-
-
-def _whole_copies(problem: LayerProblem) -> Iterator[Pipelines]:
-    rows: Pipelines = []
-    for number, pool in enumerate(problem.pools):
-        able = [u for u, unit in enumerate(problem.units) if unit.pool == number and problem.rate(u, problem.layers)]
-        if able:
-            best = max(able, key=lambda u: problem.rate(u, problem.layers) / problem.units[u].size)
-            rows += [[(best, problem.layers)]] * (pool.count // problem.units[best].size)
-    if rows:
-        yield rows
-
-
-def _evenly(layers: int, parts: int) -> list[int]:
-    return [layers // parts + (i < layers % parts) for i in range(parts)]
-
-
-def _even_split(problem: LayerProblem) -> Iterator[Pipelines]:
-    """One pipeline over all single devices, or as many as it may have."""
-    singles = {unit.pool: number for number, unit in reversed(list(enumerate(problem.units))) if unit.size == 1}
-    row = [singles[pool] for pool in problem.pool_of if pool in singles]
-    row.sort(key=lambda unit: -max(problem.units[unit].rates))
-    row = row[: problem.depth_limit]
-    if row:
-        yield [list(zip(row, _evenly(problem.layers, len(row)), strict=True))]
-
-
-def _equal_pipelines(problem: LayerProblem) -> Iterator[Pipelines]:
-    """Of every pool its best number of pipelines of equal units."""
-    rows: Pipelines = []
-    for unit, about in enumerate(problem.units):
-        count = problem.pools[about.pool].count // about.size
-        best = (0, 0)
-        for deep in range(1, min(count, problem.depth_limit) + 1):
-            rate = min(problem.rate(unit, held) for held in _evenly(problem.layers, deep))
-            best = max(best, (rate * (count // deep), deep))
-        if best[0]:
-            row = list(zip([unit] * best[1], _evenly(problem.layers, best[1]), strict=True))
-            single = [row] * (count // best[1])
-            yield single
-            if all(problem.units[other].pool != about.pool for line in rows for other, _ in line):
-                rows += single
-    if rows:
-        yield rows
-
-
-def _one_pipeline(problem: LayerProblem) -> Iterator[Pipelines]:
-    """The best row of units, one behind the other, by bisection over its rate."""
-    low, high, best = 0, coverage_limit(problem) + 1, None
-    while high - low > max(1, high // 10**6):
-        rate = (low + high) // 2
-        row = _row_for(problem, rate)
-        if row is None:
-            high = rate
-        else:
-            low, best = rate, row
-    if best is not None:
-        yield [best]
-
-
-def _row_for(problem: LayerProblem, rate: int) -> list[tuple[int, int]] | None:
-    """Units that hold all layers at that rate, those first that hold most."""
-    most = [max([held for held, top in enumerate(unit.rates, 1) if top >= rate], default=0) for unit in problem.units]
-    free, left, row = [pool.count for pool in problem.pools], problem.layers, list[tuple[int, int]]()
-    for unit in sorted(range(len(most)), key=lambda u: -most[u]):
-        about = problem.units[unit]
-        while left and most[unit] and free[about.pool] >= about.size and len(row) < problem.depth_limit:
-            held = max((n for n in range(1, min(most[unit], left) + 1) if problem.rate(unit, n) >= rate), default=0)
-            if not held:
-                break
-            row.append((unit, held))
-            free[about.pool] -= about.size
-            left -= held
-    return row if not left else None
-
-
-_SIMPLE: dict[str, Callable[[LayerProblem], Iterator[Pipelines]]] = {
-    "single-device": _alone,
-    "replicas": _whole_copies,
-    "even-split": _even_split,
-    "pipeline": _one_pipeline,
-    "separate-pipelines": _equal_pipelines,
-}
 
 SOLVERS = (
     FleetSolver(
