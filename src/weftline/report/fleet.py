@@ -6,6 +6,7 @@ Simplified: many lanes are cut in tables, and say so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weftline.plans.fleet import AnyFleet
@@ -24,6 +25,8 @@ from weftline.units import format_bytes, format_time
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from weftline.fleet.serving import ServingRow
+
 __all__ = [
     "fleet_comparison_rows",
     "fleet_comparison_table",
@@ -35,6 +38,7 @@ __all__ = [
     "front_table",
     "lane_rows",
     "lane_table",
+    "serving_table",
 ]
 
 MOST_LANES, MOST_DEVICES = 40, 100
@@ -127,6 +131,25 @@ def front_table(answer: AnyFleet, unit: str) -> Table | None:
     ]
     header = ("devices in a row", "rate", "no such plan gives more")
     return text_table("Rate against devices in a row", header, rows) if rows else None
+
+
+def serving_table(rows: Sequence[ServingRow]) -> Table:
+    """Layouts that were served: rates, and how long anybody waits."""
+
+    def seconds(ns: int) -> str:
+        return f"{ns / 10**9:.2f} s"
+
+    lines: Rows = []
+    for row in rows:
+        run, rates = row.run, (row.table_rate, row.convoy.rate, row.no_convoy.rate)
+        shown = [f"{rate / RATE_UNITS:.1f}" for rate in rates]
+        waits = ["", "", "", "", ""]
+        if run is not None:
+            times = (run.first.mean_ns, run.first.p95_ns, run.token.mean_ns, run.token.p95_ns)
+            waits = [f"{run.rate / RATE_UNITS:.1f}", *map(seconds, times)]
+        lines.append((str(row.depth), *shown, *waits, "best" if row.best else ""))
+    header = ("depth", "by tables", "Little", "chunked prompts", "served", "first token", "p95", "per token", "p95", "")
+    return text_table("Serving over the front", header, lines)
 
 
 def fleet_page(answer: AnyFleet, found: FleetResult) -> dict[str, Any]:
