@@ -8,6 +8,7 @@ import resource
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_archives_that_would_fill_the_memory(data: bytes, says: str, tmp_path: P
 
 def test_what_numpy_writes_is_read(tmp_path: Path) -> None:
     """Tests zeros, which deflate makes a thousand times smaller, large arrays, and texts."""
-    made = {
+    made: dict[str, Any] = {
         "zeros": np.zeros((1000, 1000)),
         "text": np.array(["a", "bc"]),
         "bytes": np.array([b"x"]),

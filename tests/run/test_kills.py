@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -40,7 +41,7 @@ def _below(parent: subprocess.Popen[str], ready: Callable[[list[psutil.Process]]
     """All processes that it has started, once they are as wanted; each after the one that started it."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and parent.poll() is None:
-        found = psutil.Process(parent.pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(parent.pid).children(recursive=True)
         if ready(found):
             return found
         time.sleep(0.05)
@@ -111,7 +112,9 @@ def test_a_plan_on_openvino(tmp_path: Path) -> None:
     xml, _ = model_files("resnet50", tmp_path)
     plan = split_plan(xml)
     save_plan(plan, tmp_path / "plan.json")
-    inputs = {t.name: np.ones(t.shape, t.dtype) for t in plan.load_problem().graph.tensors if t.producer < 0}
+    inputs: dict[str, Any] = {
+        t.name: np.ones(t.shape, t.dtype) for t in plan.load_problem().graph.tensors if t.producer < 0
+    }
     np.savez(tmp_path / "x.npz", **inputs)
     words = ["-m", "weftline", "run", "plan.json", "--model", str(xml), "--inputs", "x.npz", "--rounds", "10000"]
     words += [word for id, runtime in RUNTIMES.items() for word in ("--runtime", f"{id}={runtime}")]
