@@ -193,11 +193,11 @@ def apply_limits(
             time[op, np.arange(time.shape[1]) != keep] = NO_TIME
     reasons = {op: ["pin {!r} -> {}".format(*pin)] for op, pin in pinned.items()}
     for entry in limits.forbid:
-        device, reason = device_index[entry.device], f"forbid {entry.op!r} on {entry.device}"
+        column, reason = device_index[entry.device], f"forbid {entry.op!r} on {entry.device}"
         for op in _matches(graph, entry.op, "forbid"):
-            if time[op, device] == NO_TIME and op in reasons:
+            if time[op, column] == NO_TIME and op in reasons:
                 continue
-            time[op, device] = NO_TIME
+            time[op, column] = NO_TIME
             reasons.setdefault(op, []).append(reason)
             if np.all(time[op] == NO_TIME):
                 what = f"no device is left for op {graph.ops[op].name!r}"

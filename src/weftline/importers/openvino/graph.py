@@ -322,7 +322,7 @@ def _named(net: Net) -> _Named:
     given = [
         size for layer in net.layers if layer.kind == PARAMETER for port in layer.outputs for size in port.shape or ()
     ]
-    usual = max(2, *map(int, given))
+    usual = max([2, *map(int, given)])
     named = _Named(Scope(nodes=[], inputs={}, outputs=(), constants={}, declared={}), Environment(), set(), usual)
     scope, packed, wanted = named.scope, set[str](), list[str]()
     for index, layer in enumerate(net.layers):
