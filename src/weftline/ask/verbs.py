@@ -61,21 +61,27 @@ def load(
     return read_model(model_path(a_path(path, "path")), import_options(shapes, dims))
 
 
-def from_openvino(model: Any, *, name: str = "") -> Graph:
-    """The graph of an `openvino.Model`: the same that its saved IR gives."""
+def from_openvino(model: Any, *, name: str = "", shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Graph:
+    """The graph of an `openvino.Model`: the same that its saved IR gives. `shapes` are for open inputs, by name."""
+    from weftline.ask.request import import_options
     from weftline.importers.openvino.live import graph_of_openvino
 
-    return graph_of_openvino(model, a_text(name, "name"))
+    return graph_of_openvino(model, a_text(name, "name"), import_options(shapes, {}).shapes)
 
 
-def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
+def from_torch(
+    module: Any, inputs: Any = None, *, name: str = "", dims: Mapping[str, int] = MappingProxyType({})
+) -> Graph:
     """The graph of a `torch.nn.Module` for example inputs: a tensor, a tuple of them, or keyword arguments as a dict.
 
-    Its plans are by estimated costs, and are exported by module names. To run one, export the module to ONNX first.
+    Or of a `torch.export.ExportedProgram`: the inputs say the sizes of its open dimensions, or `dims` do by name; else
+    the limit of a dimension counts (`Dim("batch", max=512)`). Its plans are by estimated costs, and are exported by
+    module names. To run one, export the module to ONNX first.
     """
+    from weftline.ask.request import import_options
     from weftline.importers.torch import graph_of_torch
 
-    return graph_of_torch(module, inputs, a_text(name, "name"))
+    return graph_of_torch(module, inputs, a_text(name, "name"), import_options({}, dims).dims)
 
 
 def load_problem(

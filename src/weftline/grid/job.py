@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -48,8 +48,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     work_limit: int | None
     model_sha256: str
     cluster_sha256: str
-    value_ns: int | None = None
-    bound_ns: int | None = None
+    value_ns: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    bound_ns: Annotated[int, msgspec.Meta(ge=0)] | None = None
     gap: float | None = None
     proof: Literal["proved", "claimed", "none"] | None = None
     bound_by: str | None = None

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, WeftlineError
 from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
-from weftline.run.local.channel import memory_of_machine
+from weftline.run.local.channel import memory_of_machine, require_memory
 from weftline.run.local.layout import ELEMENTS, is_open_wire, stored_type
 from weftline.run.local.slots import pack_value, unpack_value
 from weftline.run.split.manifest import Manifest
@@ -184,6 +184,7 @@ class RankWires:
     ) -> None:
         # Nothing is sent where there is nothing to send: both ends know it.
         self._incoming = [message for message in messages if message.target == rank]
+        require_memory({message.name: WIRE_SLOTS * message.size for message in messages})
         self._devices, self._requests, self._limit = devices, requests, timeout
         self._posted: dict[tuple[int, int], Any] = {}
         self._sent: dict[tuple[int, int], list[tuple[Any, Any]]] = {}

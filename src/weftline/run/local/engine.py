@@ -24,7 +24,7 @@ import msgspec
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice, SegmentRefused
-from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory
+from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory, require_memory
 from weftline.run.local.layout import PARENT_PROCESS, Go, WorkerAnswer, WorkerJob, WorkerLayout
 from weftline.run.local.slots import WireSlots
 from weftline.worker.child import LastWords
@@ -222,6 +222,7 @@ class Engine(Closing):
         self._selector.close()
 
     def _start(self, layout: WorkerLayout, seats: Mapping[str, Seat]) -> None:
+        require_memory({wire.name: wire.stride * wire.slots for wire in layout.wires})
         processes = (PARENT_PROCESS, *range(len(layout.devices)))
         blocks = {process: make_memory(layout.sizes[process]) for process in processes}
         ends: dict[int, dict[int, tuple[int, int]]] = {process: {} for process in processes}

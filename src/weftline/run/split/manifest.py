@@ -8,6 +8,8 @@ is said which axes these are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -16,11 +18,12 @@ import msgspec
 from weftline.errors import InputError
 from weftline.files import read_limited, write_atomically
 from weftline.graph.ir import MODEL_INPUT
+from weftline.units import MAX_QUANTITY
 
 __all__ = ["MANIFEST", "Manifest", "ModelSegment", "ModelWire", "read_manifest", "segment_file", "write_manifest"]
 
 MANIFEST = "manifest.json"
-MOST_BYTES = 512 * 2**20
+MOST_BYTES, MOST_DIMENSIONS = 512 * 2**20, 64
 
 
 class ModelSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,6 +110,8 @@ def read_manifest(folder: Path | str) -> Manifest:
 def _wrong(manifest: Manifest) -> str:
     """What does not fit together, in words; empty if all does."""
     wires = {wire.name: wire for wire in manifest.tensors}
+    if len({segment.file for segment in manifest.segments}) < len(manifest.segments):
+        return "two segments are in one file"
     if len(wires) < len(manifest.tensors):
         return "a tensor stands in it twice"
     if any(name not in wires or wires[name].source != MODEL_INPUT for name in manifest.inputs):
@@ -128,6 +133,9 @@ def _segment_fault(segment: ModelSegment, place: int, wires: Mapping[str, ModelW
         or segment.file == ".."
     ):
         return f"file {segment.file[:80]!r} of segment {place} is not the name of a file beside the manifest"
+    for names in (segment.inputs, segment.outputs, segment.ops):
+        if len(set(names)) < len(names):
+            return f"a name stands twice among those of segment {place}"
     for name in segment.inputs:
         if name not in wires or place not in wires[name].targets or wires[name].source >= place:
             return f"tensor {name[:80]!r} does not come to segment {place} from an earlier one"
@@ -137,16 +145,23 @@ def _segment_fault(segment: ModelSegment, place: int, wires: Mapping[str, ModelW
     return ""
 
 
+def _is_shape(shape: Sequence[int]) -> bool:
+    plain = len(shape) <= MOST_DIMENSIONS and all(0 <= size <= MAX_QUANTITY for size in shape)
+    return plain and prod(shape) <= MAX_QUANTITY
+
+
 def _wire_fault(wire: ModelWire, segments: Sequence[ModelSegment]) -> str:
     if not MODEL_INPUT <= wire.source < len(segments):
         return f"tensor {wire.name[:80]!r} comes from segment {wire.source}, which does not exist"
-    if any(size < 0 for size in wire.shape):
-        return f"tensor {wire.name[:80]!r} has a negative dimension"
+    if not _is_shape(wire.shape):
+        return f"tensor {wire.name[:80]!r} has a negative dimension, too many, or is absurdly large"
     odd = wire.between and (len(wire.between) != 2 or wire.between[0] >= wire.between[1])
     if odd or any(not 0 <= axis < len(wire.shape) for axis in (*wire.dynamic, *wire.symbolic)):
         return f"tensor {wire.name[:80]!r} has other axes or other numbers than it can have"
     if wire.source != MODEL_INPUT and wire.name not in segments[wire.source].outputs:
         return f"tensor {wire.name[:80]!r} is no output of segment {wire.source}"
+    if any(a >= b for a, b in pairwise((wire.source, *wire.targets))):
+        return f"tensor {wire.name[:80]!r} goes to segments that are not ascending, or not behind its own"
     count = len(segments)
     lost = [n for n in wire.targets if not 0 <= n < count or wire.name not in segments[n].inputs]
     return f"tensor {wire.name[:80]!r} is no input of segment {lost[0]}" if lost else ""
