@@ -13,7 +13,7 @@ from weftline.certify.check_fleet import FleetVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError, no_such_file
 
-__all__ = ["is_schedule", "verify_bytes", "verify_file"]
+__all__ = ["is_fleet", "is_schedule", "verify_bytes", "verify_file"]
 
 SCHEDULE, FLEET = b'"weftline-schedule"', b'"weftline-fleet"'
 HEAD_BYTES = 200
@@ -33,7 +33,7 @@ def verify_file(path: Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
     if "\0" in str(path) or not Path(path).exists():
         raise no_such_file(path)
     schedule = is_schedule(Path(path))
-    fleet = not schedule and _says(Path(path), FLEET)
+    fleet = not schedule and is_fleet(Path(path))
     script = Path(__file__).with_name("check_schedule.py" if schedule else "check_fleet.py" if fleet else "check.py")
     done = subprocess.run(
         [sys.executable, "-I", str(script), str(path)],
@@ -61,6 +61,11 @@ def verify_file(path: Path | str) -> Verdict | ScheduleVerdict | FleetVerdict:
 def is_schedule(path: Path) -> bool:
     """Whether a file says that it is a schedule; a plan otherwise."""
     return _says(path, SCHEDULE)
+
+
+def is_fleet(path: Path) -> bool:
+    """Whether a file says that it is a fleet plan."""
+    return _says(path, FLEET)
 
 
 def _says(path: Path, word: bytes) -> bool:

@@ -22,6 +22,7 @@ from weftline.graph import Graph
 from weftline.graph.ir import MODEL_INPUT
 
 if TYPE_CHECKING:
+    from weftline.plans.fleet import FleetPlan
     from weftline.plans.plan import Plan
 
 __all__ = ["check_planned_model", "check_same_model", "read_arrays"]
@@ -29,7 +30,7 @@ __all__ = ["check_planned_model", "check_same_model", "read_arrays"]
 HINT = "run and export a plan with the file it was made for; names change when a model is converted again"
 
 
-def check_planned_model(plan: Plan, model: Path | str) -> None:
+def check_planned_model(plan: Plan | FleetPlan, model: Path | str) -> None:
     """Refuse a model whose ops or tensors are not those of the plan."""
     path = Path(model)
     if not path.is_file():
