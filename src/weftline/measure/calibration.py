@@ -4,12 +4,13 @@ In: a profile, the model file, and how a plan is made from a profile. Out: the p
 from times that agree with what was measured. A part is more or less than the sum of its kernels: what crosses a cut is
 not fused, caches hold a smaller model better, or are full of others' data. The stages of a pipeline run at the same
 time, each over and over on its own device, without transfers, as those of a full pipeline do; the segments of a latency
-plan are run by the local engine. Simplified: all kernels of a part are corrected by one ratio; the neighbours of a plan
-are measured only if the corrected times lead there.
+plan, and the lanes of a fleet with their shares, are run by the local engine. Simplified: all kernels of a part are
+corrected by one ratio; the neighbours of a plan are measured only if the corrected times lead there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean
@@ -24,6 +25,7 @@ from weftline.files import run_folder
 from weftline.graph.arrays import Indices
 from weftline.measure.processes import Measure, Prepare, Workers
 from weftline.measure.profiling import MOST_SECONDS, settling
+from weftline.plans.fleet import FleetPlan
 from weftline.plans.plan import Plan, Stage
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import HANG_SECONDS
@@ -31,7 +33,7 @@ from weftline.run.local.start import Asked, start_plan
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 
-__all__ = ["MOST_ROUNDS", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
+__all__ = ["MOST_ROUNDS", "calibrated_fleet", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
 
 MOST_ROUNDS = 3
 LEAST_REQUESTS, MOST_REQUESTS = 5, 1000
@@ -112,6 +114,71 @@ def _latency(plan: Plan, model: Path | str, profile: Profile) -> tuple[int, Prof
     return round(found.taken(pipelined=False)), msgspec.structs.replace(profile, devices=devices)
 
 
+def calibrated_fleet(
+    model: Path | str,
+    profile: Profile,
+    planner: Callable[[Profile], FleetPlan],
+    *,
+    rounds: int = MOST_ROUNDS,
+    tell: Callable[[str], None] | None = None,
+) -> FleetPlan:
+    """The same for a fleet: its shares are those of the times that its lanes were seen to take.
+
+    Once the corrected times lead to lanes that were measured, the plan with the shares for these times is taken; else
+    the one with the best measured period.
+    """
+    say = tell or (lambda _: None)
+    tried: list[tuple[int, FleetPlan]] = []
+    known: set[tuple[tuple[int, int, int], ...]] = set()
+    for number in range(1, rounds + 1):
+        plan = planner(profile)
+        if number > 1 and {lane.hops for lane in plan.lanes} <= known:
+            return plan
+        value, profile = _fleet(plan, model, profile)
+        say(f"round {number}: predicted {plan.value_ns / 1e6:.3f} ms, measured {value / 1e6:.3f} ms")
+        note = f"calibrated by the measured lanes of {number} {'plan' if number == 1 else 'plans'}"
+        profile = msgspec.structs.replace(profile, note=note)
+        tried.append((value, plan))
+        known |= {lane.hops for lane in plan.lanes}
+    last = planner(profile)
+    return last if {lane.hops for lane in last.lanes} <= known else min(tried, key=lambda entry: entry[0])[1]
+
+
+def _fleet(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, Profile]:
+    """The measured period, and the profile in which the kernels of every segment add up to what it took."""
+    problem = plan.load_problem()
+    known = {device.id: profile.device(device.id).runtime for device in problem.devices}
+    seconds = 2 * settling(profile.repeats)
+    requests = max(LEAST_REQUESTS, min(round(seconds * 1e9 / max(plan.value_ns, 1)), MOST_REQUESTS))
+    with start_plan(plan, problem, Asked(Path(model), None, known, 0, HANG_SECONDS, lambda _: None)) as ready:
+        found = ready.engine.run([requests], ready.feeds)[0]
+    index, column, time = problem.graph.index, problem.device_index, problem.cost.time
+    measured, planned = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for id, numbers, answer in zip(ready.layout.devices, ready.layout.segments, found.answers, strict=True):
+        for number, taken in zip(numbers, answer.compute_ns, strict=True):
+            segment = ready.manifest.segments[number]
+            count = found.turns.count(segment.lane)
+            should = sum(int(time[index[op], column[id]]) for op in segment.ops)
+            for op in segment.ops:
+                measured[id, op] += count * taken
+                planned[id, op] += count * should
+    ratio = {key: _bounded(measured[key], should) for key, should in planned.items()}
+    devices = tuple(
+        _with_busy(device, lambda op, id=device.id: ratio.get((id, op), 1.0))  # type: ignore[misc]
+        for device in profile.devices
+    )
+    return round(found.taken(pipelined=True)), msgspec.structs.replace(profile, devices=devices)
+
+
+def _with_busy(device: DeviceProfile, ratio: Callable[[str], float]) -> DeviceProfile:
+    """The time of every kernel times the ratio of its first op."""
+    kernels = tuple(
+        msgspec.structs.replace(kernel, busy_ns=round(kernel.busy_ns * ratio(kernel.ops[0])))
+        for kernel in device.kernels
+    )
+    return msgspec.structs.replace(device, kernels=kernels, busy_ns=sum(kernel.busy_ns for kernel in kernels))
+
+
 def _scaled(device: DeviceProfile, plan: Plan, ratio: Mapping[str, float]) -> DeviceProfile:
     kernels = tuple(
         msgspec.structs.replace(kernel, alone_ns=round(kernel.alone_ns * ratio.get(kernel.ops[0], 1.0)))
@@ -167,13 +234,7 @@ def corrected(profile: Profile, plan: Plan, measured: Mapping[str, int]) -> Prof
 
 
 def _corrected(device: DeviceProfile, plan: Plan, ratio: float) -> DeviceProfile:
-    kernels = tuple(
-        msgspec.structs.replace(kernel, busy_ns=round(kernel.busy_ns * ratio))
-        if plan.placement[kernel.ops[0]] == device.id
-        else kernel
-        for kernel in device.kernels
-    )
-    return msgspec.structs.replace(device, kernels=kernels, busy_ns=sum(kernel.busy_ns for kernel in kernels))
+    return _with_busy(device, lambda op: ratio if plan.placement[op] == device.id else 1.0)
 
 
 def _placement(plan: Plan) -> Indices:
