@@ -10,17 +10,13 @@ plan stand between them. Outputs of every run are compared with those of the uns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any, cast
 
-import numpy as np
-
+from benchmarks.every_cut import cuts_row
 from benchmarks.measure import first_line, say
 from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
@@ -28,7 +24,7 @@ from benchmarks.stats import geometric_mean
 from weftline.ask import make_plan
 from weftline.ask.fleets import make_fleet
 from weftline.cluster.detect import worker_cluster
-from weftline.cost import NO_TIME, CostTable, Profile
+from weftline.cost import Profile
 from weftline.errors import WeftlineError
 from weftline.fleet import prepare as prepare_fleets
 from weftline.graph.arrays import Indices
@@ -39,7 +35,6 @@ from weftline.pipeline import prepare as prepare_pipelines
 from weftline.plans import FleetPlan, Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.run.local.run import run_local
-from weftline.run.split.segments import cut_places
 from weftline.units import format_time
 from weftline.zoo import build, save
 
@@ -69,13 +64,8 @@ SIZES: dict[str, Row] = {
 }
 CALIBRATED = 2
 """Plans that are measured before one is taken."""
-CUT_REQUESTS, AGAIN_REQUESTS = 12, 80
-AGAIN = 12
-"""Cuts between two runs of the plan."""
 FLEET_FLOOR = 0.97
 """A fleet should give at least so much of the better of pipeline and replicas."""
-TURNS = 9
-"""Runs of the plan, and of the best cut, at the end."""
 
 
 def measure(settings: Row, collect: Collector) -> None:
@@ -138,7 +128,7 @@ def _model(settings: Row, collect: Collector, part: str, name: str, kind: str, p
     def cut() -> Row:
         profile = profiled()
         plan = calibrated_plan(path, profile, planner("throughput", "auto"), rounds=CALIBRATED)
-        return _cuts_row(problem(profile, "throughput"), plan, path)
+        return cuts_row(problem(profile, "throughput"), plan, path)
 
     key: Row = {"part": part, "model": name, "speeds": kind}
     say(f"execution: {', '.join(map(str, key.values()))}")
@@ -225,52 +215,6 @@ def _row(plan: tuple[str, str], rounds: list[Row]) -> Row:
         "rounds": [None if each["note"] else [each["measured_ns"], each["predicted_ns"]] for each in rounds],
         "difference": max(each["difference"] for each in ran),
     }
-
-
-def _cuts_row(problem: Problem, plan: Plan, path: Path) -> Row:
-    """Run every cut, with both orders of the devices; one that fails is not counted."""
-    begun = perf_counter()
-    planned: list[int] = []
-    found: list[tuple[int, list[int]]] = []
-    for number, (ops, first) in enumerate(_cuts(problem)):
-        if number % AGAIN == 0:
-            planned.append(_measured(plan, path))
-        with suppress(WeftlineError):
-            found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
-    planned.append(_measured(plan, path))
-    _, cut = min(found)
-    again = [_measured(plan_again, path, AGAIN_REQUESTS) for plan_again in (plan, _cut_plan(problem, *cut)) * TURNS]
-    return {
-        "note": "",
-        "count": len(found),
-        "best_cut": cut,
-        "best_ns": round(mean(again[1::2])),
-        "planned_ns": round(mean(again[::2])),
-        "planned_between_ns": planned,
-        "least_ns": min(found)[0],
-        "predicted_ns": plan.value_ns,
-        "seconds": round(perf_counter() - begun, 1),
-    }
-
-
-def _measured(plan: Plan, path: Path, requests: int = CUT_REQUESTS) -> int:
-    done = run_local(plan, model=path, requests=requests, baselines=False)
-    done.check()
-    return done.measured_ns
-
-
-def _cuts(problem: Problem) -> Iterator[tuple[int, int]]:
-    """(ops before the cut, device of these): every cut that divides no kernel."""
-    for ops in cut_places(problem.group):
-        yield from ((ops, 0), (ops, 1))
-
-
-def _cut_plan(problem: Problem, ops: int, first: int) -> Plan:
-    """The plan of one cut: no device can run what the other has."""
-    placement: Indices = np.where(np.arange(len(problem.graph.ops)) < ops, first, 1 - first).astype(np.int32)
-    time = np.where(placement[:, None] == np.arange(2), problem.cost.time, NO_TIME)
-    cost = CostTable(time, problem.cost.transfer, problem.cost.transfer_row, problem.cost.source)
-    return make_plan(replace(problem, cost=cost), time_limit=2.0)
 
 
 def _plans(run: Run) -> list[Row]:
@@ -362,9 +306,8 @@ def _losses(run: Run) -> Iterator[str]:
         yield from verdict(f"Off by more than 15 % ({line['objective']}, {line['speeds']} workers)", line["far"])
         slower = sum(found > 1 for found in line["replicas"])
         if slower:
-            count = len(line["replicas"])
-            worst = max(line["replicas"])
-            yield f"Slower than replicas ({line['objective']}), {line['speeds']} workers: {slower} of {count} (worst {worst:.2f})."
+            kind = f"{line['objective']}, {line['speeds']} workers"
+            yield f"Slower than replicas, {kind}: {slower} of {len(line['replicas'])} (worst {max(line['replicas']):.2f})."
     below = [
         f"{row['model']} {row['speeds']} {x:.3f}" for row in _ran(run) if (x := _of_the_better(row) or 1) < FLEET_FLOOR
     ]

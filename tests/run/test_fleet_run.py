@@ -7,8 +7,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from tests.run.fleet_samples import fleet_plan, fleet_problem
-from tests.run.local_samples import expected, feeds, seats, small_model
+from tests.run.local_samples import expected, feeds, small_model, team
 from tests.run.test_turns import BACK, COPY, CUT, OTHER
 from typer.testing import CliRunner
 
@@ -25,18 +24,13 @@ import weftline as wl
 from weftline.ask.fleets import make_fleet
 from weftline.cli.main import app
 from weftline.errors import ExecutionMismatch, InputError, UsageError, WeftlineError
-from weftline.files import run_folder
-from weftline.importers.registry import read_file
 from weftline.plans.fleet import FleetPlan
 from weftline.run.compare import difference
 from weftline.run.dist.run import run_plan_torch
 from weftline.run.local import watch as local_watch
 from weftline.run.local.engine import Engine, WorkerLost
-from weftline.run.local.layout import lay_out
 from weftline.run.local.run import run_local
 from weftline.run.local.watch import run_watched
-from weftline.run.split.segments import parts_by_lane
-from weftline.run.split.split import split_lanes
 from weftline.run.turns import lane_turns
 
 STAGES = [[0] * 6 + [1] * 8, [0] * 6 + [2] * 8]
@@ -46,21 +40,6 @@ STAGES = [[0] * 6 + [1] * 8, [0] * 6 + [2] * 8]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model(tmp_path_factory.mktemp("fleet") / "small.onnx")
-
-
-@contextmanager
-def team(
-    model: Path, lanes: Sequence[Sequence[int]], rates: tuple[int, ...], speeds: Sequence[float] = (1, 1, 1)
-) -> Iterator[Engine]:
-    """Workers of a fleet that are ready."""
-    graph = read_file(model).graph
-    parts = [parts_by_lane(graph, np.array(lane, np.int32)) for lane in lanes]
-    ids = [f"d{i}" for i in range(3)]
-    with run_folder() as folder:
-        manifest = split_lanes(model, graph, parts, ids, folder, rates=rates)
-        layout = lay_out(manifest, str(folder), pipelined=True)
-        with Engine([(layout, seats(speeds))]) as made:
-            yield made
 
 
 def test_two_copies_with_unequal_shares(model: Path) -> None:

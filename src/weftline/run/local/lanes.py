@@ -147,6 +147,8 @@ class LanePass:
 
     def lane_rates(self) -> dict[int, float]:
         """Requests per second of every lane of a fleet that had some, in the same time as all of them."""
+        if not self.turns:
+            return {}
         ended, full, last = self._window()
         begin, end = (ended[full], ended[last]) if len(ended) >= full + 2 else (min(self.sent_ns), ended[-1])
         found = Counter(lane for lane, done in zip(self.turns, self.done_ns, strict=True) if begin < done <= end)
