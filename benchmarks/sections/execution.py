@@ -306,8 +306,8 @@ def _losses(run: Run) -> Iterator[str]:
         yield from verdict(f"Off by more than 15 % ({line['objective']}, {line['speeds']} workers)", line["far"])
         slower = sum(found > 1 for found in line["replicas"])
         if slower:
-            kind = f"{line['objective']}, {line['speeds']} workers"
-            yield f"Slower than replicas, {kind}: {slower} of {len(line['replicas'])} (worst {max(line['replicas']):.2f})."
+            kind, worst = f"{line['objective']}, {line['speeds']} workers", max(line["replicas"])
+            yield f"Slower than replicas, {kind}: {slower} of {len(line['replicas'])} (worst {worst:.2f})."
     below = [
         f"{row['model']} {row['speeds']} {x:.3f}" for row in _ran(run) if (x := _of_the_better(row) or 1) < FLEET_FLOOR
     ]
