@@ -45,12 +45,11 @@ def run(
 ) -> RunResult | None:
     """Run a plan, fleet plan or schedule for real; the result's `check` insists on what one process gives.
 
-    Plans, of fleets too: `model` is the file it was made for. Engine local (ONNX files) is a process of ONNX Runtime
-    for each device; torch the same over torch.distributed (None in ranks of torchrun other than 0); openvino its HETERO
+    Plans, fleets: `model` is the file they were made for. Engine local (ONNX) is a process of ONNX Runtime for each
+    device; torch the same over torch.distributed (None in ranks of torchrun other than 0); openvino its HETERO
     (`rounds` timed runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}.
     `watch` plans again while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a
-    `StageModel`; engine weftline or torch, `steps` for each of `seeds` models. `check=False` saves the comparison
-    (torch, schedules).
+    `StageModel`; engine weftline or torch, `steps` for each of `seeds` models. `check=False` saves comparing.
     """
     from weftline.plans import FleetPlan, Plan
     from weftline.plans.schedule import Schedule
@@ -75,10 +74,9 @@ def run(
         from weftline.run.dist.run import run_plan_torch
 
         return run_plan_torch(answer, requests=requests, check=check, timeout=limit, **given)
-    if chosen == "openvino":
+    if chosen == "openvino" and isinstance(answer, Plan):
         from weftline.run.openvino.run import run_openvino
 
-        assert isinstance(answer, Plan)
         return run_openvino(answer, rounds=rounds, **given | {"inputs": _one_set(inputs)})
     if watch:
         from weftline.run.local.watch import run_watched
