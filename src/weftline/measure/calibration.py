@@ -33,7 +33,15 @@ from weftline.run.local.start import Asked, start_plan
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 
-__all__ = ["MOST_ROUNDS", "calibrated_fleet", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
+__all__ = [
+    "MOST_ROUNDS",
+    "calibrated_fleet",
+    "calibrated_plan",
+    "corrected",
+    "measure_lanes",
+    "measure_stages",
+    "measured_period",
+]
 
 MOST_ROUNDS = 3
 LEAST_REQUESTS, MOST_REQUESTS = 5, 1000
@@ -134,18 +142,19 @@ def calibrated_fleet(
         plan = planner(profile)
         if number > 1 and {lane.hops for lane in plan.lanes} <= known:
             return plan
-        value, profile = _fleet(plan, model, profile)
+        value, ratio = measure_lanes(plan, model, profile)
+        devices = tuple(_with_ratios(device, ratio) for device in profile.devices)
         say(f"round {number}: predicted {plan.value_ns / 1e6:.3f} ms, measured {value / 1e6:.3f} ms")
         note = f"calibrated by the measured lanes of {number} {'plan' if number == 1 else 'plans'}"
-        profile = msgspec.structs.replace(profile, note=note)
+        profile = msgspec.structs.replace(profile, devices=devices, note=note)
         tried.append((value, plan))
         known |= {lane.hops for lane in plan.lanes}
     last = planner(profile)
     return last if {lane.hops for lane in last.lanes} <= known else min(tried, key=lambda entry: entry[0])[1]
 
 
-def _fleet(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, Profile]:
-    """The measured period, and the profile in which the kernels of every segment add up to what it took."""
+def measure_lanes(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, dict[tuple[str, str], float]]:
+    """The measured period, and of every (device, op) measured over planned time of the segments that it is in."""
     problem = plan.load_problem()
     known = {device.id: profile.device(device.id).runtime for device in problem.devices}
     seconds = 2 * settling(profile.repeats)
@@ -163,11 +172,11 @@ def _fleet(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, P
                 measured[id, op] += count * taken
                 planned[id, op] += count * should
     ratio = {key: _bounded(measured[key], should) for key, should in planned.items()}
-    devices = tuple(
-        _with_busy(device, lambda op, id=device.id: ratio.get((id, op), 1.0))  # type: ignore[misc]
-        for device in profile.devices
-    )
-    return round(found.taken(pipelined=True)), msgspec.structs.replace(profile, devices=devices)
+    return round(found.taken(pipelined=True)), ratio
+
+
+def _with_ratios(device: DeviceProfile, ratio: Mapping[tuple[str, str], float]) -> DeviceProfile:
+    return _with_busy(device, lambda op: ratio.get((device.id, op), 1.0))
 
 
 def _with_busy(device: DeviceProfile, ratio: Callable[[str], float]) -> DeviceProfile:
