@@ -9,7 +9,7 @@ plan stand between them. Outputs of every run are compared with those of the uns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -29,7 +29,7 @@ from weftline.errors import WeftlineError
 from weftline.fleet import prepare as prepare_fleets
 from weftline.graph.arrays import Indices
 from weftline.latency.prepare import prepare as prepare_placements
-from weftline.measure.calibration import Planner, calibrated_fleet, calibrated_plan
+from weftline.measure.calibration import FleetPlanner, Planner, calibrated_fleet, calibrated_plan
 from weftline.measure.profiling import profile_model
 from weftline.pipeline import prepare as prepare_pipelines
 from weftline.plans import FleetPlan, Plan
@@ -115,8 +115,9 @@ def _model(settings: Row, collect: Collector, part: str, name: str, kind: str, p
                 rounds.append(dict.fromkeys(PLANS, _failed(error)))
         return {"plans": [_row(plan, [each[plan] for each in rounds]) for plan in PLANS]}
 
-    def fleet(profile: Profile) -> FleetPlan:
-        return make_fleet(problem(profile, "throughput"), time_limit=settings["limit"])
+    def fleet(profile: Profile, copies: bool) -> FleetPlan:
+        solver = "replicas" if copies else "auto"
+        return make_fleet(problem(profile, "throughput"), solver=solver, time_limit=settings["limit"])
 
     def planner(objective: str, solver: str) -> Planner:
         def made(profile: Profile, start: Indices | None, keep: bool) -> Plan:
@@ -141,7 +142,7 @@ def _failed(error: WeftlineError) -> Row:
 
 def _run(
     settings: Row,
-    make: Planner | Callable[[Profile], FleetPlan],
+    make: Planner | FleetPlanner,
     profile: Profile,
     how: tuple[str, str],
     path: Path,
@@ -177,11 +178,9 @@ def _run(
     }
 
 
-def _calibrated(
-    make: Planner | Callable[[Profile], FleetPlan], profile: Profile, solver: str, path: Path
-) -> Plan | FleetPlan:
+def _calibrated(make: Planner | FleetPlanner, profile: Profile, solver: str, path: Path) -> Plan | FleetPlan:
     if solver == "fleet":
-        return calibrated_fleet(path, profile, cast(Callable[[Profile], FleetPlan], make), rounds=CALIBRATED)
+        return calibrated_fleet(path, profile, cast(FleetPlanner, make), rounds=CALIBRATED)
     planner = cast(Planner, make)
     return (
         calibrated_plan(path, profile, planner, rounds=CALIBRATED)
@@ -360,7 +359,8 @@ SECTION = Section(
         "least and the largest error of them. Columns after it are of the first round: *drift* is the error of "
         "whole-model replicas, which have no cut: by how much the machine was slower in the run than in its profile; "
         "*one process* has both cores and, with unequal workers, their mean speed; *replicas* are whole models on both "
-        "workers. *fleet* is `plan --copies auto`, calibrated as pipelines are; *rate of the better* is its measured "
+        "workers. *fleet* is `plan --copies auto`, or whole copies where these were measured to be faster, calibrated "
+        "as pipelines are; *rate of the better* is its measured "
         "rate over that of the better of the measured pipeline and the replicas that ran right after it, in the same "
         "rounds.",
         _difference,

@@ -130,8 +130,11 @@ def test_lanes_that_are_none(model: Path, lane: FleetLane) -> None:
         plan.placements()
 
 
-def test_a_fleet_without_lanes(model: Path) -> None:
-    """Tests that there is something to run."""
+def test_a_fleet_without_lanes_or_devices(model: Path) -> None:
+    """Tests that there is something to run, and that every device of the problem is in the plan."""
     plan: FleetPlan = msgspec.structs.replace(fleet_plan(model, [COPY], [1]), lanes=())
     with pytest.raises(InputError, match="without a lane"):
         plan.placements()
+    other: FleetPlan = msgspec.structs.replace(fleet_plan(model, [COPY], [1]), devices={})
+    with pytest.raises(InputError, match="how busy device 'd0' is"):
+        other.placements()

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from weftline.cost.profile_file import DeviceProfile, Profile
-from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.errors import InfeasibleError, InputError, UsageError, WeftlineError
 from weftline.files import run_folder
 from weftline.graph.arrays import Indices
 from weftline.measure.processes import Measure, Prepare, Workers
@@ -35,6 +35,8 @@ from weftline.run.split.split import split_model
 
 __all__ = [
     "MOST_ROUNDS",
+    "FleetPlanner",
+    "Planner",
     "calibrated_fleet",
     "calibrated_plan",
     "corrected",
@@ -122,35 +124,49 @@ def _latency(plan: Plan, model: Path | str, profile: Profile) -> tuple[int, Prof
     return round(found.taken(pipelined=False)), msgspec.structs.replace(profile, devices=devices)
 
 
+class FleetPlanner(Protocol):
+    """Makes a fleet plan from a profile."""
+
+    def __call__(self, profile: Profile, copies: bool) -> FleetPlan:
+        """The best lanes, or, if `copies`, the best of whole copies alone; `InfeasibleError` if there are none."""
+
+
 def calibrated_fleet(
     model: Path | str,
     profile: Profile,
-    planner: Callable[[Profile], FleetPlan],
+    planner: FleetPlanner,
     *,
     rounds: int = MOST_ROUNDS,
     tell: Callable[[str], None] | None = None,
 ) -> FleetPlan:
-    """The same for a fleet: its shares are those of the times that its lanes were seen to take.
+    """The same for a fleet; its shares are those of the times that its lanes were seen to take.
 
-    Once the corrected times lead to lanes that were measured, the plan with the shares for these times is taken; else
-    the one with the best measured period.
+    Whole copies are measured first: they have no cuts, whose costs no profile knows. Lanes must be seen to be better.
     """
     say = tell or (lambda _: None)
-    tried: list[tuple[int, FleetPlan]] = []
+    tried: list[tuple[int, bool, FleetPlan, Profile]] = []
     known: set[tuple[tuple[int, int, int], ...]] = set()
-    for number in range(1, rounds + 1):
-        plan = planner(profile)
-        if number > 1 and {lane.hops for lane in plan.lanes} <= known:
-            return plan
+    for number in range(rounds):
+        copies = number == 0
+        try:
+            plan = planner(profile, copies)
+        except InfeasibleError:
+            if not copies:
+                raise
+            continue
+        if {lane.hops for lane in plan.lanes} <= known:
+            break
         value, ratio = measure_lanes(plan, model, profile)
+        say(f"predicted {plan.value_ns / 1e6:.3f} ms, measured {value / 1e6:.3f} ms")
         devices = tuple(_with_ratios(device, ratio) for device in profile.devices)
-        say(f"round {number}: predicted {plan.value_ns / 1e6:.3f} ms, measured {value / 1e6:.3f} ms")
-        note = f"calibrated by the measured lanes of {number} {'plan' if number == 1 else 'plans'}"
-        profile = msgspec.structs.replace(profile, devices=devices, note=note)
-        tried.append((value, plan))
+        profile = msgspec.structs.replace(profile, devices=devices, note="calibrated by measured lanes")
+        tried.append((value, copies, plan, profile))
         known |= {lane.hops for lane in plan.lanes}
-    last = planner(profile)
-    return last if {lane.hops for lane in last.lanes} <= known else min(tried, key=lambda entry: entry[0])[1]
+    if not tried:
+        return planner(profile, False)
+    _, copies, best, last = min(tried, key=lambda entry: entry[0])
+    plan = planner(last, copies)
+    return plan if {lane.hops for lane in plan.lanes} <= known else best
 
 
 def measure_lanes(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, dict[tuple[str, str], float]]:

@@ -90,6 +90,8 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         n, k = len(self.problem.graph.ops), len(self.problem.devices)
         if not self.lanes:
             raise InputError("a fleet without a lane runs nothing", hint="try weftline verify")
+        if unsaid := [device.id for device in self.problem.devices if device.id not in self.devices]:
+            raise InputError(f"the plan does not say how busy device {unsaid[0]!r} is", hint="try weftline verify")
         return tuple(_placement(number, lane, n, k) for number, lane in enumerate(self.lanes))
 
     def save(self, path: Path | str) -> None:

@@ -82,11 +82,11 @@ class PlanReport(msgspec.Struct, frozen=True):
     begun_ns: int
     """When the last of the uncounted requests ended, by the rank's own clock."""
     ended_ns: tuple[int, ...]
-    """By request."""
+    """By request; of a fleet, by request and segment."""
     taken_ns: tuple[int, ...]
-    """By request: from its start, which is a common one when requests run one at a time, to its end here."""
+    """The same: from its start, which is a common one when requests run one at a time, to its end here."""
     compute_ns: tuple[int, ...]
-    """By request: in its segments, stretched by the device's speed."""
+    """By request that came here: in its segments, stretched by the device's speed."""
     segments: int
     ops: int
     nccl: bool

@@ -248,7 +248,7 @@ def run_local(
     with start_plan(plan, problem, asked) as ready:
         warm_up = len(ready.warm_up.done_ns)
         tell(f"running {requests} requests")
-        last = frozenset(range(max(0, requests - warm_up), requests))
+        last = frozenset(range(max(0, requests - len(ready.warm_up.kept)), requests))
         timed = ready.engine.run([requests], ready.feeds, keep=[last])[0]
     others = Baselines(plan, Path(model), ready.manifest, ready.seats, ready.feeds, timeout, requests)
     tell("running the unsplit model")
@@ -309,7 +309,7 @@ def _result(
         devices=tuple(_device(plan, compute, ready, timed, worker) for worker in range(len(layout.devices))),
         segments=tuple(sorted(segments, key=lambda segment: segment.number)),
         max_output_difference=min(worst, 1e300),
-        compared=warm_up + min(warm_up, count),
+        compared=len(ready.warm_up.kept) + len(timed.kept),
         misplaced=ready.wrong,
         baselines={},
         notes=_notes(ready),

@@ -87,6 +87,8 @@ def whole_model(split: Manifest, file: str, device: str) -> Manifest:
 
 
 LEAST_WARM_UP = 6
+LEAST_COMPARED = 2
+"""Requests of each lane of a fleet."""
 
 Feeds = list[Feed]
 
@@ -215,10 +217,11 @@ def _started(
             try:
                 engine = stack.enter_context(Engine([(layout, seats)], timeout=asked.timeout))
                 shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
-                count = max(LEAST_WARM_UP, layout.most_slots, len(feeds)) * manifest.lanes
-                asked.tell(f"warming up: {count} requests")
-                turns = [number % manifest.lanes for number in range(count)]
-                first = engine.run([count], feeds, keep=[frozenset(range(count))], turns=[turns])[0]
+                each = max(LEAST_WARM_UP, layout.most_slots, len(feeds))
+                turns = [number % manifest.lanes for number in range(each * manifest.lanes)]
+                asked.tell(f"warming up: {len(turns)} requests")
+                kept = frozenset(range(min(max(each, LEAST_COMPARED * manifest.lanes), len(turns))))
+                first = engine.run([len(turns)], feeds, keep=[kept], turns=[turns])[0]
             except (SegmentRefused, WorkerFailed) as error:
                 raise _SegmentsFailed(error, manifest, feeds) from error
             yield StartedPlan(engine, layout, manifest, seats, feeds, first, wrong, precision_of(problem.graph))
