@@ -171,6 +171,8 @@ def run(
 
     weftline run plan.json --model model.onnx --requests 5000 --watch -o better.json
 
+    weftline run fleet.json --model model.onnx --requests 500
+
     weftline run plan.json --model model.xml --runtime cpu0=openvino:CPU
 
     weftline run sched.json --model examples/train_transformer.py:transformer --engine torch
