@@ -147,4 +147,4 @@ def test_tensors_that_no_memory_holds() -> None:
     with pytest.raises(InputError, match=r"'large', 4096 TiB of it: .*more than this machine has memory for"):
         Engine([(lay_out(manifest, "nowhere", pipelined=False), {})])
     with pytest.raises(InputError, match="'large'"):
-        RankWires(messages_of(manifest, ["a", "b"]), 0, ["a", "b"], 1, 1.0)
+        RankWires(messages_of(manifest, ["a", "b"]), 0, ["a", "b"], [1], 1.0)

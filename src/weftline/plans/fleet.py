@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
@@ -95,6 +96,15 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The embedded problem, ready for the simulator."""
         return problem_from_file(self.problem)
 
+    def placements(self) -> tuple[Indices, ...]:
+        """Of each lane: the device of every op; `InputError` where lanes are none of the problem."""
+        n, k = len(self.problem.graph.ops), len(self.problem.devices)
+        if not self.lanes:
+            raise InputError("a fleet without a lane runs nothing", hint="try weftline verify")
+        if unsaid := [device.id for device in self.problem.devices if device.id not in self.devices]:
+            raise InputError(f"the plan does not say how busy device {unsaid[0]!r} is", hint="try weftline verify")
+        return tuple(_placement(number, lane, n, k) for number, lane in enumerate(self.lanes))
+
     def save(self, path: Path | str) -> None:
         """Write the file."""
         write_atomically(Path(path), fleet_to_json(self))
@@ -141,6 +151,16 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"
+
+
+def _placement(number: int, lane: FleetLane, ops: int, devices: int) -> Indices:
+    ends = [0, *(last for _, _, last in lane.hops)]
+    begins = [*(first for _, first, _ in lane.hops), ops]
+    good = ends == begins and all(first < last for _, first, last in lane.hops)
+    if not good or any(not 0 <= device < devices for device, _, _ in lane.hops) or lane.rate < 1:
+        raise InputError(f"lane {number} does not run each op once, at a rate above 0", hint="try weftline verify")
+    runs = [np.full(last - first, device, np.int32) for device, first, last in lane.hops]
+    return np.concatenate(runs) if runs else np.zeros(0, np.int32)
 
 
 AnyFleet = FleetPlan | LayerPlan

@@ -177,6 +177,10 @@ class Line:
         """Has a token arrived that was not taken?"""
         return self._arrived[2 * wire + kind] > 0
 
+    def count(self, wire: int, kind: int) -> int:
+        """How many tokens have arrived that were not taken."""
+        return self._arrived[2 * wire + kind]
+
     def pump(self) -> None:
         """Read what has arrived, at least one token."""
         data = os.read(self.reading, AT_ONCE * TOKEN_BYTES)
