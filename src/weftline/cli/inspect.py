@@ -70,23 +70,31 @@ def verify(
     show(f"re-computed: {', '.join(verdict.checks)}")
 
 
+_Simulated = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PLAN|SCHEDULE|MODEL", help="A plan, fleet plan or schedule file; with --placement a model."
+    ),
+]
+_Placed = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help='Score this placement of the model: JSON like {"op": "device"}, or a plan, with its order where that '
+        'can be followed; "order" beside "placement" is the order of ops.',
+    ),
+]
+_Served = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Plans of layers: serve requests, with times from this file of profiles."),
+]
+
+
 def simulate(
-    plan: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PLAN|SCHEDULE|MODEL", help="A plan, fleet plan or schedule file; with --placement a model."
-        ),
-    ],
+    plan: _Simulated,
     cluster: given.Cluster = None,
     *,
-    placement: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help='Score this placement of the model: JSON like {"op": "device"}, or a plan, with its order where that '
-            'can be followed; "order" beside "placement" is the order of ops.',
-        ),
-    ] = None,
+    placement: _Placed = None,
     costs: given.Costs = None,
     objective: given.Objective = None,
     stages: Annotated[int | None, typer.Option(metavar="K", min=1, help="Throughput: at most K devices.")] = None,
@@ -103,10 +111,7 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
     ] = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Plans of layers: serve requests, with times from this file of profiles."),
-    ] = None,
+    profile: _Served = None,
     json: JsonFlag = False,
 ) -> None:
     """Simulate a plan again, score a placement, or serve requests over a plan of layers.
