@@ -19,9 +19,9 @@ from weftline.ask.request import PlanRequest
 from weftline.certify import check_layers as checker
 from weftline.certify.check import Refusal
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
-from weftline.fleet import FleetSolver, LayerSearch, fleet_solvers, prepare_layers
+from weftline.fleet import FleetSolver, LayerSearch, fleet_solvers
 from weftline.fleet.coverage import CoverageBound
-from weftline.fleet.layers import layer_baselines
+from weftline.fleet.layers import layer_baselines, prepare
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.layers import HeldLayers, LayerBound, LayerFrontPoint, LayerPlan, per_second
 from weftline.plans.plan import Provenance
@@ -107,7 +107,7 @@ def make_layer_plan(
     chosen = _find(solver)
     check_names(chosen.name, chosen.takes, settings or {})
     with clock.preparing():
-        prepare_layers()
+        prepare()
     search = LayerSearch(
         problem=problem,
         time_limit=None if time_limit is None else max(0.1, (time_limit - clock.spent) * 0.97),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -28,9 +29,10 @@ from weftline.fleet.stages import (
     stage_rate,
     stages_for,
 )
+from weftline.problem.layers import SINK_NODE, SOURCE_NODE, DevicePool, LayerProblem, LayerUnit
 from weftline.simulate.layers import LayerDeployment
 
-__all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "solve_layers"]
+__all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "prepare", "solve_layers"]
 
 
 @dataclass(frozen=True)
@@ -297,3 +299,13 @@ SOLVERS = (
         parameters=LayersParameters,
     ),
 )
+
+
+@cache
+def prepare() -> None:
+    """Compile (or load) what layers need before a clock runs: a tiny problem without links, and with them."""
+    unit = LayerUnit("d", 0, (10, 6, 4))
+    free = LayerProblem("tiny", 4, (DevicePool("d", 3),), (unit,))
+    ends = [(a, b, 3) for a in (SOURCE_NODE, 0, 1, 2) for b in (SINK_NODE, 0, 1, 2) if a != b and a + b > -3]
+    for problem in (free, msgspec.structs.replace(free, links=tuple(ends))):
+        solve_layers(LayerSearch(problem=problem, work_limit=5))
