@@ -6,6 +6,7 @@ always have steps that add up to at least g. Take any deployment of rate F, with
 holds k(i) layers. Every layer is covered by flows that add up to F: the sum of k(i) s(f(i)) is at least L g, that of
 k(i) f(i) is L F. A request passes at most S instances: the sum of f(i) is at most S F. So the sum over the instances of
 k s(f) + (b k - h) f / F is at least L (g + b) - S h. Where the devices together cannot reach that, F is impossible.
+No f(i) needs to be above F: a request that comes back to an instance could have stayed there.
 The numbers come from a linear program; sets of flows that add up to F are its rows, found when they are needed.
 """
 
@@ -30,6 +31,8 @@ LARGEST_SCALE = 500_000
 """Where sets count little beside the slope, weights are larger, up to so much for 1."""
 FINE_WEIGHT = 20_000
 """The same inside the search for missing rows."""
+MOST_WIDTH = 2**62
+"""Wider sets count no more: sums stay within 64 bits."""
 MOST_ROUNDS = 400
 SLACK = 1e-7
 
@@ -46,9 +49,10 @@ def widest_sets(weights: Whole, widths: Whole, full: int) -> Whole:
         found[0, weight] = found[0, weight - 1]
         found[1, weight] = -2  # as one weight less
         for j in range(len(weights)):
-            if weights[j] <= weight and found[0, weight - weights[j]] + widths[j] > found[0, weight]:
-                found[0, weight] = found[0, weight - weights[j]] + widths[j]
-                found[1, weight] = j
+            if weights[j] <= weight:
+                width = min(found[0, weight - weights[j]] + widths[j], MOST_WIDTH)
+                if width > found[0, weight]:
+                    found[0, weight], found[1, weight] = width, j
     return found
 
 

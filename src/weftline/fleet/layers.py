@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from weftline.fleet.coverage import Coverage, coverage_limit
+from weftline.fleet.exact import improve_exactly, model_size
 from weftline.fleet.flows import unlinked
 from weftline.fleet.linked import linked_stages, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
@@ -52,6 +53,12 @@ class LayersParameters:
     """Of the time, for the rates of smaller depths."""
     front_points: int = 24
     """Depths of the front at most."""
+    exact_variables: int = 4_000
+    """An exact program of at most so many is solved where value and bound do not meet before."""
+    exact_seconds: float = 4.0
+    """For that."""
+    exact_work: float = 2.0
+    """The same in CP-SAT's own measure of work, where work is limited."""
 
 
 def solve_layers(search: LayerSearch) -> None:
@@ -66,14 +73,11 @@ def solve_layers(search: LayerSearch) -> None:
         return bool(search.stopped_by) or (share is not None and search.seconds > share)
 
     _limit_rate(search, coverage, numbers, over)
-    if search.free:
-        _stages(search, numbers, over)
-    else:
-        _walks(search, numbers, over)
+    done = _deployments(search, numbers, over)
     _close(search, coverage, numbers, lambda: bool(search.stopped_by))
     if search.best is not None:
         _front(search, numbers)
-    if not search.free:
+    if not search.free and not done:
         _more_walks(search, numbers)
 
 
@@ -107,6 +111,21 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
             search.offer_bound(found)
             high = middle
         middle = (low + high) // 2
+
+
+def _deployments(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bool]) -> bool:
+    """Stages, walks over links, and where the problem is small everything that can be held -> whether that is shown to
+    be the best: instances that overlap stages are found there alone.
+    """
+    small = model_size(search.problem, search.free) <= numbers.exact_variables
+    if search.free:
+        _stages(search, numbers, over)
+    left = search.seconds_left
+    seconds = numbers.exact_seconds if left is None else min(numbers.exact_seconds, left / 3)
+    done = small and not over() and improve_exactly(search, seconds=seconds, work=numbers.exact_work)
+    if not search.free and not done:
+        _walks(search, numbers, over)
+    return done
 
 
 def _call(search: LayerSearch, numbers: LayersParameters) -> StageCall:
@@ -163,11 +182,11 @@ def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bo
         return
     high = float(search.bound.rate if search.bound is not None else coverage_limit(search.problem))
     low, rate, seed, place = 0.0, 0.5 * high, search.seed, None
-    while not over() and high - low > 1e-4 * high:
+    while not over() and high - low > max(1.0, 1e-4 * high):
         reached = False
         for _ in range(numbers.walks_per_rate):
             seed += 1
-            walk = stage_walk(about, int(rate), place, steps=numbers.walk_steps, seed=seed)
+            walk = stage_walk(about, max(1, int(rate)), place, steps=numbers.walk_steps, seed=seed)
             found = search.offer(walk_instances(search.problem, walk))
             if found is not None and found.rate >= int(rate):
                 reached, low, place = True, float(found.rate), walk.place
@@ -218,10 +237,7 @@ def _front(search: LayerSearch, numbers: LayersParameters) -> None:
         coverage = Coverage(small.problem)
         _limit_rate(small, coverage, numbers, lambda small=small: bool(small.stopped_by))  # type: ignore[misc]
         stop = lambda small=small: bool(small.stopped_by)  # noqa: E731
-        if search.free:
-            _stages(small, numbers, stop)
-        else:
-            _walks(small, numbers, stop)
+        _deployments(small, numbers, stop)
         if small.best is None:
             return
         _close(small, coverage, numbers, stop)
