@@ -155,7 +155,7 @@ def check_layers(problem: LayerProblem, where: str = "") -> LayerProblem:
         )
         need(len(unit.rates) >= 1, f"unit {unit.name!r:.60} has no table")
         need(all(0 <= rate <= MOST_RATE for rate in unit.rates), f"unit {unit.name!r:.60}: a rate is out of range")
-    together = sum(problem.pools[unit.pool].count * max(unit.rates) for unit in problem.units)
+    together = sum(problem.pools[unit.pool].count * max(unit.rates[: problem.layers]) for unit in problem.units)
     need(together <= MOST_TOGETHER, "the rates of all devices together are too large")
     need(len({unit.name for unit in problem.units}) == len(problem.units), "two units have one name")
     need(problem.max_depth is None or problem.max_depth >= 1, "max_depth must be at least 1")
