@@ -16,10 +16,10 @@ __all__ = ["FleetSearch", "FleetSolver", "LayerSearch", "fleet_solvers", "prepar
 @cache
 def fleet_solvers(*, layers: bool = False) -> dict[str, FleetSolver]:
     """All solvers by name: of ops on devices, or of layers on devices with tables."""
-    from weftline.fleet import columns
+    from weftline.fleet import columns, exact
     from weftline.fleet import layers as tables
 
-    own = tables.SOLVERS if layers else columns.SOLVERS
+    own = tables.SOLVERS + exact.SOLVERS if layers else columns.SOLVERS
     found = registered("weftline.fleet", own)
     return {name: solver for name, solver in found.items() if solver.layers == layers}
 

@@ -6,6 +6,7 @@ always have steps that add up to at least g. Take any deployment of rate F, with
 holds k(i) layers. Every layer is covered by flows that add up to F: the sum of k(i) s(f(i)) is at least L g, that of
 k(i) f(i) is L F. A request passes at most S instances: the sum of f(i) is at most S F. So the sum over the instances of
 k s(f) + (b k - h) f / F is at least L (g + b) - S h. Where the devices together cannot reach that, F is impossible.
+No f(i) needs to be above F: a request that comes back to an instance could have stayed there.
 *Links.* Call a layer single if one instance alone serves it with all of F. Two single layers in a row are served by one
 instance, or over a link that carries F: by devices of one part of the network of such links. So with M other layers
 there are at most M + 1 runs of single layers, in as many parts, and a part cannot hold more single layers than its
@@ -36,6 +37,8 @@ LARGEST_SCALE = 500_000
 """Where sets count little beside the slope, weights are larger, up to so much for 1."""
 FINE_WEIGHT = 20_000
 """The same inside the search for missing rows."""
+MOST_WIDTH = 2**62
+"""Wider sets count no more: sums stay within 64 bits."""
 MOST_ROUNDS = 400
 LEAST_SLACK = 1e-7
 SAME_AS_BEFORE = -2
@@ -54,9 +57,10 @@ def widest_sets(weights: Whole, widths: Whole, full: int) -> Whole:
         found[0, weight] = found[0, weight - 1]
         found[1, weight] = SAME_AS_BEFORE
         for j in range(len(weights)):
-            if weights[j] <= weight and found[0, weight - weights[j]] + widths[j] > found[0, weight]:
-                found[0, weight] = found[0, weight - weights[j]] + widths[j]
-                found[1, weight] = j
+            if weights[j] <= weight:
+                width = min(found[0, weight - weights[j]] + widths[j], MOST_WIDTH)
+                if width > found[0, weight]:
+                    found[0, weight], found[1, weight] = width, j
     return found
 
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from weftline.fleet.coverage import Coverage, coverage_limit
+from weftline.fleet.exact import improve_exactly, model_size
 from weftline.fleet.flows import unlinked
 from weftline.fleet.linked import LinkedStages, linked_stages, place_of, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
@@ -65,6 +66,12 @@ class LayersParameters:
     """One depth of the front takes about so long; with less time there are fewer."""
     front_points: int = 24
     """Depths of the front at most."""
+    exact_variables: int = 4_000
+    """An exact program of at most so many is solved where value and bound do not meet before."""
+    exact_seconds: float = 4.0
+    """For that."""
+    exact_work: float = 2.0
+    """The same in CP-SAT's own measure of work, where work is limited."""
 
 
 def solve_layers(search: LayerSearch) -> None:
@@ -79,14 +86,11 @@ def solve_layers(search: LayerSearch) -> None:
         return bool(search.stopped_by) or (share is not None and search.seconds > share)
 
     _limit_rate(search, coverage, numbers, over)
-    if search.free:
-        _stages(search, numbers, over)
-    else:
-        _walks(search, numbers, over)
+    done = _deployments(search, numbers, over)
     _close(search, coverage, numbers, lambda: bool(search.stopped_by))
     if search.best is not None:
         _front(search, coverage, numbers)
-    if not search.free:
+    if not search.free and not done:
         _more_walks(search, numbers)
 
 
@@ -121,6 +125,21 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
             search.offer_bound(found)
             high = middle
         middle = (low + high) // 2
+
+
+def _deployments(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bool]) -> bool:
+    """Stages, walks over links, and where the problem is small everything that can be held -> whether that is shown to
+    be the best: instances that overlap stages are found there alone.
+    """
+    small = model_size(search.problem, search.free) <= numbers.exact_variables
+    if search.free:
+        _stages(search, numbers, over)
+    left = search.seconds_left
+    seconds = numbers.exact_seconds if left is None else min(numbers.exact_seconds, left / 3)
+    done = small and not over() and improve_exactly(search, seconds=seconds, work=numbers.exact_work)
+    if not search.free and not done:
+        _walks(search, numbers, over)
+    return done
 
 
 def _call(search: LayerSearch, numbers: LayersParameters, part: float = 1.0) -> StageCall:
@@ -179,7 +198,7 @@ def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bo
     high = float(search.bound.rate if search.bound is not None else coverage_limit(search.problem))
     low = 0.0 if search.best is None else float(search.best.rate)
     rate = max(low + 1, (low + 5 * high) / 6)
-    while not over() and high - low > 1e-4 * high:
+    while not over() and high - low > max(1.0, 1e-4 * high):
         found = _walk_to(search, about, int(rate), numbers, over)
         if found is None or found < int(rate):
             high = rate
@@ -272,7 +291,7 @@ def _within(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) 
         _limit_rate(search, coverage, numbers, over)
     if search.limit == 0:
         return False
-    (_stages if search.free else _walks)(search, numbers, over)
+    _deployments(search, numbers, over)
     _close(search, coverage, numbers, over)
     return True
 
