@@ -16,7 +16,7 @@ The numbers come from a linear program; sets of flows that add up to F are its r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,6 +40,7 @@ FINE_WEIGHT = 20_000
 MOST_WIDTH = 2**62
 """Wider sets count no more: sums stay within 64 bits."""
 MOST_ROUNDS = 400
+PROGRAM_SECONDS = 10.0
 LEAST_SLACK = 1e-7
 SAME_AS_BEFORE = -2
 """In place of a member: the widest set is that of one weight less."""
@@ -106,11 +107,25 @@ class CoverageBound:
 class Coverage:
     """The linear program of one problem; sets that were found at one rate serve at others."""
 
-    def __init__(self, problem: LayerProblem, *, grid: int = 24, sets: Sequence[tuple[int, ...]] = ()) -> None:
+    def __init__(
+        self,
+        problem: LayerProblem,
+        *,
+        grid: int = 24,
+        sets: Sequence[tuple[int, ...]] = (),
+        left: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`left`: seconds that may still be used, None without a limit."""
         self.problem = problem
         self.grid = grid
+        self.left = left
         self.sets = list(sets)
         """Multisets of flows, widest first."""
+
+    def _seconds(self) -> float:
+        """For one linear program."""
+        left = self.left()
+        return PROGRAM_SECONDS if left is None else min(PROGRAM_SECONDS, left)
 
     def _steps(self, rate: int) -> list[int]:
         served = {min(rate, top) for unit in self.problem.units for top in unit.rates if top > 0}
@@ -127,14 +142,16 @@ class Coverage:
             if sum(flows) >= rate:
                 self._row(program, columns, [place.get(min(flow, rate), -1) for flow in flows])
         program.limit(columns[1], 0.0)  # first without sets: depth and slope alone
-        answer = program.solve(10.0)
+        answer = program.solve(self._seconds())
         if np.isfinite(answer.value) and answer.value < -LEAST_SLACK * problem.layers:
             numbers = answer.solution[len(steps) : len(steps) + 4]
             if (found := self._witness(rate, steps, answer.solution[: len(steps)], numbers)) is not None:
                 return found
         program.limit(columns[1], np.inf)
         for _ in range(MOST_ROUNDS):
-            answer = program.solve(10.0)
+            if self._seconds() <= 0:
+                return None
+            answer = program.solve(self._seconds())
             if not np.isfinite(answer.value) or answer.value > -LEAST_SLACK * problem.layers:
                 return None
             weights, numbers = answer.solution[: len(steps)], answer.solution[len(steps) : len(steps) + 4]

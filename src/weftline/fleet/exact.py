@@ -73,7 +73,7 @@ def improve_exactly(search: LayerSearch, *, seconds: float, work: float) -> bool
         on_solution=offer,
         poll=lambda: search.best is not None and bool(search.stopped_by),
     )
-    return outcome.optimal
+    return bool(outcome.optimal)
 
 
 def _spans(problem: LayerProblem, unit: int) -> Iterator[tuple[int, int]]:

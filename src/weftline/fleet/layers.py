@@ -78,7 +78,7 @@ def solve_layers(search: LayerSearch) -> None:
     """Everything in turn, until value and bound meet or a limit says stop."""
     numbers, problem = search.parameters(LayersParameters), search.problem
     search.free = unlinked(problem, coverage_limit(problem))
-    coverage = Coverage(problem)
+    coverage = Coverage(problem, left=lambda: search.seconds_left)
     begun, total = search.seconds, search.seconds_left
     share = None if total is None else begun + total * (1 - numbers.front_share)
 
@@ -272,7 +272,7 @@ def _front(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) -
             small.adopt(known)
         if above is not None:  # what is refuted with more depth is refuted with less
             small.offer_bound(above)
-        coverage = Coverage(small.problem, sets=coverage.sets)
+        coverage = Coverage(small.problem, sets=coverage.sets, left=coverage.left)
         if not _within(small, coverage, numbers):
             return
         known, above = small.best or known, small.bound

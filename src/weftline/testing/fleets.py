@@ -238,8 +238,8 @@ def best_layer_rate(problem: LayerProblem) -> float:
         if most[state] <= best * (1 + 1e-12):
             break
         numbers = np.unravel_index(state, shape)
-        held = [one for some, number in zip(choices, numbers, strict=True) for one in some[int(number)]]
-        best = max(best, lanes_rate(problem, [LayerInstance(u, taken, a, b) for (u, a, b), taken in held]))
+        chosen = [one for some, number in zip(choices, numbers, strict=True) for one in some[int(number)]]
+        best = max(best, lanes_rate(problem, [LayerInstance(u, taken, a, b) for (u, a, b), taken in chosen]))
     return best
 
 
