@@ -199,7 +199,7 @@ def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bo
     low = 0.0 if search.best is None else float(search.best.rate)
     rate = max(low + 1, (low + 5 * high) / 6)
     while not over() and high - low > max(1.0, 1e-4 * high):
-        found = _walk_to(search, about, int(rate), numbers, over)
+        found = _walk_to(search, about, max(1, int(rate)), numbers, over)
         if found is None or found < int(rate):
             high = rate
         low = max(low, float(found or 0))
