@@ -130,7 +130,7 @@ class _Problem:
             for a, b, c in given
         }
         need(len(found) == len(given), "problem", "a link stands twice")
-        good = all(a != SINK and b != SOURCE and a != b for a, b in found)
+        good = all(a != SINK and b not in (SOURCE, a) for a, b in found)
         need(good, "problem", "a link joins no two devices")
         return found
 
