@@ -183,7 +183,7 @@ def _other_witness(file: File, dice: Random) -> None:
     elif what == 2:
         witness["steps"].remove(dice.choice(witness["steps"]))
     else:
-        name = dice.choice(("full", "slope", "hop"))
+        name = dice.choice(("full", "slope", "hop", "extra"))
         witness[name] = witness.get(name, 0) + dice.choice((-100, -1, 1, 100))
 
 
@@ -302,7 +302,8 @@ def test_random_witnesses_prove_nothing_false() -> None:
             hop = dice.choice((0, dice.randint(0, 40))) if problem.max_depth else 0
             witness = {"kind": "coverage", "rate": rate, "steps": steps, "full": dice.randint(0, 41)}
             try:
-                refuted_rate(form, {**witness, "slope": dice.randint(0, 40), "hop": hop})
+                extra = dice.choice((0, dice.randint(0, 20)))
+                refuted_rate(form, {**witness, "slope": dice.randint(0, 40), "hop": hop, "extra": extra})
             except Refusal:
                 continue
             accepted += 1
