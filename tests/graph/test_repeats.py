@@ -70,8 +70,8 @@ def test_what_is_no_stack() -> None:
 def test_plans_keep_layers_whole(objective: str) -> None:
     """Tests that no layer is cut, with names and without them, and that the plan still verifies."""
     for graph in (zoo_graph("gpt2", size="small", layers=4), stripped(zoo_graph("gpt2", size="small", layers=4))):
-        asked = {"objective": objective, "copies": 1, "keep": "layers", "work_limit": 300}
-        plan = wl.plan(graph, "two-gpus", **asked)  # type: ignore[arg-type]
+        asked: dict[str, Any] = {"objective": objective, "copies": 1, "keep": "layers", "work_limit": 300}
+        plan: wl.Plan = wl.plan(graph, "two-gpus", **asked)
         names = [op.name for op in graph.ops]
         for ops in layers_of_graph(graph):
             assert len({plan.placement[names[op]] for op in ops}) == 1

@@ -111,7 +111,7 @@ def test_replicas_win_over_a_pipeline() -> None:
     assert second == "pair: 2 ops on 2 devices, period 20 ns"
     assert last == (
         "Whole copies would give more, an input every 10 ns (a whole copy of the model on each device): "
-        "--copies auto plans them."
+        "see --copies auto."
     )
 
 

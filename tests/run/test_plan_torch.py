@@ -68,7 +68,8 @@ def planned(folder: Path, name: str, count: int, *, latency: bool = False) -> Pl
     how: dict[str, Any] = {"objective": "latency", "solver": "round-robin"}
     if not latency:
         how = {"objective": "throughput", "solver": "even-split"}
-    return wl.plan(graph, cluster(count), copies=1, work_limit=50, **how)
+    made: Plan = wl.plan(graph, cluster(count), copies=1, work_limit=50, **how)
+    return made
 
 
 def torchrun(count: int, *arguments: str) -> subprocess.Popen[str]:

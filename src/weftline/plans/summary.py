@@ -71,7 +71,7 @@ def better_baseline(plan: Plan) -> str:
         return ""
     value, name = min((value, name) for name, value in plan.baselines.items() if value is not None)
     if name == "replicas" and (words := copies_words(plan)):
-        return f"Whole copies would give more, an input every {format_time(value)} ({words}): --copies auto plans them."
+        return f"Whole copies would give more, an input every {format_time(value)} ({words}): see --copies auto."
     simulated = " by estimated times (this one was chosen by measurement)" if plan.measured else ""
     return f"A simple plan is better than this one{simulated}: {name}, {format_time(value)}."
 
