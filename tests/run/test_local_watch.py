@@ -22,7 +22,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
     cluster = worker_cluster((1.0, 1.0))
     costs = wl.profile(path, cluster, cache=False, repeats=10)
     graph = wl.load(path)
-    return wl.plan(graph, cluster, objective="throughput", costs=costs, time_limit=5), path
+    return wl.plan(graph, cluster, objective="throughput", copies=1, costs=costs, time_limit=5), path
 
 
 def test_a_device_must_be_late_for_some_rounds() -> None:

@@ -70,6 +70,7 @@ def answer_layers(
         "--coarsen": request.coarsen != "none",
         "--reward": request.reward != "simulated",
         "--copies 1": request.copies == 1,
+        "--latency-limit": request.latency_limit is not None,
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(f"{problem.name} holds its own devices, layers and rates; leave {', '.join(wrong)} out")

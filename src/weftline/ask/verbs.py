@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 # Rooms that have a verb's name are loaded here, before the face binds the verbs: to load one later would take its name.
 import weftline.schedule
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weftline.cost import Profile
     from weftline.graph import Graph
     from weftline.plans import Plan
+    from weftline.plans.fleet import FleetPlan
     from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks, Problem
     from weftline.schedule import Scheduler
@@ -113,7 +114,40 @@ def load_problem(
     )[0]
 
 
+@overload
 def plan(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    objective: Literal["latency"] | None = None,
+    copies: Literal[1] | None = None,
+    **options: Any,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    objective: Literal["latency", "throughput"] | None = None,
+    copies: Literal[1],
+    **options: Any,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    objective: Literal["latency", "throughput"] | None = None,
+    copies: Literal[1, "auto"] | None = None,
+    **options: Any,
+) -> Plan | FleetPlan: ...
+
+
+def plan(  # type: ignore[misc]
     model: Graph | Problem | Path | str,
     cluster: Cluster | Path | str | None = None,
     *,
@@ -123,6 +157,9 @@ def plan(
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
+    copies: Literal[1, "auto"] | None = None,
+    max_depth: int | None = None,
+    latency_limit: float | str | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
     strict: bool = False,
@@ -141,7 +178,7 @@ def plan(
     seed: int = 0,
     settings: Mapping[str, str] = MappingProxyType({}),
     on_event: Callable[[Event], None] | None = None,
-) -> Plan:
+) -> Plan | FleetPlan:
     """Decide where everything runs, and how far that can be from the best possible plan.
 
     The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. A Graph needs a cluster;
@@ -151,6 +188,12 @@ def plan(
     (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput
     search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
     time or work is limited.
+
+    Throughput is the rate of the whole cluster, a `FleetPlan`: whole copies of the model, pipelines side by side,
+    whatever gives most. `copies=1` asks for one pipeline, a `Plan`; so do `stages`, `coarsen`, measured rewards, a
+    solver of pipelines, and a model with its own devices (a Problem, or its file), where `copies="auto"` asks for a
+    fleet. `max_depth` is the most devices in a row on the way of an input, `latency_limit` ("5ms", or seconds) the
+    longest that an input that is alone may take.
 
     `keep="layers"` keeps each layer whole on one device: numbered blocks where ops have names of them, else sub-graphs
     that repeat; ops between layers are placed freely.
@@ -181,6 +224,9 @@ def plan(
         communication=communication,
         memory=memory,
         stages=stages,
+        copies=copies,
+        max_depth=max_depth,
+        latency_limit=latency_limit,
         shapes=shapes,
         dims=dims,
         strict=strict,

@@ -1,4 +1,4 @@
-"""What verbs print of fleet plans: `plan --copies auto`, `simulate`, `explain` and `diff`."""
+"""What verbs print of fleet plans: `plan --objective throughput`, `simulate`, `explain` and `diff`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def show_fleet(found: AnyFleet, output: Path | None) -> None:
     """What `plan` prints: summary, baselines, and where it was written."""
     from weftline.report.fleet import fleet_comparison_table
 
-    show(found.summary(), "", fleet_comparison_table(found))
-    if output is not None:
-        show("", f"written to {output}; check it: weftline verify {output}")
+    show(found.summary(), "", fleet_comparison_table(found), "")
+    if found.stopped_by == "interrupted":
+        show("Interrupted: this is the best plan so far.")
+    show(f"written to {output}; check it: weftline verify {output}" if output else "not written; -o plan.json keeps it")
 
 
 def simulate_fleet_file(path: Path, trace: Path | None, json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from weftline.ask.answer import answer as answer_plan
+from weftline.ask.answer import answer_one
 from weftline.ask.request import ClusterText, PlanRequest
 from weftline.errors import InputError, MissingExtra, WeftlineError, unreadable
 from weftline.grid.questions import GridQuestion, Objective
@@ -130,7 +130,7 @@ def _plan(question: GridQuestion) -> Plan:
         work_limit=question.work_limit,
         seed=question.seed,
     )
-    plan = answer_plan(request)
+    plan = answer_one(request)
     if plan.provenance.inputs.get("model") != question.model_sha256:
         raise WeftlineError(f"{question.model}: has changed while it was planned")
     return plan

@@ -28,6 +28,7 @@ __all__ = [
     "FleetDevice",
     "FleetInstance",
     "FleetLane",
+    "FleetLimits",
     "FleetPlan",
     "fleet_to_json",
     "hops_of",
@@ -62,6 +63,15 @@ class FleetLane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """(device, first op, last op + 1), numbers of the embedded problem; together they are all ops in their order."""
 
 
+class FleetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What every lane keeps to."""
+
+    max_depth: int | None = None
+    """Devices in a row."""
+    latency_ns: int | None = None
+    """Of an input that is alone: all its ops and transfers, one after another."""
+
+
 class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer about a whole cluster."""
 
@@ -91,6 +101,10 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bounds: tuple[BoundEntry, ...]
     provenance: Provenance
     problem: ProblemFile
+    limits: FleetLimits | msgspec.UnsetType = msgspec.UNSET
+    """Only where a limit of depth or latency was asked for."""
+    advice: str | msgspec.UnsetType = msgspec.UNSET
+    """Only where `plan --json` prints it: what to do instead of splitting, in one line."""
 
     def load_problem(self) -> Problem:
         """The embedded problem, ready for the simulator."""
@@ -110,13 +124,20 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         write_atomically(Path(path), fleet_to_json(self))
 
     def summary(self) -> str:
-        """A few lines for a terminal."""
+        """A few lines for a terminal: what to do first."""
+        from weftline.graph.describe import model_words
+        from weftline.plans.advice import advise_fleet
+        from weftline.plans.summary import guess_words
+
+        graph = self.problem.graph
+        first = [f"{words}\n" for words in (guess_words(graph), advise_fleet(self)) if words]
         ids = [device.id for device in self.problem.devices]
         lines = [
+            *first,
             f"{self.problem.graph.name}: {len(self.problem.graph.ops)} ops on {len(self.instances)} of "
-            f"{len(ids)} devices, {self.rate:.6g} inputs per second ({format_time(self.value_ns)} per input)"
+            f"{len(ids)} devices, {self.rate:.6g} inputs per second ({format_time(self.value_ns)} per input)",
         ]
-        lines.append(self._bound_words())
+        lines += [words for words in (model_words(graph), self._bound_words()) if words]
         total = sum(lane.rate for lane in self.lanes)
         for lane in sorted(self.lanes, key=lambda lane: -lane.rate):
             used = list(dict.fromkeys(ids[device] for device, _, _ in lane.hops))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from weftline.plans.fleet import AnyFleet
+from weftline.plans.advice import advise_fleet
+from weftline.plans.fleet import AnyFleet, FleetPlan
 from weftline.plans.fleet_result import (
     FleetResult,
     held_words,
@@ -47,7 +48,7 @@ SIMPLE_PLANS = {
     "single-device": "one pipeline of one stage: the whole model on the device that is best for it",
     "even-split": "one pipeline whose stages have equally many ops",
     "greedy": "one pipeline, each stage filled up to the least compute with which all ops find a place",
-    "slice": "the best single pipeline of a quick search",
+    "pipeline": "the best single pipeline of a search of its own",
     "replicas": "a whole copy of the model on every device that can hold one",
 }
 """Baseline -> what it is."""
@@ -167,7 +168,7 @@ def fleet_page(answer: AnyFleet, found: FleetResult) -> dict[str, Any]:
         "title": short_name(found.model) or "model",
         "subtitle": f"{len(found.names):,} {found.part}s on {used} of {len(found.devices)} devices",
         "model": "",
-        "advice": "",
+        "advice": short_name(advise_fleet(answer), 400) if isinstance(answer, FleetPlan) else "",
         "value": rate_words(found.rate, found.unit),
         "value_word": f"one {found.unit.removesuffix('s')} every {format_time(found.value)}",
         "value_noun": "rate",
