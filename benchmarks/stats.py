@@ -17,7 +17,9 @@ __all__ = [
     "CLOSED",
     "GRACE",
     "SCORES",
+    "Group",
     "best_known",
+    "busy_words",
     "geometric_mean",
     "grouped",
     "is_closed",
@@ -36,6 +38,8 @@ GRACE = 2.0
 """Seconds after its limit by which every solver promises to have stopped."""
 CLOSED = 0.0001
 """The default gap of a search: closer than this counts as optimal."""
+BUSY_SHARE = 0.5
+"""A load above this share of the cores is the work of others."""
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -61,6 +65,17 @@ def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
 def kept(rows: Iterable[Row]) -> list[Row]:
     """Those that have a plan."""
     return [row for row in rows if row["value_ns"] is not None]
+
+
+def busy_words(run: Run) -> Iterator[str]:
+    """That others used the machine, where the load of the run's first moment says so."""
+    machine = run.stamp.get("environment", {})
+    load, cores = machine.get("load_before") or 0.0, machine.get("cores") or 1
+    if load > BUSY_SHARE * cores:
+        yield (
+            f"The machine was busy with other work: a load of {load:.1f} on {cores} cores when this run began. Seconds "
+            "are longer for it, and searches that ended by their time limit could do less."
+        )
 
 
 def over(row: Row, one: str, other: str) -> float | None:
