@@ -131,18 +131,20 @@ def _better_baselines(row: Row) -> Iterator[str]:
 
 
 def not_closed(run: Run, solver: str | None = None) -> Iterator[str]:
-    """How many plans have a gap to their bound, and how many are behind the best known value."""
-    rows = _with_best(run, solver)
+    """How many plans have a gap to their bound, and how many are behind the best known value, in one line."""
+    rows, said = _with_best(run, solver), []
     wide = [row for row in kept(rows) if not is_closed(row)]
     if wide:
         worst = min(wide, key=lambda row: ratio(row) or 0.0)
         least = f"{ratio(worst):.3f} ({_name(worst)})"
-        yield f"Not closed to 0.01 %: {len(wide)} of {len(rows)}; least bound / value {least}."
+        said.append(f"Not closed to 0.01 %: {len(wide)} of {len(rows)}; least bound / value {least}.")
     late = [row for row in kept(rows) if (over(row, "value_ns", "best_known_ns") or 1.0) > 1 + CLOSED]
     if late:
         worst = max(late, key=lambda row: over(row, "value_ns", "best_known_ns") or 1.0)
         most = f"{(over(worst, 'value_ns', 'best_known_ns') or 1.0) - 1:.2%} ({_name(worst)})"
-        yield f"Behind the best known value: {len(late)} of {len(rows)}, at most by {most}."
+        said.append(f"Behind the best known value: {len(late)} of {len(rows)}, at most by {most}.")
+    if said:
+        yield " ".join(said)
 
 
 def _with_best(run: Run, solver: str | None) -> list[Row]:

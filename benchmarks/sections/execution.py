@@ -316,13 +316,17 @@ def _difference(run: Run) -> Iterator[str]:
 
 
 def _losses(run: Run) -> Iterator[str]:
+    far = [f"{', '.join(line['far'])} ({line['objective']}, {line['speeds']})" for line in _kinds(run) if line["far"]]
+    yield from verdict("Off by more than 15 % (objective, workers)", far)
+    late = []
     for line in _kinds(run):
-        yield from verdict(f"Off by more than 15 % ({line['objective']}, {line['speeds']} workers)", line["far"])
         slower = sum(found > 1 for found in line["replicas"])
         if slower:
             count = len(line["replicas"])
             worst = max(line["replicas"])
-            yield f"Slower than replicas, {line['speeds']} workers: {slower} of {count} (worst {worst:.2f})."
+            late.append(f"{line['speeds']} workers {slower} of {count} (worst {worst:.2f})")
+    if late:
+        yield f"Slower than replicas: {', '.join(late)}."
     cuts = [f"{r['model']} {_cut_ratio(r):.3f}" for r in run.of(part="cuts") if _cut_ratio(r) > 1]
     yield from verdict("A single cut is better than the plan (plan / best cut)", cuts)
     yield from verdict("Failed", [f"{row['model']}: {row['note']}" for row in _plans(run) if row["note"]], most=3)

@@ -181,6 +181,7 @@ def _losses(run: Run) -> Iterator[str]:
             yield f"**{line['who']} is better** on {line['signs'].count(-1)} of {len(line['signs'])}."
     yield from not_closed(run)
     yield from misses(kept(run.rows), most=3)
+    yield from busy_words(run)
 
 
 def _choice(row: Row) -> str | None:

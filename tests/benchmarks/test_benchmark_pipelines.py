@@ -143,7 +143,7 @@ def test_page_of_random_graphs(tmp_path: Path) -> None:
     assert "| f | 0.490 -> 0.980 |" in text
     assert "| nothing to compare |" in page("regal", rows[1:], {}, best)
     assert list(not_closed(Run(rows, best=best))) == [
-        "Not closed to 0.01 %: 2 of 2; least bound / value 0.980 (net, k = 8).",
+        "Not closed to 0.01 %: 2 of 2; least bound / value 0.980 (net, k = 8). "
         "Behind the best known value: 1 of 2, at most by 11.11% (net, k = 8).",
     ]
 
