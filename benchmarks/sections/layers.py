@@ -162,11 +162,13 @@ def _best(run: Run, row: Row) -> float | None:
 
 
 def _gap(row: Row) -> float | None:
-    return row["gap"] if row.get("proof") == "proved" else None
+    gap: float | None = row["gap"] if row.get("proof") == "proved" else None
+    return gap
 
 
 def _theirs(name: str, row: Row) -> float | None:
-    return row["theirs"] and row["theirs"][name]
+    found: float | None = row["theirs"] and row["theirs"][name]
+    return found
 
 
 def _asked(run: Run, *tables: str) -> list[Row]:

@@ -36,7 +36,7 @@ HELIX_SIMULATED = {THEIRS: 252.08, "kp1": 298.05}
 SIDE_BY_SIDE = (1, 2, 3, 4, 6)
 """Equal devices of a stage."""
 SIZES: dict[str, Row] = {
-    "tiny": {"requests": 300, "time_limit": 2.0, "points": 2, "stage_plans": 1},
+    "tiny": {"requests": 1500, "time_limit": 2.0, "points": 2, "stage_plans": 1},
     "quick": {"requests": 1500, "time_limit": 5.0, "points": 4, "stage_plans": 3},
     "full": {"requests": 3000, "time_limit": 20.0, "points": 24, "stage_plans": 6},
 }

@@ -115,7 +115,7 @@ def _best(row: Row) -> tuple[str, int] | None:
 def _gain(row: Row) -> float | None:
     """How many more inputs the fleet answers than the better of one pipeline and copies."""
     both = [value for who, value in _others(row).items() if who in ("pipeline", "replicas")]
-    return min(both) / row["fleet"]["value_ns"] - 1 if both and _fleets([row]) else None
+    return round(min(both) / row["fleet"]["value_ns"] - 1, 6) + 0.0 if both and _fleets([row]) else None
 
 
 def _is_behind(row: Row) -> bool:
@@ -202,7 +202,8 @@ def _lines(run: Run) -> list[Group]:
 
 def _gains(group: Group) -> str:
     gains = [gain for row in group[1] if (gain := _gain(row)) is not None]
-    return f"{geometric_mean(1 + gain for gain in gains) - 1:.1%} ({min(gains):.1%} to {max(gains):.1%})"
+    mean = round(geometric_mean(1 + gain for gain in gains) - 1, 6) + 0.0
+    return f"{mean:.2%} ({min(gains):.2%} to {max(gains):.2%})"
 
 
 def _bounds(group: Group, fleet: bool) -> str | None:

@@ -157,7 +157,7 @@ def test_page_of_unequal_devices() -> None:
     text = page("unequal", rows, {})
     assert "| even-split | 1 | 1 | 0 | 0 | 2.000 |" in text
     assert "| replicas | 1 | 0 | 0 | 1 | 0.800 |" in text
-    assert "**Replicas win** on 1 of 1: net." in text
+    assert "**Replicas are faster than one pipeline** on 1 of 1: net." in text
     assert "none: does not fit" in text
 
 
