@@ -255,7 +255,6 @@ SECTION = Section(
             ),
             _summary,
         ),
-        _shorter,
     ),
     losses=_losses,
     blocks=(

@@ -43,7 +43,7 @@ MODELS = {
 """Name on the page -> architecture, size; the last one is too large for most single devices."""
 CLOSE_FLEET = 0.01
 """The goal for the gap of a fleet."""
-ROUNDING = 1e-6
+ROUNDED_SHARE = 1e-6
 """Rates of lanes are whole numbers of inputs per million seconds, rounded down, periods are rounded up: no defeat."""
 BASELINES = ("even-split", "greedy", "single-device", "replicas")
 SIZES: dict[str, Row] = {
@@ -115,12 +115,12 @@ def _best(row: Row) -> tuple[str, int] | None:
 def _gain(row: Row) -> float | None:
     """How many more inputs the fleet answers than the better of one pipeline and copies."""
     both = [value for who, value in _others(row).items() if who in ("pipeline", "replicas")]
-    return round(min(both) / row["fleet"]["value_ns"] - 1, 6) + 0.0 if both and _fleets([row]) else None
+    return round(min(both) / row["fleet"]["value_ns"] - 1, 5) + 0.0 if both and _fleets([row]) else None
 
 
 def _is_behind(row: Row) -> bool:
     best = _best(row)
-    return best is not None and (not _fleets([row]) or row["fleet"]["value_ns"] > best[1] * (1 + ROUNDING) + 1)
+    return best is not None and (not _fleets([row]) or row["fleet"]["value_ns"] > best[1] * (1 + ROUNDED_SHARE) + 1)
 
 
 def _is_close(row: Row) -> bool:
@@ -181,7 +181,6 @@ def _losses(run: Run) -> Iterator[str]:
             yield f"**{line['who']} is better** on {line['signs'].count(-1)} of {len(line['signs'])}."
     yield from not_closed(run)
     yield from misses(kept(run.rows), most=3)
-    yield from busy_words(run)
 
 
 def _choice(row: Row) -> str | None:
@@ -202,7 +201,7 @@ def _lines(run: Run) -> list[Group]:
 
 def _gains(group: Group) -> str:
     gains = [gain for row in group[1] if (gain := _gain(row)) is not None]
-    mean = round(geometric_mean(1 + gain for gain in gains) - 1, 6) + 0.0
+    mean = round(geometric_mean(1 + gain for gain in gains) - 1, 5) + 0.0
     return f"{mean:.2%} ({min(gains):.2%} to {max(gains):.2%})"
 
 
@@ -265,7 +264,7 @@ SECTION = Section(
     "and as a fleet, which may hold copies and pipelines side by side.",
     sizes=SIZES,
     measure=measure,
-    screen=(BY_CLUSTER, _verdict),
+    screen=(BY_CLUSTER, lambda run: [" ".join([*_verdict(run), *busy_words(run)])]),
     losses=_losses,
     blocks=(
         _verdict,
