@@ -38,7 +38,7 @@ SIDE_BY_SIDE = (1, 2, 3, 4, 6)
 SIZES: dict[str, Row] = {
     "tiny": {"requests": 1500, "time_limit": 2.0, "points": 2, "stage_plans": 1, "more_seeds": [1]},
     "quick": {"requests": 1500, "time_limit": 5.0, "points": 4, "stage_plans": 3, "more_seeds": [1]},
-    "full": {"requests": 3000, "time_limit": 20.0, "points": 24, "stage_plans": 6, "more_seeds": [1, 2]},
+    "full": {"requests": 3000, "time_limit": 60.0, "points": 24, "stage_plans": 6, "more_seeds": [1, 2]},
 }
 
 
