@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -16,13 +17,15 @@ from time import perf_counter
 import msgspec
 
 from benchmarks.results import Row
-from weftline.ask import make_plan
+from weftline.ask import make_fleet, make_plan
 from weftline.ask.questions import lower_bounds, search_coarse
 from weftline.bounds import Bound
 from weftline.certify import bound_of
 from weftline.certify.check import PlanProblem
-from weftline.errors import WeftlineError
+from weftline.certify.run import verify_bytes
+from weftline.errors import VerificationError, WeftlineError
 from weftline.graph.arrays import Indices
+from weftline.plans.fleet import AnyFleet, fleet_to_json
 from weftline.problem import Problem
 from weftline.problem.model import problem_to_file
 from weftline.search import Event, Search, Solver
@@ -33,6 +36,8 @@ __all__ = [
     "Judge",
     "Searched",
     "first_line",
+    "fleet_answer",
+    "fleet_row",
     "plan_row",
     "row_of_process",
     "run_solver",
@@ -84,6 +89,33 @@ def plan_row(problem: Problem, *, time_limit: float, gap: float | None = None, s
             "problem": plan.provenance.problem_sha256[:16],
         }
     return {**row, "seconds": round(perf_counter() - begun, 3)}
+
+
+def fleet_row(problem: Problem, *, time_limit: float) -> Row:
+    """The rate of the whole cluster with seed 0, as `plan --copies auto` finds it; its file has gone to the checker."""
+    return {"time_limit": time_limit, **fleet_answer(lambda: make_fleet(problem, time_limit=time_limit))}
+
+
+def fleet_answer(ask: Callable[[], AnyFleet]) -> Row:
+    """What a fleet plan of any kind says; `seconds` is the whole call, without the checker's process after it."""
+    row: Row = {"value_ns": None, "note": "", "checked": False}
+    begun = perf_counter()
+    try:
+        plan = ask()
+    except WeftlineError as error:
+        return {**row, "note": first_line(error), "seconds": round(perf_counter() - begun, 3)}
+    except Exception as error:
+        say(f"  crashed: {error!r}")
+        return {**row, "note": f"crashed: {type(error).__name__}", "seconds": round(perf_counter() - begun, 3)}
+    names = ["value_ns", "bound_ns", "gap", "proof", "bound_by", "rate", "rate_bound", "depth", "stopped_by"]
+    row |= {name: getattr(plan, name) for name in names}
+    row |= {"baselines": dict(plan.baselines), "lanes": len(plan.lanes), "seconds": round(perf_counter() - begun, 3)}
+    row["problem"] = plan.provenance.problem_sha256[:16]
+    try:
+        row["checked"] = getattr(verify_bytes(fleet_to_json(plan)), "value_ns", None) == plan.value_ns
+    except VerificationError as error:
+        row["note"] = first_line(error)
+    return row
 
 
 def warm_up(problem: Problem, seconds: float = 3.0) -> None:

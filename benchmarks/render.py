@@ -122,10 +122,11 @@ def _screen(section: Section, run: Run) -> Iterator[str]:
     yield f"### {section.title}"
     if run.rows or run.more:
         yield from text_of((section.asked, *section.screen), run)
-        losses = list(section.losses(run)) or ["No loss was found."]
+        losses = list(section.losses(run))
     else:
         losses = [section.empty]
-    yield "\n".join(f"- {text}" for text in (*losses, f"[All rows](benchmarks/{section.name}.md). {_stamp(run)}"))
+    end = f"{'' if losses else 'No loss was found. '}[All rows](benchmarks/{section.name}.md). {_stamp(run)}"
+    yield "\n".join(f"- {text}" for text in (*losses, end))
 
 
 def _stamp(run: Run) -> str:

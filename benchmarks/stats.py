@@ -17,7 +17,9 @@ __all__ = [
     "CLOSED",
     "GRACE",
     "SCORES",
+    "Group",
     "best_known",
+    "busy_words",
     "geometric_mean",
     "grouped",
     "is_closed",
@@ -36,6 +38,8 @@ GRACE = 2.0
 """Seconds after its limit by which every solver promises to have stopped."""
 CLOSED = 0.0001
 """The default gap of a search: closer than this counts as optimal."""
+BUSY_SHARE = 0.5
+"""A load above this share of the cores is the work of others."""
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -61,6 +65,17 @@ def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
 def kept(rows: Iterable[Row]) -> list[Row]:
     """Those that have a plan."""
     return [row for row in rows if row["value_ns"] is not None]
+
+
+def busy_words(run: Run) -> Iterator[str]:
+    """That others used the machine, where the load of the run's first moment says so."""
+    machine = run.stamp.get("environment", {})
+    load, cores = machine.get("load_before") or 0.0, machine.get("cores") or 1
+    if load > BUSY_SHARE * cores:
+        yield (
+            f"The machine was busy with other work: a load of {load:.1f} on {cores} cores when this run began. Seconds "
+            "are longer for it, and searches that ended by their time limit could do less."
+        )
 
 
 def over(row: Row, one: str, other: str) -> float | None:
@@ -116,18 +131,20 @@ def _better_baselines(row: Row) -> Iterator[str]:
 
 
 def not_closed(run: Run, solver: str | None = None) -> Iterator[str]:
-    """How many plans have a gap to their bound, and how many are behind the best known value."""
-    rows = _with_best(run, solver)
+    """How many plans have a gap to their bound, and how many are behind the best known value, in one line."""
+    rows, said = _with_best(run, solver), []
     wide = [row for row in kept(rows) if not is_closed(row)]
     if wide:
         worst = min(wide, key=lambda row: ratio(row) or 0.0)
         least = f"{ratio(worst):.3f} ({_name(worst)})"
-        yield f"Not closed to 0.01 %: {len(wide)} of {len(rows)}; least bound / value {least}."
+        said.append(f"Not closed to 0.01 %: {len(wide)} of {len(rows)}; least bound / value {least}.")
     late = [row for row in kept(rows) if (over(row, "value_ns", "best_known_ns") or 1.0) > 1 + CLOSED]
     if late:
         worst = max(late, key=lambda row: over(row, "value_ns", "best_known_ns") or 1.0)
         most = f"{(over(worst, 'value_ns', 'best_known_ns') or 1.0) - 1:.2%} ({_name(worst)})"
-        yield f"Behind the best known value: {len(late)} of {len(rows)}, at most by {most}."
+        said.append(f"Behind the best known value: {len(late)} of {len(rows)}, at most by {most}.")
+    if said:
+        yield " ".join(said)
 
 
 def _with_best(run: Run, solver: str | None) -> list[Row]:

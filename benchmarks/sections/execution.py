@@ -301,12 +301,17 @@ def _difference(run: Run) -> Iterator[str]:
 
 
 def _losses(run: Run) -> Iterator[str]:
+    far = [f"{', '.join(line['far'])} ({line['objective']}, {line['speeds']})" for line in _kinds(run) if line["far"]]
+    yield from verdict("Off by more than 15 % (objective, workers)", far)
+    late = []
     for line in _kinds(run):
-        yield from verdict(f"Off by more than 15 % ({line['objective']}, {line['speeds']} workers)", line["far"])
         slower = sum(found > 1 for found in line["replicas"])
         if slower:
-            kind, worst = f"{line['objective']}, {line['speeds']} workers", max(line["replicas"])
-            yield f"Slower than replicas, {kind}: {slower} of {len(line['replicas'])} (worst {worst:.2f})."
+            count = len(line["replicas"])
+            worst = max(line["replicas"])
+            late.append(f"{line['speeds']} workers {slower} of {count} (worst {worst:.2f})")
+    if late:
+        yield f"Slower than replicas: {', '.join(late)}."
     below = [
         f"{row['model']} {row['speeds']} {x:.3f}" for row in _ran(run) if (x := _of_the_better(row) or 1) < FLEET_FLOOR
     ]

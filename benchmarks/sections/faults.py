@@ -169,6 +169,16 @@ def _sum(run: Run) -> Iterator[str]:
     yield f"{rounds} rounds, {late} of them not over after 30 s."
 
 
+def _screen(run: Run) -> Iterator[str]:
+    rounds, clear = (sum(row[name] for row in run.rows) for name in ("rounds", "clear"))
+    kinds = ", ".join(f"{row['victims']} {row['longest']:.2f}" for row in run.rows)
+    left = {name: sum(row[name] for row in run.rows) for name in ("alive", "named", "folders")}
+    yield (
+        f"{rounds} rounds, **{clear} ended clearly**. Longest time until all was over, by victim, s: {kinds}. Left "
+        f"behind: {left['alive']} processes, {left['named']} names of shared memory, {left['folders']} folders."
+    )
+
+
 def _losses(run: Run) -> Iterator[str]:
     unclear = [f"{row['victims']} {row['rounds'] - row['clear']}" for row in run.rows if row["clear"] < row["rounds"]]
     yield from verdict("Rounds that did not end clearly", unclear)
@@ -191,7 +201,7 @@ SECTION = Section(
     "left? {rounds} rounds for each kind of victim.",
     sizes=SIZES,
     measure=measure,
-    screen=(TABLE,),
+    screen=(_screen,),
     losses=_losses,
     blocks=(
         "A pipeline of two workers, by `weftline run`. After a random delay of at most 1.5 s the victims get `kill -9` "

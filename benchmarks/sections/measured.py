@@ -27,6 +27,7 @@ import numpy as np
 from benchmarks.measure import first_line, say
 from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
+from benchmarks.stats import grouped
 from weftline.ask import make_plan
 from weftline.cluster import Cluster, Device
 from weftline.errors import WeftlineError
@@ -289,7 +290,6 @@ def _reading(run: Run) -> Iterator[str]:
 def _losses(run: Run) -> Iterator[str]:
     lost = [f"{line['case']}: {line['pair']}" for line in _duels(run) if line["so"] == "second is faster"]
     yield from verdict("The second is faster", lost)
-    yield from verdict("Undecided", [f"{x['case']}: {x['pair']}" for x in _duels(run) if x["so"] == "undecided"])
     split = [row for row in run.of(part="hetero") if not row["note"] and row["measured_ratio"] > 1]
     if split:
         worst = max(split, key=lambda row: row["measured_ratio"])
@@ -317,15 +317,31 @@ DUEL_TABLE: Table[Row] = Table(
     "What they found, measured again in turns, {duel} pairs of runs for each seed. *ratio* below 1: the first is "
     "faster; the interval is a bootstrap over seeds and pairs (95 %). An interval that holds 1 decides nothing.",
 )
+
+
+def _duel_columns(run: Run) -> list[Column[list[Row]]]:
+    """One for each pair."""
+    columns: list[Column[list[Row]]] = [Column("model", lambda lines: lines[0]["case"])]
+    for pair in dict.fromkeys(line["pair"] for line in _duels(run)):
+        columns.append(Column(f"ratio {pair} (95 % interval)", partial(_duel_of, pair)))
+    return columns
+
+
+def _duel_of(pair: str, lines: list[Row]) -> str | None:
+    return next((f"{x['ratio']:.3f} ({x['interval']}): {x['so']}" for x in lines if x["pair"] == pair), None)
+
+
+DUELS_BY_CASE: Table[list[Row]] = Table(_duel_columns, lambda run: grouped(_duels(run), "case").values())
 SECTION = Section(
     name="measured",
     title="Measured rewards: placements run for real",
     chapter="real",
     asked="Who finds the best split of a model by measuring it {budget} times on two real devices (OpenVINO's HETERO "
-    "on one machine): a search that starts from the policy, from HEFT, or at random?",
+    "on one machine): a search that starts from the policy, from HEFT, or at random? A ratio below 1: "
+    "the first is faster.",
     sizes=SIZES,
     measure=measure,
-    screen=(DUEL_TABLE,),
+    screen=(DUELS_BY_CASE,),
     losses=_losses,
     blocks=(
         _models,

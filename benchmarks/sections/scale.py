@@ -195,7 +195,7 @@ def _growth(run: Run) -> Iterator[str]:
 
 
 def _against(run: Run) -> Iterator[str]:
-    solved = kept(run.rows)
+    solved, said = kept(run.rows), []
     for column, (_, name) in RIVALS.items():
         both = [row for row in solved if row[f"{column}_ns"] is not None]
         better = sum(row["value_ns"] < row[f"{column}_ns"] for row in both)
@@ -203,7 +203,8 @@ def _against(run: Run) -> Iterator[str]:
         worse = [row["instance"] for row in both if row["value_ns"] > row[f"{column}_ns"]]
         alone = f", {name} has no plan on {len(solved) - len(both)} more" if len(both) < len(solved) else ""
         lost = f"**worse on {len(worse)}: {', '.join(worse)}**" if worse else "worse on none"
-        yield f"Against {name}: better on {better} of {len(both)}, equal on {equal}, {lost}{alone}."
+        said.append(f"Against {name}: better on {better} of {len(both)}, equal on {equal}, {lost}{alone}.")
+    yield " ".join(said)
 
 
 def _losses(run: Run) -> Iterator[str]:

@@ -212,9 +212,9 @@ def _losses(run: Run) -> Iterator[str]:
     if _goal(run) == "missed":
         goal = run.more["simulator"]["goal_per_second"]
         yield f"**Goal missed:** {_rates(run)[KERNEL]:,.0f} evaluations per second; the goal is {goal:,}."
-    for row in run.more["files"]:
-        if row["ratio"] > 2:
-            yield f"{row['what']}: {row['ratio']:.1f} times as long as `{row['against']}`."
+    slow = [row for row in run.more["files"] if row["ratio"] > 2]
+    if slow:
+        yield "; ".join(f"{x['what']}: {x['ratio']:.1f} times as long as `{x['against']}`" for x in slow) + "."
 
 
 def _time(seconds: float) -> str:

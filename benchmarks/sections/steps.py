@@ -14,6 +14,7 @@ from functools import partial
 from benchmarks.measure import ROOT, first_line, say
 from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
+from benchmarks.stats import grouped, mean_of
 from weftline.errors import WeftlineError
 from weftline.schedule import ScheduleSearch, schedulers
 from weftline.schedule.make_blocks import make_shape
@@ -97,6 +98,18 @@ TABLE: Table[Row] = Table(
         Column("ratio", _ratio, ".2f"),
     )
 )
+BY_ENGINE: Table[tuple[str, list[Row]]] = Table(
+    (
+        Column("engine", lambda group: group[0]),
+        Column("schedules", lambda group: len(group[1])),
+        Column("seeds of each", lambda group: min(row["seeds"] for row in group[1])),
+        Column("largest difference of a gradient", lambda group: max(row["difference"] for row in group[1]), ".1e"),
+        Column("measured / simulated step", lambda group: mean_of(map(_ratio, group[1])), ".2f"),
+        Column("least", lambda group: min(_ratio(row) or 0.0 for row in group[1]), ".2f"),
+        Column("most", lambda group: max(_ratio(row) or 0.0 for row in group[1]), ".2f"),
+    ),
+    lambda run: grouped([row for row in run.rows if not row["note"]], "engine").items(),
+)
 SECTION = Section(
     name="steps",
     title="Schedules, trained for real",
@@ -105,7 +118,7 @@ SECTION = Section(
     "one? {seeds} seeds, {steps} steps, local processes.",
     sizes=SIZES,
     measure=measure,
-    screen=(TABLE,),
+    screen=(BY_ENGINE,),
     losses=_losses,
     blocks=(
         "Orders found by `auto`, trained for real: the transformer of `examples/train_transformer.py` (gloo, one "

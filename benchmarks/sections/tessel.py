@@ -221,13 +221,14 @@ def _summary(run: Run) -> list[Row]:
 
 
 def _losses(run: Run) -> Iterator[str]:
+    even = []
     for line in _summary(run):
         worse = [f"{name} {factor:.3f}" for name, factor in line["factors"].items() if factor < 1]
         yield from verdict(f"A classic is better in {line['task']} (best classic / ours)", worse, most=4)
-        even = sum(factor < 1.005 for factor in line["factors"].values()) - len(worse)
-        if even:
-            count = len(line["factors"])
-            yield f"No more than 0.5 % better than the best classic in {line['task']}: {even} of {count}."
+        if count := sum(factor < 1.005 for factor in line["factors"].values()) - len(worse):
+            even.append(f"{line['task']} {count} of {len(line['factors'])}")
+    if even:
+        yield f"No more than 0.5 % better than the best classic: {', '.join(even)}."
 
 
 SERVED = (
@@ -254,7 +255,6 @@ SECTION = Section(
             ),
             _summary,
         ),
-        _shorter,
     ),
     losses=_losses,
     blocks=(

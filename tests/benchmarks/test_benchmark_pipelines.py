@@ -143,7 +143,7 @@ def test_page_of_random_graphs(tmp_path: Path) -> None:
     assert "| f | 0.490 -> 0.980 |" in text
     assert "| nothing to compare |" in page("regal", rows[1:], {}, best)
     assert list(not_closed(Run(rows, best=best))) == [
-        "Not closed to 0.01 %: 2 of 2; least bound / value 0.980 (net, k = 8).",
+        "Not closed to 0.01 %: 2 of 2; least bound / value 0.980 (net, k = 8). "
         "Behind the best known value: 1 of 2, at most by 11.11% (net, k = 8).",
     ]
 
@@ -157,7 +157,7 @@ def test_page_of_unequal_devices() -> None:
     text = page("unequal", rows, {})
     assert "| even-split | 1 | 1 | 0 | 0 | 2.000 |" in text
     assert "| replicas | 1 | 0 | 0 | 1 | 0.800 |" in text
-    assert "**Replicas win** on 1 of 1: net." in text
+    assert "**Replicas are faster than one pipeline** on 1 of 1: net." in text
     assert "none: does not fit" in text
 
 

@@ -74,7 +74,7 @@ def test_a_plan_over_torch(victim: str, tmp_path: Path) -> None:
     model, path = tmp_path / "m.onnx", tmp_path / "plan.json"
     zoo.save(zoo.build("resnet50", size="small"), model)
     graph = wl.load(model)
-    save_plan(wl.plan(graph, cluster(2), objective="throughput", solver="even-split", work_limit=50), path)
+    save_plan(wl.plan(graph, cluster(2), objective="throughput", solver="even-split", work_limit=50, copies=1), path)
     words = ("-m", "weftline", "run", str(path), "--model", str(model), "--engine", "torch")
     with _run(tmp_path, *words, "--requests", "1000000", "--timeout", "20") as process:
         found = _below(process, lambda all_: len(all_) == 3 and all(_busy(rank, 0.3) for rank in all_[1:]))
