@@ -21,7 +21,7 @@ from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import best_known, busy_words, is_late, kept
 from weftline.ask.layers import make_layer_plan
-from weftline.fleet import prepare_layers
+from weftline.fleet.layers import prepare as prepare_layers
 from weftline.problem.layers import DevicePool, LayerProblem, read_layers
 
 __all__ = ["SECTION", "helix_file", "helix_problem"]
