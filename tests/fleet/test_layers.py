@@ -17,7 +17,7 @@ from weftline.certify.check_layers import refuted_rate
 from weftline.errors import InfeasibleError, InputError
 from weftline.fleet import LayerSearch, fleet_solvers
 from weftline.fleet.coverage import Coverage, coverage_limit
-from weftline.fleet.exact import ExactParameters, model_size
+from weftline.fleet.exact import ExactLayersParameters, model_size
 from weftline.fleet.flows import best_deployment, unlinked
 from weftline.fleet.layers import solve_layers
 from weftline.problem.layers import (
@@ -167,6 +167,6 @@ def test_largest_rates_are_added_without_overflow() -> None:
 def test_exact_says_no_to_what_is_too_large() -> None:
     """Tests that the exact solver names the size of a program that it does not build."""
     problem = check_layers(LayerProblem("large", 500, (DevicePool("d", 40),), (LayerUnit("d", 0, (9,) * 500),)))
-    assert model_size(problem, True) > ExactParameters().most_variables
+    assert model_size(problem, True) > ExactLayersParameters().most_variables
     with pytest.raises(InfeasibleError, match=r"500 layers on 40 devices has \d+ variables, 60000 are allowed"):
         fleet_solvers(layers=True)["exact"].solve(LayerSearch(problem=problem))

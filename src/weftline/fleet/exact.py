@@ -21,14 +21,14 @@ from weftline.fleet.search import FleetSolver, LayerSearch
 from weftline.problem.layers import SINK_NODE, SOURCE_NODE, LayerInstance, LayerProblem
 from weftline.search.cp_sat import run_model
 
-__all__ = ["ExactParameters", "model_size", "solve_exact"]
+__all__ = ["ExactLayersParameters", "model_size", "solve_exact"]
 
 Holding = tuple[int, int, int]
 """(unit, first, last)."""
 
 
 @dataclass(frozen=True)
-class ExactParameters:
+class ExactLayersParameters:
     """Numbers of `exact`."""
 
     most_variables: int = 60_000
@@ -41,7 +41,7 @@ class ExactParameters:
 
 def solve_exact(search: LayerSearch) -> None:
     """Build the program, offer what it finds."""
-    numbers, problem = search.parameters(ExactParameters), search.problem
+    numbers, problem = search.parameters(ExactLayersParameters), search.problem
     free = search.free or unlinked(problem, coverage_limit(problem))
     size = model_size(problem, free)
     if size > numbers.most_variables:
@@ -73,7 +73,7 @@ def improve_exactly(search: LayerSearch, *, seconds: float, work: float) -> bool
         on_solution=offer,
         poll=lambda: search.best is not None and bool(search.stopped_by),
     )
-    return outcome.optimal
+    return bool(outcome.optimal)
 
 
 def _spans(problem: LayerProblem, unit: int) -> Iterator[tuple[int, int]]:
@@ -268,6 +268,6 @@ SOLVERS = (
         "the best deployment of a small problem, by one integer program (CP-SAT)",
         solve_exact,
         layers=True,
-        parameters=ExactParameters,
+        parameters=ExactLayersParameters,
     ),
 )
