@@ -38,15 +38,15 @@ $(BASE): pyproject.toml
 	touch $(BASE)
 
 compile-pipelines:
-	@$(BIN)/python -m weftline.ask.compiling throughput
+	@$(BIN)/python -m weftline.ask.compiling throughput copies
 
 compile-placements:
 	@$(BIN)/python -m weftline.ask.compiling latency policy
 
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
-	@echo "compiling kernels of schedules, once after an installation: half a minute"
-	@$(BIN)/python -m weftline.ask.compiling schedule
+	@echo "compiling kernels of schedules and layers, once after an installation: a minute"
+	@$(BIN)/python -m weftline.ask.compiling schedule layers serving
 	touch $(STAMP)
 
 demo: $(BASE)

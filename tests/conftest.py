@@ -44,6 +44,7 @@ SLOW = (
     "reliability/test_sections.py",
     "report/test_html.py::test_a_large_graph_with_long_names_stays_below_the_limit",
     "report/test_html.py::test_a_page_that_is_too_large_gets_less_room",
+    "run/test_fleet_run.py",
     "run/test_local_engine.py",
     "run/test_local_run.py",
     "run/test_local_watch.py",

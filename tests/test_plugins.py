@@ -34,7 +34,7 @@ def _registered(one: Any) -> list[Any]:
     """What the registries have by the name of an entry."""
     found: dict[type, tuple[dict[str, Any], ...]] = {
         Solver: (latency.solvers(), pipeline.solvers()),
-        FleetSolver: (fleet_solvers(),),
+        FleetSolver: (fleet_solvers(), fleet_solvers(layers=True)),
         Scheduler: (schedulers(),),
         Importer: (importers(),),
         Exporter: (plan_exporters(), fleet_exporters(), schedule_exporters()),

@@ -9,35 +9,32 @@ plan stand between them. Outputs of every run are compared with those of the uns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-
+from benchmarks.every_cut import cuts_row
 from benchmarks.measure import first_line, say
 from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import geometric_mean
 from weftline.ask import make_plan
+from weftline.ask.fleets import make_fleet
 from weftline.cluster.detect import worker_cluster
-from weftline.cost import NO_TIME, CostTable, Profile
+from weftline.cost import Profile
 from weftline.errors import WeftlineError
+from weftline.fleet import prepare as prepare_fleets
 from weftline.graph.arrays import Indices
 from weftline.latency.prepare import prepare as prepare_placements
-from weftline.measure.calibration import Planner, calibrated_plan
+from weftline.measure.calibration import FleetPlanner, Planner, calibrated_fleet, calibrated_plan
 from weftline.measure.profiling import profile_model
 from weftline.pipeline import prepare as prepare_pipelines
-from weftline.plans import Plan
+from weftline.plans import FleetPlan, Plan
 from weftline.problem import Problem, Rules, build_problem, read_model
 from weftline.run.local.run import run_local
-from weftline.run.split.segments import cut_places
 from weftline.units import format_time
 from weftline.zoo import build, save
 
@@ -55,7 +52,8 @@ MODELS: dict[str, dict[str, int]] = {
     "mt5": {"layers": 4, "sequence": 64, "target": 64, "vocabulary": 8000},
 }
 """Small enough to run in some tens of milliseconds; bert-2 has few enough kernels to run every cut between them."""
-PLANS = (("throughput", "auto"), ("throughput", "even-split"), ("latency", "auto"))
+PLANS = (("throughput", "auto"), ("throughput", "fleet"), ("throughput", "even-split"), ("latency", "auto"))
+PIPELINE, FLEET = PLANS[:2]
 SPEEDS = {"equal": (1.0, 1.0), "unequal": (1.0, 0.5)}
 RUNS: Row = {"models": [name for name in MODELS if name != "bert-2"], "size": "full", "requests": 40, "repeats": 20}
 SIZES: dict[str, Row] = {
@@ -66,16 +64,14 @@ SIZES: dict[str, Row] = {
 }
 CALIBRATED = 2
 """Plans that are measured before one is taken."""
-CUT_REQUESTS, AGAIN_REQUESTS = 12, 80
-AGAIN = 12
-"""Cuts between two runs of the plan."""
-TURNS = 9
-"""Runs of the plan, and of the best cut, at the end."""
+FLEET_FLOOR = 0.97
+"""A fleet should give at least so much of the better of pipeline and replicas."""
 
 
 def measure(settings: Row, collect: Collector) -> None:
     """Model by model: pipelines and latency plans on equal and unequal workers, even splits, every cut."""
     prepare_pipelines()
+    prepare_fleets()
     prepare_placements()
     with TemporaryDirectory(prefix="weftline-execution-") as folder:
         for part, names in (("runs", settings["models"]), ("cuts", settings["cuts"])):
@@ -108,12 +104,20 @@ def _model(settings: Row, collect: Collector, part: str, name: str, kind: str, p
             try:
                 profile = profiled()
                 plans = PLANS if number % 2 == 0 else PLANS[::-1]  # none is always nearest to the profile
-                found = {plan: _run(settings, planner, profile, plan, path, number == 0) for plan in plans}
-                found[PLANS[0]]["predicted_replicas_ns"] = found[PLANS[1]].get("predicted_replicas_ns")
+                found = {
+                    plan: _run(settings, fleet if plan == FLEET else planner(*plan), profile, plan, path, number == 0)
+                    for plan in plans
+                }
+                found[PIPELINE]["predicted_replicas_ns"] = found[PLANS[2]].get("predicted_replicas_ns")
+                _compare(found)
                 rounds.append(found)
             except WeftlineError as error:
                 rounds.append(dict.fromkeys(PLANS, _failed(error)))
         return {"plans": [_row(plan, [each[plan] for each in rounds]) for plan in PLANS]}
+
+    def fleet(profile: Profile, copies: bool) -> FleetPlan:
+        solver = "replicas" if copies else "auto"
+        return make_fleet(problem(profile, "throughput"), solver=solver, time_limit=settings["limit"])
 
     def planner(objective: str, solver: str) -> Planner:
         def made(profile: Profile, start: Indices | None, keep: bool) -> Plan:
@@ -125,7 +129,7 @@ def _model(settings: Row, collect: Collector, part: str, name: str, kind: str, p
     def cut() -> Row:
         profile = profiled()
         plan = calibrated_plan(path, profile, planner("throughput", "auto"), rounds=CALIBRATED)
-        return _cuts_row(problem(profile, "throughput"), plan, path)
+        return cuts_row(problem(profile, "throughput"), plan, path)
 
     key: Row = {"part": part, "model": name, "speeds": kind}
     say(f"execution: {', '.join(map(str, key.values()))}")
@@ -138,30 +142,30 @@ def _failed(error: WeftlineError) -> Row:
 
 def _run(
     settings: Row,
-    planner: Callable[[str, str], Planner],
+    make: Planner | FleetPlanner,
     profile: Profile,
     how: tuple[str, str],
     path: Path,
     first: bool,
 ) -> Row:
-    """Plan and run once; `auto` is calibrated, and in the first round beside baselines."""
-    objective, solver = how
-    make = planner(objective, solver)
+    """Plan and run once; `auto` and the fleet are calibrated, and beside baselines: the fleet in every round."""
+    _, solver = how
     try:
-        if solver == "auto":
-            plan = calibrated_plan(path, profile, make, rounds=CALIBRATED)
-        else:
-            plan = make(profile, None, False)
+        plan = _calibrated(make, profile, solver, path)
         requests = max(settings["requests"], round(settings["seconds"] * 1e9 / plan.value_ns))
-        done = run_local(plan, model=path, requests=requests, baselines=solver == "auto" and first)
+        beside = solver == "fleet" or (solver == "auto" and first)
+        done = run_local(plan, model=path, requests=requests, baselines=beside)
         done.check()
     except WeftlineError as error:
         return _failed(error)
+    replicas = plan.baselines.get("replicas")
+    if replicas and isinstance(plan, FleetPlan):  # it has rates
+        replicas = round(1e9 / replicas)
     return {
         "note": "",
         "measured_ns": done.measured_ns,
         "predicted_ns": plan.value_ns,
-        "predicted_replicas_ns": plan.baselines.get("replicas"),
+        "predicted_replicas_ns": replicas,
         "gap": plan.gap,
         "proof": plan.proof,
         "difference": done.max_output_difference,
@@ -170,7 +174,26 @@ def _run(
         "compute_ns": [device.compute_ns for device in done.devices],
         "predicted_compute_ns": [device.predicted_compute_ns for device in done.devices],
         "baselines": done.baselines,
+        "lanes": [[lane.requests, list(lane.devices)] for lane in done.lanes],
     }
+
+
+def _calibrated(make: Planner | FleetPlanner, profile: Profile, solver: str, path: Path) -> Plan | FleetPlan:
+    if solver == "fleet":
+        return calibrated_fleet(path, profile, cast(FleetPlanner, make), rounds=CALIBRATED)
+    planner = cast(Planner, make)
+    return (
+        calibrated_plan(path, profile, planner, rounds=CALIBRATED)
+        if solver == "auto"
+        else planner(profile, None, False)
+    )
+
+
+def _compare(found: dict[tuple[str, str], Row]) -> None:
+    """Write beside the fleet of one round what the better of pipeline and replicas took."""
+    replicas = next((ns for name, ns in found[FLEET].get("baselines", {}).items() if "replicas" in name), None)
+    others = [ns for ns in (replicas, found[PIPELINE].get("measured_ns")) if ns]
+    found[FLEET]["better_ns"] = min(others, default=None)
 
 
 def _row(plan: tuple[str, str], rounds: list[Row]) -> Row:
@@ -187,55 +210,10 @@ def _row(plan: tuple[str, str], rounds: list[Row]) -> Row:
         "baselines": rounds[0].get("baselines", {}),
         "first_ns": rounds[0].get("measured_ns"),
         "predicted_replicas_ns": rounds[0].get("predicted_replicas_ns"),
+        "better": [each["better_ns"] for each in ran if each.get("better_ns")],
         "rounds": [None if each["note"] else [each["measured_ns"], each["predicted_ns"]] for each in rounds],
         "difference": max(each["difference"] for each in ran),
     }
-
-
-def _cuts_row(problem: Problem, plan: Plan, path: Path) -> Row:
-    """Run every cut, with both orders of the devices; one that fails is not counted."""
-    begun = perf_counter()
-    planned: list[int] = []
-    found: list[tuple[int, list[int]]] = []
-    for number, (ops, first) in enumerate(_cuts(problem)):
-        if number % AGAIN == 0:
-            planned.append(_measured(plan, path))
-        with suppress(WeftlineError):
-            found.append((_measured(_cut_plan(problem, ops, first), path), [ops, first]))
-    planned.append(_measured(plan, path))
-    _, cut = min(found)
-    again = [_measured(plan_again, path, AGAIN_REQUESTS) for plan_again in (plan, _cut_plan(problem, *cut)) * TURNS]
-    return {
-        "note": "",
-        "count": len(found),
-        "best_cut": cut,
-        "best_ns": round(mean(again[1::2])),
-        "planned_ns": round(mean(again[::2])),
-        "planned_between_ns": planned,
-        "least_ns": min(found)[0],
-        "predicted_ns": plan.value_ns,
-        "seconds": round(perf_counter() - begun, 1),
-    }
-
-
-def _measured(plan: Plan, path: Path, requests: int = CUT_REQUESTS) -> int:
-    done = run_local(plan, model=path, requests=requests, baselines=False)
-    done.check()
-    return done.measured_ns
-
-
-def _cuts(problem: Problem) -> Iterator[tuple[int, int]]:
-    """(ops before the cut, device of these): every cut that divides no kernel."""
-    for ops in cut_places(problem.group):
-        yield from ((ops, 0), (ops, 1))
-
-
-def _cut_plan(problem: Problem, ops: int, first: int) -> Plan:
-    """The plan of one cut: no device can run what the other has."""
-    placement: Indices = np.where(np.arange(len(problem.graph.ops)) < ops, first, 1 - first).astype(np.int32)
-    time = np.where(placement[:, None] == np.arange(2), problem.cost.time, NO_TIME)
-    cost = CostTable(time, problem.cost.transfer, problem.cost.transfer_row, problem.cost.source)
-    return make_plan(replace(problem, cost=cost), time_limit=2.0)
 
 
 def _plans(run: Run) -> list[Row]:
@@ -275,15 +253,17 @@ def _against(word: str, row: Row) -> float | None:
 
 
 def _kinds(run: Run) -> list[Row]:
-    """One line per objective and speeds: how far predictions of `auto` are off."""
+    """One line per objective and speeds, and one for fleets: how far predictions of `auto` are off."""
     found = []
-    own = [row for row in _ran(run) if row["solver"] == "auto"]
-    for objective, speeds in dict.fromkeys((row["objective"], row["speeds"]) for row in own):
-        mine = [row for row in own if (row["objective"], row["speeds"]) == (objective, speeds)]
-        faster = _even(run, speeds) if objective == "throughput" else []
+    own = [row for row in _ran(run) if row["solver"] in ("auto", "fleet")]
+    for objective, solver, speeds in dict.fromkeys((row["objective"], row["solver"], row["speeds"]) for row in own):
+        mine = [row for row in own if (row["objective"], row["solver"], row["speeds"]) == (objective, solver, speeds)]
+        faster = _even(run, speeds) if (objective, solver) == PIPELINE else []
+        better = [x for row in mine if (x := _of_the_better(row)) is not None]
         found.append(
             {
-                "objective": objective,
+                "objective": f"{objective}, fleet" if solver == "fleet" else objective,
+                "better": f"{geometric_mean(better):.3f} (least {min(better):.3f})" if better else None,
                 "speeds": speeds,
                 "models": len(mine),
                 "errors": [abs(_error(row)) for row in mine],
@@ -293,6 +273,11 @@ def _kinds(run: Run) -> list[Row]:
             }
         )
     return found
+
+
+def _of_the_better(row: Row) -> float | None:
+    """Measured rate of a fleet over that of the better of pipeline and replicas, in the rounds that have all."""
+    return mean(row["better"]) / row["measured_ns"] if row.get("better") and not row["note"] else None
 
 
 def _even(run: Run, speeds: str) -> list[float]:
@@ -327,6 +312,10 @@ def _losses(run: Run) -> Iterator[str]:
             late.append(f"{line['speeds']} workers {slower} of {count} (worst {worst:.2f})")
     if late:
         yield f"Slower than replicas: {', '.join(late)}."
+    below = [
+        f"{row['model']} {row['speeds']} {x:.3f}" for row in _ran(run) if (x := _of_the_better(row) or 1) < FLEET_FLOOR
+    ]
+    yield from verdict("Fleets that give less than 97 % of the better of pipeline and replicas", below)
     cuts = [f"{r['model']} {_cut_ratio(r):.3f}" for r in run.of(part="cuts") if _cut_ratio(r) > 1]
     yield from verdict("A single cut is better than the plan (plan / best cut)", cuts)
     yield from verdict("Failed", [f"{row['model']}: {row['note']}" for row in _plans(run) if row["note"]], most=3)
@@ -342,6 +331,7 @@ KINDS: Table[Row] = Table(
         Column("median error", lambda line: median(line["errors"]), ".1%"),
         Column("worst error", lambda line: max(line["errors"]), ".1%"),
         Column("times as fast as even splits", "faster"),
+        Column("rate, of the better of pipeline and replicas", "better"),
     ),
     _kinds,
 )
@@ -361,7 +351,8 @@ SECTION = Section(
     title="Plans, run for real",
     chapter="real",
     asked="Run plans on two worker processes of one machine, speeds 1 : 1 (*equal*) and 1 : 0.5 (*unequal*): how far "
-    "is the predicted time off, and are planned pipelines faster than even splits?",
+    "is the predicted time off, are planned pipelines faster than even splits, and fleets as fast as the better of "
+    "pipeline and replicas?",
     sizes=SIZES,
     measure=measure,
     screen=(KINDS,),
@@ -373,7 +364,10 @@ SECTION = Section(
         "least and the largest error of them. Columns after it are of the first round: *drift* is the error of "
         "whole-model replicas, which have no cut: by how much the machine was slower in the run than in its profile; "
         "*one process* has both cores and, with unequal workers, their mean speed; *replicas* are whole models on both "
-        "workers.",
+        "workers. *fleet* is `plan --copies auto`, or whole copies where these were measured to be faster, calibrated "
+        "as pipelines are; *rate of the better* is its measured "
+        "rate over that of the better of the measured pipeline and the replicas that ran right after it, in the same "
+        "rounds.",
         _difference,
         Table(
             (
@@ -384,6 +378,7 @@ SECTION = Section(
                 Column("drift", _drift, "+.1%"),
                 Column("of one process", partial(_against, "process"), ".2f"),
                 Column("of replicas", partial(_against, "replicas"), ".2f"),
+                Column("rate of the better", _of_the_better, ".3f"),
             ),
             _plans,
         ),

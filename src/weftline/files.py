@@ -56,7 +56,7 @@ _FORMATS = {
     b"plan": "a weftline plan",
     b"schedule": "a weftline schedule",
     b"layer-plan": "a fleet plan (of layers on devices)",
-    b"fleet": "a fleet plan (of plan --copies auto)",
+    b"fleet": "a fleet plan of a whole cluster (for one pipeline: plan with --copies 1)",
     b"costs": "a file of costs",
     b"graph": "a model as weftline JSON",
 }

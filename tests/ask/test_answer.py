@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import weftline as wl
-from weftline.ask.answer import answer_stages, find_cluster, model_path
+from weftline.ask.answer import answer_one, answer_stages, find_cluster, model_path
 from weftline.ask.micro_batches import answer_memory
 from weftline.ask.request import ClusterText, PlanRequest, ScheduleRequest
 from weftline.cli.main import app
@@ -40,13 +41,15 @@ def decisions(plan: wl.Plan) -> bytes:
 
 def test_everyone_asks_the_same(model: Path, tmp_path: Path) -> None:
     """Tests that request, face, command line and the text of a cluster give the same plan."""
-    request = PlanRequest(model=model, cluster="laptop", objective="throughput", work_limit=100, seed=3)
-    first = wl.answer(request)
-    face = wl.plan(wl.load(model), wl.Cluster.preset("laptop"), objective="throughput", work_limit=100, seed=3)
-    paths = wl.plan(model, "laptop", objective="throughput", work_limit=100, seed=3)
+    request = PlanRequest(model=model, cluster="laptop", objective="throughput", copies=1, work_limit=100, seed=3)
+    first = answer_one(request)
+    asked: dict[str, Any] = {"objective": "throughput", "copies": 1, "work_limit": 100, "seed": 3}
+    face = wl.plan(wl.load(model), wl.Cluster.preset("laptop"), **asked)
+    paths = wl.plan(model, "laptop", **asked)
     text = ClusterText(preset_text("laptop"), "laptop", "laptop")
-    texts = wl.answer(replace(request, cluster=text))
+    texts = answer_one(replace(request, cluster=text))
     call = ["plan", str(model), "-c", "laptop", "--objective", "throughput", "--work", "100", "--seed", "3"]
+    call += ["--copies", "1"]
     done = CliRunner().invoke(app, [*call, "-o", str(tmp_path / "plan.json")])
     assert done.exit_code == 0, done.output
     shell = wl.Plan.load(tmp_path / "plan.json")
@@ -96,7 +99,7 @@ def test_schedules_by_requests(tmp_path: Path) -> None:
     blocks = wl.shape("vshape", 2)
     asked = ScheduleRequest(blocks=blocks, solver="1f1b", work_limit=10)
     assert wl.answer(asked).micro_batches == 8
-    plan = wl.plan(zoo_graph("bert", size="small"), "two-gpus", objective="throughput", work_limit=50)
+    plan = wl.plan(zoo_graph("bert", size="small"), "two-gpus", objective="throughput", copies=1, work_limit=50)
     plan.save(tmp_path / "plan.json")
     one = wl.answer(ScheduleRequest(plan=plan, micro_batches=4, solver="gpipe", work_limit=10))
     other = wl.answer(ScheduleRequest(plan=tmp_path / "plan.json", micro_batches=4, solver="gpipe", work_limit=10))

@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     quick = ("--solver", "greedy", "--work", "1")
     plan = ("plan", place / "vision.onnx", "-c", place / "good.toml", *quick)
     assert call(*plan, "-o", place / "latency.json")[0] == 0
-    assert call(*plan, "--objective", "throughput", "-o", place / "pipeline.json")[0] == 0
+    assert call(*plan, "--objective", "throughput", "--copies", "1", "-o", place / "pipeline.json")[0] == 0
     shape = ("schedule", "--shape", "vshape", "--devices", "2", "-n", "3", "--solver", "1f1b")
     assert call(*shape, "-o", place / "sched.json")[0] == 0
     return place

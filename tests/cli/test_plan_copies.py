@@ -30,6 +30,7 @@ def test_file_and_words(tmp_path: Path) -> None:
     assert all(rate is None or rate <= plan.rate * (1 + 1e-6) for rate in plan.baselines.values())
     again = CliRunner().invoke(app, [*ASKED, "--json"], catch_exceptions=False)
     before, after = json.loads(file.read_bytes()), json.loads(again.stdout)
+    assert "Run a whole copy on each of" in after.pop("advice")
     before["provenance"].pop("argv"), after["provenance"].pop("argv")
     assert before == after
 
@@ -47,3 +48,22 @@ def test_other_verbs_name_the_file(tmp_path: Path) -> None:
     CliRunner().invoke(app, [*ASKED, "-o", str(file)], catch_exceptions=False)
     with pytest.raises(InputError, match="a fleet plan"):
         load_plan(file)
+
+
+def test_throughput_is_the_whole_cluster(tmp_path: Path) -> None:
+    """Tests that a fleet is what throughput means, that limits are kept, and that --copies 1 is one pipeline."""
+    asked = [*ASKED[:4], "--objective", "throughput", "--work", "40"]
+    runner, file = CliRunner(), tmp_path / "plan.json"
+    said = runner.invoke(app, [*asked, "--max-depth", "1", "--latency-limit", "9ms", "-o", str(file)])
+    assert said.exit_code == 0, said.output
+    assert said.output.startswith("Run a whole copy on each of ")
+    assert json.loads(file.read_bytes())["limits"] == {"max_depth": 1, "latency_ns": 9_000_000}
+    check_fleet(read_fleet(str(file)))
+    with pytest.raises(InputError, match="for one pipeline: plan with --copies 1"):
+        runner.invoke(app, ["schedule", "--plan", str(file), "-n", "4"], catch_exceptions=False)
+    said = runner.invoke(app, [*asked, "--copies", "1", "-o", str(file)])
+    assert said.exit_code == 0, said.output
+    assert load_plan(file).objective == "throughput"
+    for words in (["--stages", "auto"], ["--sweep-stages", "1..2"], ["--stages", "2"]):
+        with pytest.raises(UsageError, match="a limit of depth"):
+            runner.invoke(app, [*asked, "--max-depth", "2", *words], catch_exceptions=False)

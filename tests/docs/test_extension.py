@@ -15,6 +15,15 @@ import pytest
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "solver.md"
 
 
+LAYERS = {
+    "format": "weftline-layers",
+    "version": 1,
+    "layers": 4,
+    "pools": [{"name": "gpu", "count": 2}],
+    "units": [{"name": "gpu", "pool": 0, "rates": [9000000, 5000000, 2000000]}],
+}
+
+
 def block_of_file(name: str) -> str:
     """The fenced block of the guide that is saved as that file."""
     found = re.findall(
@@ -40,6 +49,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines += [f"[{group}]", *(f"{name} = {target}" for name, target in points.items())]
     about.joinpath("entry_points.txt").write_text("\n".join(lines) + "\n")
     (folder / "chain.txt").write_text("tiny-chain\nfirst 900000000 4096\nsecond 900000000 4096\n")
+    (folder / "layers.json").write_text(json.dumps(LAYERS))
     (folder / "broken.txt").write_text("tiny-chain\nfirst many 4096\n")
     return folder
 
@@ -77,6 +87,16 @@ def test_solver_and_importer(installed: Path, objective: str, solver: str) -> No
     assert plan["solver"] == solver
     assert set(plan["placement"]) == {"first", "second"}
     assert weftline(installed, "verify", f"{solver}.json").returncode == 0
+
+
+def test_solver_of_layers(installed: Path) -> None:
+    """Tests that a solver of fleets plans layers on devices with tables, and that the plan verifies."""
+    done = weftline(installed, "plan", "layers.json", "--solver", "in-a-row", "--work", "5", "-o", "row.json", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert (plan["solver"], plan["rate"]) == ("in-a-row", 5.0)
+    assert [(one["first"], one["last"]) for one in plan["instances"]] == [(0, 2), (2, 4)]
+    assert weftline(installed, "verify", "row.json").returncode == 0
 
 
 def test_importer_refuses(installed: Path) -> None:

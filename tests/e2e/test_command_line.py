@@ -32,7 +32,19 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
     run("zoo", "build", "unet", "--size", "small", "-o", "unet.onnx", cwd=folder)
     run("plan", "unet.onnx", "-c", "laptop", "-o", "latency.json", cwd=folder)
-    run("plan", "unet.onnx", "-c", "two-gpus", "--objective", "throughput", "-o", "pipeline.json", cwd=folder)
+    run(
+        "plan",
+        "unet.onnx",
+        "-c",
+        "two-gpus",
+        "--objective",
+        "throughput",
+        "--copies",
+        "1",
+        "-o",
+        "pipeline.json",
+        cwd=folder,
+    )
     return folder
 
 

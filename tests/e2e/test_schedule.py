@@ -45,7 +45,21 @@ def test_a_shape(tmp_path: Path) -> None:
 def test_a_plan_becomes_blocks(tmp_path: Path) -> None:
     """Tests a pipeline of a zoo model: training with split backward pass, and inference at a given rate."""
     run("zoo", "build", "bert", "--size", "small", "-o", "m.onnx", cwd=tmp_path)
-    run("plan", "m.onnx", "-c", "two-gpus", "--objective", "throughput", "--time", "5s", "-o", "p.json", cwd=tmp_path)
+    run(
+        "plan",
+        "m.onnx",
+        "-c",
+        "two-gpus",
+        "--objective",
+        "throughput",
+        "--copies",
+        "1",
+        "--time",
+        "5s",
+        "-o",
+        "p.json",
+        cwd=tmp_path,
+    )
     words = ("schedule", "--plan", "p.json", "-n", "4", "--time", "2s", "--json")
     train = json.loads(run(*words, "--train", "--split-backward", cwd=tmp_path).stdout)
     assert {block["kind"] for block in train["blocks"]["blocks"]} >= {"F", "B", "W"}

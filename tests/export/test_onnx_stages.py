@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -79,12 +80,35 @@ def test_the_example_runs_it(model: Path, tmp_path: Path) -> None:
         assert float(shown.rsplit(" ", 1)[1]) == pytest.approx(float(array.mean()), rel=1e-3, abs=1e-5)
 
 
+def _with_weights_elsewhere(folder: Path) -> onnx.ModelProto:
+    """A segment whose weights are somebody's file beside the folder."""
+    (folder / "secret.bin").write_bytes(bytes(16))
+    weight = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="../secret.bin")
+    node = onnx.helper.make_node("Identity", ["w"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [], [onnx.helper.make_tensor_value_info("y", 1, [4])], [weight])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+
+
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
         (("segments", 0, "file"), "../secret.onnx", "no file of this folder"),
         (("segments", 0, "file"), "/tmp/secret.onnx", "no file of this folder"),
-        (("segments", 0, "file"), "link.onnx", "leads out of the folder"),
+        (("segments", 0, "file"), "link.onnx", "no file of this folder"),
+        (("segments", 0, "file"), "second.onnx", "is a link"),
+        (("segments", 0, "file"), "pipe.onnx", "no regular file"),
+        (("segments", 0, "file"), "a\0b", "no file of this folder"),
+        (("segments", 0, "file"), "outside.onnx", "segment 0 cannot be run"),
+        (("segments", 0, "inputs"), ["nobody's"], "which comes from none before it"),
+        (("segments", 1, "outputs"), ["input_ids"], "is there already"),
+        (("segments",), [{}], "is not of an export: KeyError"),
+        (("outputs",), ["nobody's"], "comes from no segment"),
+        (("tensors", 0, "shape"), [2**30] * 100_000, "impossible shape"),
+        (("tensors", 0, "shape"), [2**30, 2**30, 0], "too large"),
+        (("tensors", 0, "shape"), [True], "impossible shape"),
+        (("tensors", 0, "dtype"), "O", "no plain array"),
+        (("tensors", 0, "dtype"), ["f4"], "unknown type"),
         (("tensors", 0, "shape"), [2**40, 2**40], "impossible shape"),
         (("tensors", 0, "shape"), [2**20, 2**20], "too large"),
         (("tensors", 0, "shape"), [-1], "impossible shape"),
@@ -93,12 +117,15 @@ def test_the_example_runs_it(model: Path, tmp_path: Path) -> None:
 def test_the_example_trusts_no_manifest(
     place: tuple[Any, ...], value: object, words: str, model: Path, tmp_path: Path
 ) -> None:
-    """Tests files outside of the folder, and shapes that fit into no memory."""
+    """Tests files and weights outside of the folder, tensors of nobody, and shapes that fit into no memory."""
     folder = tmp_path / "stages"
     folder.mkdir()
     plan = plan_for(model, "throughput")
     plan_exporters()["onnx-stages"].write(plan, folder, ExportOptions(model=model))
     (folder / "link.onnx").symlink_to(model)
+    (folder / "second.onnx").hardlink_to(model)
+    os.mkfifo(folder / "pipe.onnx")
+    onnx.save(_with_weights_elsewhere(tmp_path), folder / "outside.onnx")
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["tensors"].sort(key=lambda wire: wire["source"])
     holder = manifest
@@ -109,6 +136,16 @@ def test_the_example_trusts_no_manifest(
     example = runpy.run_path(str(EXAMPLE))
     with pytest.raises(SystemExit, match=words):
         example["run"](folder, example["example_inputs"](folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' + "9" * 5000 + "}", "[]", "{}", "\0", '{"inputs":[],"inputs":[]}']
+)
+def test_the_example_reads_no_nonsense(text: str, tmp_path: Path) -> None:
+    """Tests manifests that are none, or made to cost time: each is one sentence."""
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(SystemExit, match="is not of an export"):
+        runpy.run_path(str(EXAMPLE))["read_manifest"](tmp_path)
 
 
 def test_a_second_export_leaves_nothing_of_the_first(model: Path, tmp_path: Path) -> None:

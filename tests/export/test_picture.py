@@ -22,8 +22,8 @@ def answers() -> list[wl.Plan | wl.Schedule]:
     graph = msgspec.structs.replace(graph, name='<script>"&')
     return [
         wl.plan(graph, "two-gpus", solver="round-robin", work_limit=1),
-        wl.plan(graph, "two-gpus", objective="throughput", solver="even-split", work_limit=1),
-        wl.plan(graph, "two-gpus", objective="throughput", communication="overlapped", solver="even-split"),
+        wl.plan(graph, "two-gpus", objective="throughput", copies=1, solver="even-split", work_limit=1),
+        wl.plan(graph, "two-gpus", objective="throughput", copies=1, communication="overlapped", solver="even-split"),
         wl.schedule(wl.shape("vshape", 3), micro_batches=4, solver="1f1b", work_limit=10),
     ]
 

@@ -1,11 +1,16 @@
-"""Fleets against brute force: bounds hold, values are reached, and the checker refuses what is false."""
+"""Fleets against brute force: bounds hold, values are reached, and the checker refuses what is false.
+
+`WEFTLINE_MUTANTS=20000 python -m pytest tests/fleet/test_fleet.py` makes so many witnesses and files.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import ceil
+from os import environ
 from random import Random
 from typing import Any
 
@@ -28,6 +33,7 @@ from weftline.testing.generate import Feed, problem_of
 
 Json = Any
 SEEDS = range(40)
+MUTANTS = int(environ.get("WEFTLINE_MUTANTS", "1000"))
 
 
 def _problem(seed: int) -> Problem:
@@ -102,7 +108,7 @@ def test_scarce_memory_ends_under_a_limit_of_work(share: float) -> None:
 def test_random_witnesses_prove_nothing_false() -> None:
     """Tests that no prices and shares, however chosen, prove more than brute force reaches."""
     dice, tried = Random(0), 0
-    for seed in range(40):
+    for seed in range(MUTANTS // 25):
         problem = _problem(seed)
         lanes = _all_lanes(problem)
         if not lanes:
@@ -127,14 +133,17 @@ def test_random_witnesses_prove_nothing_false() -> None:
                 continue
             tried += 1
             assert proved <= ceil(1e9 / best - 1e-6)
-    assert tried > 300
+    assert tried > MUTANTS * 3 // 10
+
+
+def _chain() -> Problem:
+    """Two unequal devices; whole copies are not the best."""
+    problem = problem_of([[900, 400], [300, 900], [500, 700]], [Feed(0, (1, 2), 40), Feed(1, (2,), 30)])
+    return replace(problem, rules=msgspec.structs.replace(problem.rules, objective="throughput"))
 
 
 def _example() -> Json:
-    """Two unequal devices; whole copies are not the best."""
-    problem = problem_of([[900, 400], [300, 900], [500, 700]], [Feed(0, (1, 2), 40), Feed(1, (2,), 30)])
-    problem = replace(problem, rules=msgspec.structs.replace(problem.rules, objective="throughput"))
-    return msgspec.json.decode(fleet_to_json(make_fleet(problem, work_limit=100)))
+    return msgspec.json.decode(fleet_to_json(make_fleet(_chain(), work_limit=100)))
 
 
 def test_an_answer_is_proved_and_better_than_its_baselines() -> None:
@@ -181,3 +190,75 @@ def test_lies_are_refused(name: str) -> None:
     LIES[name](plan)
     with pytest.raises(Refusal):
         check_fleet(plan)
+
+
+def _paths(form: Json, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where there is a number, anywhere."""
+    if isinstance(form, dict | list):
+        pairs = form.items() if isinstance(form, dict) else enumerate(form)
+        return [found for key, value in pairs for found in _paths(value, (*path, key))]
+    return [path] if isinstance(form, int | float) else []
+
+
+def _any_number(plan: Json, dice: Random) -> None:
+    *path, last = dice.choice(_paths(plan))
+    for key in path:
+        plan = plan[key]
+    plan[last] = dice.choice((plan[last] + dice.choice((-(10**6), -1, 1, 10**6)), float(plan[last]), None, "1", 2**70))
+
+
+def _lane_rate(plan: Json, dice: Random) -> None:
+    dice.choice(plan["lanes"])["rate"] += dice.choice((-(10**6), -1, 1, 10**6))
+
+
+def _lane_hop(plan: Json, dice: Random) -> None:
+    hops = dice.choice(plan["lanes"])["hops"]
+    hop = dice.choice(hops)
+    hop[dice.randrange(3)] += dice.choice((-1, 1))
+
+
+def _price(plan: Json, dice: Random) -> None:
+    witness = plan["bounds"][0]["witness"]
+    prices = witness["compute"]
+    prices[dice.randrange(len(prices))] += dice.choice((-1, 1, 7, 100))
+    if dice.random() < 0.5:
+        value = plan["bounds"][0]["value_ns"] + dice.choice((-1, 0, 1, 10))
+        plan["bounds"][0]["value_ns"] = plan["bound_ns"] = value
+        plan["gap"] = (plan["value_ns"] - value) / plan["value_ns"]
+
+
+def _true_rate(plan: Json) -> None:
+    total = sum(lane["rate"] for lane in plan["lanes"])
+    plan["rate"], plan["value_ns"] = total / 10**6, -(-FULL_SECOND // total)
+    plan["gap"] = (plan["value_ns"] - plan["bound_ns"]) / plan["value_ns"]
+
+
+CHANGES: tuple[Callable[[Json, Random], None], ...] = (_any_number, _lane_rate, _lane_hop, _price)
+
+
+def test_changed_files_are_refused_or_true() -> None:
+    """Tests files that were changed by chance: what is accepted is no better than all lanes together allow."""
+    dice, accepted, seeds = Random(1), 0, []
+    for seed in range(12):
+        problem = _problem(seed)
+        if all(device.capacity is None for device in problem.devices) and (lanes := _all_lanes(problem)):
+            file = fleet_to_json(make_fleet(problem, work_limit=40))
+            seeds.append((file, best_rates(lanes).total, msgspec.json.decode(file)["problem"]))
+    example = fleet_to_json(make_fleet(_chain(), work_limit=100))
+    seeds.append((example, best_rates(_all_lanes(_chain())).total, msgspec.json.decode(example)["problem"]))
+    for _ in range(MUTANTS):
+        file, best, form = dice.choice(seeds)
+        plan = msgspec.json.decode(file)
+        try:
+            for _ in range(dice.choice((1, 1, 2))):
+                dice.choice(CHANGES)(plan, dice)
+            if dice.random() < 0.7:
+                _true_rate(plan)
+            check_fleet(plan)
+        except (Refusal, KeyError, TypeError, IndexError, ZeroDivisionError, ValueError):
+            continue
+        accepted += 1
+        assert plan["problem"] == form  # its hash holds it
+        assert sum(lane["rate"] for lane in plan["lanes"]) <= best * 1e6 * (1 + 1e-6)
+        assert all(b["proof"] != "proved" or b["value_ns"] <= ceil(1e9 / best + 1e-6) for b in plan["bounds"])
+    assert accepted > MUTANTS // 100

@@ -138,7 +138,8 @@ def problem(question: str, name: str) -> Any:
 def pipeline() -> wl.Plan:
     """A plan of two unequal stages."""
     graph = zoo_graph("bert", size="small")
-    return wl.plan(graph, wl.Cluster.preset("two-gpus"), objective="throughput", solver="even-split", work_limit=100)
+    asked: dict[str, Any] = {"solver": "even-split", "work_limit": 100}
+    return wl.plan(graph, wl.Cluster.preset("two-gpus"), objective="throughput", copies=1, **asked)
 
 
 def solve(solver: str, name: str) -> wl.Plan | wl.Schedule:
@@ -147,7 +148,8 @@ def solve(solver: str, name: str) -> wl.Plan | wl.Schedule:
     work = WORK.get(solver, 100)
     if question != "schedule":
         model, rules = problem(question, name)
-        return wl.plan(model, solver=method, work_limit=work, settings=SETTINGS.get(solver, {}), **rules)
+        plan: wl.Plan = wl.plan(model, solver=method, work_limit=work, settings=SETTINGS.get(solver, {}), **rules)
+        return plan
     if name == "pipeline":
         return wl.schedule(pipeline(), micro_batches=5, split_backward=True, solver=method, work_limit=work)
     shape, devices, options = SHAPED[name]

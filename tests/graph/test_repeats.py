@@ -70,7 +70,8 @@ def test_what_is_no_stack() -> None:
 def test_plans_keep_layers_whole(objective: str) -> None:
     """Tests that no layer is cut, with names and without them, and that the plan still verifies."""
     for graph in (zoo_graph("gpt2", size="small", layers=4), stripped(zoo_graph("gpt2", size="small", layers=4))):
-        plan = wl.plan(graph, "two-gpus", objective=objective, keep="layers", work_limit=300)  # type: ignore[arg-type]
+        asked: dict[str, Any] = {"objective": objective, "copies": 1, "keep": "layers", "work_limit": 300}
+        plan: wl.Plan = wl.plan(graph, "two-gpus", **asked)
         names = [op.name for op in graph.ops]
         for ops in layers_of_graph(graph):
             assert len({plan.placement[names[op]] for op in ops}) == 1
@@ -122,4 +123,4 @@ def test_what_cannot_be_kept_is_said() -> None:
     with pytest.raises(wl.InfeasibleError, match="layers stays whole on one device, as asked"):
         wl.plan(layered, small, keep="layers")
     with pytest.raises(wl.UsageError, match="kept whole are layers"):
-        wl.plan(zoo_graph("gpt2", size="small"), cluster, keep="rows")  # type: ignore[arg-type]
+        wl.plan(zoo_graph("gpt2", size="small"), cluster, keep="rows")

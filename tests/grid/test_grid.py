@@ -188,6 +188,69 @@ def test_files_of_others_in_a_folder(kind: str, name: str, tmp_path: Path) -> No
     assert other.read_bytes() == b"precious"
 
 
+@pytest.mark.parametrize("what", ["plans", "models", "plan", "model"])
+def test_links_inside_a_folder(what: str, tmp_path: Path) -> None:
+    """Tests that no plan and no model is written behind a link that somebody has put into the folder."""
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (other / "file").write_bytes(b"precious")
+    if what in ("plans", "models"):
+        (folder / what).symlink_to(other)
+    else:
+        (folder / f"{what}s").mkdir()
+        key = questions_of(msgspec.structs.replace(WANTED, models=("zoo:unet:small",)), tmp_path / "m")[0].key
+        name = f"{key}.json" if what == "plan" else "unet-small.onnx"
+        (folder / f"{what}s" / name).symlink_to(other / "file")
+    with pytest.raises(InputError, match="is a link or no folder"):
+        sweep_plans(msgspec.structs.replace(WANTED, models=("zoo:unet:small",)), folder, jobs=1)
+    assert [path.name for path in other.iterdir()] == ["file"]
+    assert (other / "file").read_bytes() == b"precious"
+
+
+def test_a_link_that_comes_later(tmp_path: Path) -> None:
+    """Tests that a plan is not written behind a link that was not there when the sweep began."""
+    row = failed(questions_of(msgspec.structs.replace(WANTED, models=("none.onnx",)), tmp_path)[0], "x", "y", 3)
+    (tmp_path / "file").write_bytes(b"precious")
+    with SweepFolder(tmp_path / "out") as folder:
+        (tmp_path / "out" / "plans" / f"{row.key}.json").symlink_to(tmp_path / "file")
+        with pytest.raises(InputError, match="not a regular file"):
+            folder.add(row, b"{}")
+        assert folder.rows == {}
+    assert (tmp_path / "file").read_bytes() == b"precious"
+
+
+def test_rows_that_cannot_be(whole: Path, tmp_path: Path) -> None:
+    """Tests that a row with a negative value is an error that says where, not one of a logarithm later."""
+    (tmp_path / "plans").mkdir()
+    row = {**lines(whole)[0], "value_ns": -5}
+    (tmp_path / "results.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(InputError, match=r"line 1: is not a row: .*value_ns"), SweepFolder(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version = 1\n" + ".".join("a" * 500) + " = 1",
+        "version = 1\nmodels = " + "[" * 5000 + "]" * 5000,
+        "version = 1\nmodels = ['a']\nseeds = [0x" + "f" * 5000 + "]",
+        "version = 1\nmodels = ['a']\nseeds = [" + "9" * 5000 + "]",
+        "version = 1\nmodels = ['a']\nseeds = [nan]",
+        "version = 1\nmodels = ['a']\nversion = 1",
+        "version = 1\nmodels = ['a']\ntime = inf",
+        "version = 1\nmodels = ['a']\n" + "#" * 2**20,
+    ],
+    ids=["dotted key", "depth", "hexadecimal", "digits", "no number", "twice", "infinite", "size"],
+)
+def test_sweep_files_made_to_cost(text: str, tmp_path: Path) -> None:
+    """Tests that a file made to cost time or memory is one error, of the kind that ends with exit code 3 or 2."""
+    path = tmp_path / "sweep.toml"
+    path.write_text(text)
+    with pytest.raises((InputError, UsageError)):
+        sweep_plans(read_sweep_file(path), tmp_path / "out", jobs=1)
+
+
 def test_a_last_line_that_is_no_row_stays(tmp_path: Path) -> None:
     """Tests that only what can be the beginning of a row is dropped."""
     path = tmp_path / "results.jsonl"

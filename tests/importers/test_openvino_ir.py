@@ -219,18 +219,6 @@ def test_open_shapes(tmp_path: Path) -> None:
         graph_of_openvino(_open_model())
 
 
-def test_shapes_that_depend_on_data(tmp_path: Path) -> None:
-    """Tests that a tensor of unknown size is refused by name instead of being counted as small."""
-    import openvino.opset13 as ops
-
-    x = ops.parameter([4], np.float32, name="x")
-    model = openvino().Model([ops.non_zero(x, name="found")], [x], "data")
-    path = tmp_path / "data.xml"
-    openvino().save_model(model, str(path))
-    with pytest.raises(InputError, match=r"'found'.*depends on the data"):
-        read_file(path)
-
-
 def test_two_ops_of_one_name() -> None:
     """Tests that a live model whose names are not unique is refused: devices are set by name."""
     import openvino.opset13 as ops

@@ -71,12 +71,29 @@ def _with_header(path: Path, change: dict[str, object]) -> None:
         {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, True]}},
         {"a": {"dtype": "F32", "shape": [2, 3]}},
         {"a": 3},
+        {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [8, 32]}},
+        {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], "more": 1}},
+        {"__metadata__": {"format": "weftline-policy", "version": "1", "x": [[[]]]}},
+        {"__metadata__": {"format": "weftline-policy", "version": "1", "x": "y" * 2**20}},
     ],
 )
 def test_odd_headers_are_refused(path: Path, change: dict[str, object]) -> None:
     """Tests that a file of something else, or with arrays elsewhere, is bad input."""
     _with_header(path, change)
     with pytest.raises(InputError):
+        read_arrays(path, SHAPES)
+
+
+def test_arrays_that_overlap_are_refused(path: Path) -> None:
+    """Tests that two arrays cannot be the same bytes of the file while others belong to none."""
+    data = path.read_bytes()
+    _with_header(path, {"b": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}})
+    with pytest.raises(InputError, match="each byte once"):
+        read_arrays(path, SHAPES)
+    length = int.from_bytes(data[:8], "little")
+    text = data[8 : 8 + length].replace(b'"a":', b'"a":3,"a":', 1)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    with pytest.raises(InputError, match="no JSON"):
         read_arrays(path, SHAPES)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from weftline import zoo
 from weftline.ask import make_plan
+from weftline.ask.fleets import make_fleet
 from weftline.cluster import Cluster, Device, Link
 from weftline.cost import Profile
 from weftline.cost.profile_file import DeviceProfile, Kernel
@@ -17,8 +19,16 @@ from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.arrays import Indices
 from weftline.importers import read_file
 from weftline.measure import calibration
-from weftline.measure.calibration import MOST_ROUNDS, calibrated_plan, corrected, measure_stages, measured_period
-from weftline.plans import Plan
+from weftline.measure.calibration import (
+    MOST_ROUNDS,
+    FleetPlanner,
+    calibrated_fleet,
+    calibrated_plan,
+    corrected,
+    measure_stages,
+    measured_period,
+)
+from weftline.plans import FleetPlan, Plan
 from weftline.problem import Rules, build_problem
 from weftline.run.local.run import run_local
 
@@ -111,6 +121,62 @@ def test_latency_plans_are_calibrated_by_their_segments(tmp_path: Path) -> None:
     assert abs(np.log(plan.value_ns / real)) < abs(np.log(first / real))
     assert "calibrated by the measured parts" in plan.load_problem().cost.source
     assert 1 <= len(said) <= MOST_ROUNDS
+
+
+def _fleet_planner(graph: Graph, lane: FleetPlan | None = None) -> FleetPlanner:
+    """Real plans of copies; of other lanes too, or always the one that is given."""
+
+    def made(profile: Profile, copies: bool) -> FleetPlan:
+        if lane is not None and not copies:
+            return lane
+        problem = build_problem(graph, TWO, rules=Rules(objective="throughput"), costs=profile)
+        return make_fleet(problem, solver="replicas" if copies else "auto", work_limit=30)
+
+    return made
+
+
+def test_shares_of_a_fleet_follow_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests with a machine on which device b is five times slower than it was profiled."""
+    graph = _row(12)
+    seen: list[FleetPlan] = []
+
+    def machine(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, dict[tuple[str, str], float]]:
+        seen.append(plan)
+        return plan.value_ns * 3, {("b", op.name): 5.0 if len(seen) == 1 else 1.0 for op in graph.ops}
+
+    monkeypatch.setattr(calibration, "measure_lanes", machine)
+    plan = calibrated_fleet("model.onnx", _profile(graph, 1000), _fleet_planner(graph))
+    assert 1 <= len(seen) <= MOST_ROUNDS
+    assert plan.rate == pytest.approx(seen[0].rate * 0.6, rel=0.05)  # 1 + 1 / 5 instead of 2
+    assert "calibrated by measured lanes" in plan.load_problem().cost.source
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_lanes_must_be_seen_to_be_better(monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
+    """Tests that lanes which promise more than copies are taken only if they were measured to give more."""
+    graph = _row(12)
+    copies = _fleet_planner(graph)(_profile(graph, 1000), True)
+    lane = msgspec.structs.replace(copies.lanes[0], hops=((0, 0, 6), (1, 6, 12)))
+    promising = msgspec.structs.replace(copies, lanes=(lane,), value_ns=1)
+
+    def machine(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, dict[tuple[str, str], float]]:
+        return (9 if better else 11) if plan is promising else 10, {}
+
+    monkeypatch.setattr(calibration, "measure_lanes", machine)
+    plan = calibrated_fleet("model.onnx", _profile(graph, 1000), _fleet_planner(graph, promising))
+    assert (plan is promising) == better
+
+
+def test_lanes_are_calibrated_by_their_segments(tmp_path: Path) -> None:
+    """Tests with kernels that are profiled far too short: the calibrated prediction is nearer to a real run."""
+    model = tmp_path / "bert.onnx"
+    zoo.save(zoo.build("bert", size="small"), model)
+    graph = read_file(model).graph
+    profile, planner = _profile(graph, 100), _fleet_planner(graph)
+    plan = calibrated_fleet(model, profile, planner, rounds=2)
+    real = run_local(plan, model=model, requests=60, baselines=False).measured_ns
+    first = planner(profile, False).value_ns
+    assert abs(np.log(plan.value_ns / real)) < abs(np.log(first / real))
 
 
 def test_real_stages(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def problem(objective: str = "latency", limits: str = "", **given: Any) -> Probl
 def test_scores_a_plan_as_the_plan_says(objective: str) -> None:
     """Tests that the placement of a plan has the plan's value, devices and stages."""
     graph = zoo_graph("resnet50", size="small")
-    plan = wl.plan(graph, "two-gpus", objective=objective, solver="single-device")  # type: ignore[arg-type]
+    plan = wl.plan(graph, "two-gpus", objective=objective, copies=1, solver="single-device")  # type: ignore[call-overload]
     score = wl.simulate(graph, plan.placement, "two-gpus", objective=objective)
     assert isinstance(score, Score)
     assert (score.value_ns, score.devices, score.stages) == (plan.value_ns, plan.devices, plan.stages)
@@ -127,7 +127,7 @@ def test_an_order_that_cannot_be_taken_is_said(tmp_path: Path) -> None:
     """Tests other rules, another graph, another way of the data, a throughput plan, and a plan with a given order."""
     cluster, solver = wl.Cluster.parse(CLUSTER), Solver("late", "a bad order", late)
     plan = wl.plan(fork(), cluster, solver=solver)
-    pipe = wl.plan(fork(), cluster, objective="throughput", stages=2, work_limit=20)
+    pipe = wl.plan(fork(), cluster, objective="throughput", copies=1, stages=2, work_limit=20)
     joined = fork(consumers=(1, 2))
     per_edge = "its transfers is per-tensor, and per-edge is asked for"
     for graph, given, asked, why in (

@@ -110,8 +110,8 @@ def test_replicas_win_over_a_pipeline() -> None:
     )
     assert second == "pair: 2 ops on 2 devices, period 20 ns"
     assert last == (
-        "A simple plan is better than this one: replicas "
-        "(a whole copy of the model on each device, no pipeline), 10 ns."
+        "Whole copies would give more, an input every 10 ns (a whole copy of the model on each device): "
+        "see --copies auto."
     )
 
 

@@ -124,3 +124,19 @@ def test_an_unknown_device(kind: str) -> None:
     with pytest.raises(InputError, match="unknown device 'tpu'") as error:
         _apply(**{kind: (("embed", "tpu"),)})  # type: ignore[arg-type]
     assert "gpu, cpu, npu" in error.value.hint
+
+
+def test_patterns_that_nobody_could_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that the work of matching is limited; names of ops are found at once, so they do not count."""
+    monkeypatch.setattr("weftline.problem.feasible.MOST_MATCHES", 10)
+    assert _apply(forbid=(("*ea*", "gpu"), ("Head", "cpu"), ("embed", "cpu")))[0][0] == [0, 2]
+    with pytest.raises(InputError, match="limits: 3 patterns for 5 ops are more than can be looked for"):
+        _apply(forbid=(("*", "gpu"), ("l*", "gpu")), together=(("*", "embed"),))
+
+
+def test_forbids_that_say_the_same() -> None:
+    """Tests that a reason is kept once, however many patterns give it."""
+    same = tuple(("*" * count, "gpu") for count in range(1, 50))
+    with pytest.raises(InfeasibleError) as error:
+        _apply(forbid=(*same, ("embed", "cpu"), ("embed", "npu")))
+    assert error.value.conflicts == ("forbid '*' on gpu", "forbid 'embed' on cpu", "forbid 'embed' on npu")

@@ -21,8 +21,8 @@ from weftline.interrupts import keep_interrupts
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import Engine, Seat
 from weftline.run.local.layout import WorkerLayout, lay_out
-from weftline.run.split.segments import parts_by_level
-from weftline.run.split.split import split_model
+from weftline.run.split.segments import parts_by_lane, parts_by_level
+from weftline.run.split.split import split_lanes, split_model
 
 LAYERS, WIDTH = 6, 16
 RUNTIME = "ort:CPUExecutionProvider"
@@ -109,12 +109,28 @@ def feeds(count: int = 3, width: int = WIDTH) -> list[Feed]:
     ]
 
 
-def forever(path: str) -> None:
+@contextmanager
+def team(
+    model: Path, lanes: Sequence[Sequence[int]], rates: tuple[int, ...], speeds: Sequence[float] = (1, 1, 1)
+) -> Iterator[Engine]:
+    """Workers of a fleet that are ready: the device of every op, lane by lane, and how inputs are shared out."""
+    graph = read_file(model).graph
+    parts = [parts_by_lane(graph, np.array(lane, np.int32)) for lane in lanes]
+    ids = [f"d{i}" for i in range(3)]
+    with run_folder() as folder:
+        manifest = split_lanes(model, graph, parts, ids, folder, rates=rates)
+        layout = lay_out(manifest, str(folder), pipelined=True)
+        with Engine([(layout, seats(speeds))]) as made:
+            yield made
+
+
+def forever(path: str, fleet: bool) -> None:
     """Print the numbers of the workers, then run until someone ends it: for tests that do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has it ignored
     keep_interrupts()
     inputs = feeds()  # not later: numpy's generators drop a Ctrl-C now and then
-    with engine(Path(path), stages(2)) as running:
+    lanes = [[0] * 14, stages(2)]
+    with team(Path(path), lanes, (1, 2)) if fleet else engine(Path(path), stages(2)) as running:
         sys.stdout.write(" ".join(map(str, running.pids)) + "\n")
         sys.stdout.flush()
         while True:
@@ -122,4 +138,4 @@ def forever(path: str) -> None:
 
 
 if __name__ == "__main__":
-    forever(sys.argv[1])
+    forever(sys.argv[1], "fleet" in sys.argv[2:])

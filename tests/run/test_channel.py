@@ -7,10 +7,12 @@ import threading
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from weftline.errors import WeftlineError
+from weftline.errors import InputError, WeftlineError
 from weftline.measure.links import measure_hop
 from weftline.run.devices import CPU, OrtDevice
+from weftline.run.dist.messages import RankWires, messages_of
 from weftline.run.local.channel import (
     SLOT_FILLED,
     SLOT_FREE,
@@ -21,6 +23,9 @@ from weftline.run.local.channel import (
     make_memory,
     measure_channel,
 )
+from weftline.run.local.engine import Engine
+from weftline.run.local.layout import lay_out
+from weftline.run.split.manifest import Manifest, ModelSegment, ModelWire
 
 
 def _lines() -> tuple[Line, Line]:
@@ -124,3 +129,22 @@ def test_a_step_between_two_workers_is_measured() -> None:
     """Tests that a step takes at least a microsecond and, even where both share a core, no more than a blink."""
     device = OrtDevice("ort:CPUExecutionProvider", CPU, {}, (min(os.sched_getaffinity(0)),), 1, False)
     assert 1_000 < measure_hop(device, device) < 50_000_000
+
+
+def test_tensors_that_no_memory_holds() -> None:
+    """Tests that they are one error before any process is started, by both engines, and that it names the largest."""
+    segments = tuple(ModelSegment(n, "ab"[n], f"{n}.onnx", (f"op{n}",), (), ()) for n in range(2))
+    wires = (
+        ModelWire("x", "float32", (4,), -1, (0,), False),
+        ModelWire("large", "float32", (2**50,), 0, (1,), False),
+        ModelWire("y", "float32", (4,), 1, (), True),
+    )
+    segments = (
+        replace(segments[0], inputs=("x",), outputs=("large",)),
+        replace(segments[1], inputs=("large",), outputs=("y",)),
+    )
+    manifest = Manifest("weftline-stages", 1, "m", "", ("x",), ("y",), segments, wires)
+    with pytest.raises(InputError, match=r"'large', 4096 TiB of it: .*more than this machine has memory for"):
+        Engine([(lay_out(manifest, "nowhere", pipelined=False), {})])
+    with pytest.raises(InputError, match="'large'"):
+        RankWires(messages_of(manifest, ["a", "b"]), 0, ["a", "b"], [1], 1.0)

@@ -177,9 +177,9 @@ def test_a_worker_that_hangs(model: Path) -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def kill_and_look(model: Path, victims: Sequence[str], number: int = signal.SIGKILL) -> int:
+def kill_and_look(model: Path, victims: Sequence[str], number: int = signal.SIGKILL, *, fleet: bool = False) -> int:
     """Start a run in a process of its own, end some of its processes; its exit code, once all of them are gone."""
-    command = [sys.executable, "-m", "tests.run.local_samples", str(model)]
+    command = [sys.executable, "-m", "tests.run.local_samples", str(model), *(["fleet"] if fleet else [])]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
@@ -214,6 +214,12 @@ def test_no_worker_outlives_its_parent(model: Path, victims: tuple[str, ...]) ->
 def test_interrupted(model: Path) -> None:
     """Tests that Ctrl-C, which every process of a terminal gets, ends the run and all workers."""
     assert kill_and_look(model, ("0", "1", "parent"), signal.SIGINT) != 0
+
+
+def test_workers_of_a_fleet_end_with_their_parent(model: Path) -> None:
+    """Tests the same two for workers that wait for several lanes at once."""
+    assert kill_and_look(model, ("parent",), fleet=True) == -signal.SIGKILL
+    assert kill_and_look(model, ("0", "1", "parent"), signal.SIGINT, fleet=True) != 0
 
 
 def test_errors_of_onnxruntime_come_back(model: Path) -> None:

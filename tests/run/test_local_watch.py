@@ -22,7 +22,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
     cluster = worker_cluster((1.0, 1.0))
     costs = wl.profile(path, cluster, cache=False, repeats=10)
     graph = wl.load(path)
-    return wl.plan(graph, cluster, objective="throughput", costs=costs, time_limit=5), path
+    return wl.plan(graph, cluster, objective="throughput", copies=1, costs=costs, time_limit=5), path
 
 
 def test_a_device_must_be_late_for_some_rounds() -> None:
@@ -60,6 +60,7 @@ def test_a_slow_device_brings_a_new_plan(planned: tuple[Plan, Path], monkeypatch
     assert switch.devices == {"w0": 1.0, "w1": 3.0}
     assert switch.new_ns < switch.kept_ns
     assert switch.pause_ns > 0
+    assert isinstance(found.plan, Plan)
     mine = [sum(device == "w1" for device in which.placement.values()) for which in (plan, found.plan)]
     assert mine[1] < mine[0]
     assert "new plan" in found.summary()

@@ -68,7 +68,8 @@ def planned(folder: Path, name: str, count: int, *, latency: bool = False) -> Pl
     how: dict[str, Any] = {"objective": "latency", "solver": "round-robin"}
     if not latency:
         how = {"objective": "throughput", "solver": "even-split"}
-    return wl.plan(graph, cluster(count), work_limit=50, **how)
+    made: Plan = wl.plan(graph, cluster(count), copies=1, work_limit=50, **how)
+    return made
 
 
 def torchrun(count: int, *arguments: str) -> subprocess.Popen[str]:
@@ -130,7 +131,7 @@ def test_shapes_that_depend_on_data(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     graph = wl.load(path, shapes={"x": (3, 4)})
-    plan = wl.plan(graph, cluster(2), objective="throughput", solver="even-split", work_limit=50)
+    plan = wl.plan(graph, cluster(2), objective="throughput", copies=1, work_limit=50, solver="even-split")
     assert len(set(plan.placement.values())) == 2
     generator = np.random.default_rng(0)
     feeds = [{"x": generator.standard_normal((size, 4)).astype(np.float32)} for size in (3, 1, 5)]
@@ -302,7 +303,8 @@ def test_two_hosts_over_a_slow_link(tmp_path: Path) -> None:
     wide_model(model)
     pins = '[limits]\npin = [{ op = "first", device = "a" }, { op = "second", device = "b" }]\n'
     devices = cluster(2, bandwidth="200 Mbit/s", latency="50 us", pins=pins)
-    plan = wl.plan(wl.load(model), devices, objective="throughput", communication="overlapped", work_limit=50)
+    asked: dict[str, Any] = {"objective": "throughput", "communication": "overlapped", "work_limit": 50}
+    plan = wl.plan(wl.load(model), devices, copies=1, **asked)
     stages = [(stage.compute_ns, stage.in_ns, stage.out_ns) for stage in plan.stages]
     assert plan.value_ns == stages[1][1] > 5 * max(stages[0][0], stages[1][0])  # the link decides
     save_plan(plan, tmp_path / "plan.json")

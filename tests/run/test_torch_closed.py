@@ -74,7 +74,7 @@ def run_plan(folder: Path) -> None:
     """A pipeline of two devices."""
     path = folder / "resnet50.onnx"
     zoo.save(zoo.build("resnet50", size="small"), path)
-    plan = wl.plan(wl.load(path), cluster(2), objective="throughput", solver="even-split", work_limit=50)
+    plan = wl.plan(wl.load(path), cluster(2), objective="throughput", copies=1, work_limit=50, solver="even-split")
     result = run_plan_torch(plan, model=path, requests=20)
     assert result is not None
     result.check()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weftline.cost import Profile
     from weftline.graph.arrays import Indices
     from weftline.plans import Plan
+    from weftline.plans.fleet import FleetPlan
     from weftline.plans.schedule import Schedule
     from weftline.problem import Problem
     from weftline.search import Event
@@ -38,6 +39,7 @@ __all__ = [
     "NOTE_MARK",
     "Resolved",
     "answer",
+    "answer_one",
     "answer_stages",
     "find_cluster",
     "find_devices",
@@ -113,7 +115,7 @@ def answer(
     begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
     say: Callable[[str], None] | None = None,
-) -> Plan: ...
+) -> Plan | FleetPlan: ...
 
 
 @overload
@@ -132,15 +134,37 @@ def answer(
     begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
     say: Callable[[str], None] | None = None,
-) -> Plan | Schedule:
-    """The plan or schedule of a request. `start` is a placement that the search begins with; `say` hears warnings."""
-    from weftline.ask.planning import make_plan
+) -> Plan | FleetPlan | Schedule:
+    """The plan or schedule of a request. `start` is a placement that the search begins with; `say` hears warnings.
+
+    Where throughput is asked for, it is a fleet plan, unless something in the request means one pipeline.
+    """
+    from weftline.ask.fleets import answer_fleet, is_for_fleet
 
     if isinstance(asked, ScheduleRequest | ResolvedBlocks):
         return answer_schedule(asked, begun=begun, on_event=on_event)
     if not isinstance(asked, PlanRequest | Resolved):
         raise UsageError("answer takes a PlanRequest or ScheduleRequest; a GridRequest is for wl.sweep")
     found = resolve(asked, say=say) if isinstance(asked, PlanRequest) else asked
+    if is_for_fleet(found):
+        return answer_fleet(found, start=start, begun=begun, on_event=on_event)
+    return answer_one(found, start=start, begun=begun, on_event=on_event)
+
+
+def answer_one(
+    asked: PlanRequest | Resolved,
+    *,
+    start: Indices | None = None,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Plan:
+    """As `answer`, but always one placement: of a request for throughput one pipeline."""
+    from weftline.ask.planning import make_plan
+
+    found = resolve(asked, say=say) if isinstance(asked, PlanRequest) else asked
+    if words := found.request.fleet_words:
+        raise UsageError(f"{words} asks for the rate of the whole cluster, here is one pipeline; leave it out")
     with _backend(found) as backend:
         return make_plan(
             found.problem,

@@ -21,6 +21,8 @@ PREPARES = {
     "latency": "weftline.latency.prepare",
     "throughput": "weftline.pipeline",
     "copies": "weftline.fleet",
+    "layers": "weftline.fleet.layers",
+    "serving": "weftline.fleet.serving",
     "schedule": "weftline.schedule",
     "policy": "weftline.latency.policy",
 }

@@ -1,10 +1,15 @@
-"""`answer_fleet`: a request with copies -> lanes, baselines, the checker; then everything into one FleetPlan."""
+"""The rate of a whole cluster: which requests ask for it, and their answer.
+
+In: a resolved request for throughput. Out: a FleetPlan: lanes, beside single pipelines and whole copies, checked.
+Simplified: of deployments that differ by less than 0.1 % the simplest is the answer.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from time import monotonic
 from types import MappingProxyType
 from typing import Any
@@ -12,49 +17,71 @@ from typing import Any
 import msgspec
 
 from weftline import __version__, fleet, pipeline
-from weftline.ask.answer import resolve
+from weftline.ask.answer import Resolved
 from weftline.ask.clock import Clock, searching_time
 from weftline.ask.planning import stop_rules
-from weftline.ask.request import PlanRequest
 from weftline.bounds import Bound
 from weftline.certify import check_fleet
 from weftline.certify.check import Refusal
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
 from weftline.fleet import FleetSearch, FleetSolver
+from weftline.fleet.columns import best_rates, simplest
 from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
-from weftline.plans.fleet import FleetDevice, FleetInstance, FleetLane, FleetPlan, hops_of
+from weftline.plans.fleet import FleetDevice, FleetInstance, FleetLane, FleetLimits, FleetPlan, hops_of
 from weftline.plans.plan import BoundEntry, Provenance
 from weftline.problem import Problem, check_feasible
 from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
-from weftline.search import Event, Search, Termination, check_names
+from weftline.search import Event, Search, Solver, Termination, check_names
 from weftline.simulate.fleet import FULL_SECOND, RATE_UNITS, Deployment
 
-__all__ = ["answer_fleet", "make_fleet"]
+__all__ = ["answer_fleet", "is_for_fleet", "make_fleet"]
 
-PIPELINES = ("single-device", "even-split", "greedy", "slice")
-"""Pipelines that are quickly found: baselines, and lanes to begin with."""
+PIPELINES = ("single-device", "even-split", "greedy", "auto")
+"""Solvers of single pipelines: baselines, and lanes to begin with. The last one searches."""
 PIPELINE_SHARE = 0.2
-"""Of the time, for all of them."""
+"""Of the time or work, for the search of a single pipeline."""
+SIMPLER_LOSS = 1e-3
+"""Share of the rate that a simpler deployment may give less."""
+
+
+def is_for_fleet(found: Resolved) -> bool:
+    """Whether a request asks for the rate of the whole cluster; `UsageError` if it does and does not.
+
+    It does where throughput is asked for, unless it names one pipeline (copies 1, a number of stages, a solver or
+    settings of pipelines), or the file brings its own costs and devices, as those of papers about one pipeline do.
+    """
+    request, rules, named = found.request, found.problem.rules, found.request.fleet_words
+    if rules.objective != "throughput":
+        if named:
+            raise UsageError(f"{named} is for --objective throughput")
+        return False
+    if rules.stages and named:
+        raise UsageError(f"{named} is for the whole cluster, but the number of stages in the file for one pipeline")
+    if named:
+        return True
+    known = fleet.fleet_solvers() if isinstance(request.solver, str) else {}
+    takes = known[request.solver].takes if request.solver in known else None
+    one = request.copies == 1 or rules.stages or request.coarsen != "none" or request.reward != "simulated"
+    own = request.cluster is None
+    return not (one or own or takes is None or set(request.settings) - set(takes))
 
 
 def answer_fleet(
-    request: PlanRequest,
+    found: Resolved,
     *,
+    start: Indices | None = None,
     begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> FleetPlan:
-    """The rate of the whole cluster for a request; it is one for throughput, without a number of stages."""
-    if request.objective == "latency" or request.stages is not None:
-        raise UsageError("copies are for --objective throughput, without --stages")
-    if request.coarsen != "none":
-        raise UsageError("copies are searched op by op; leave --coarsen out")
-    found = resolve(replace(request, objective="throughput"), say=say)
+    """The rate of the whole cluster for a request."""
+    request = found.request
     return make_fleet(
         found.problem,
         **request.limits,
         most_depth=request.max_depth,
+        most_latency=request.latency_limit_ns,
+        start=start,
         settings=request.settings,
         inputs=found.inputs,
         begun=begun,
@@ -65,21 +92,26 @@ def answer_fleet(
 def make_fleet(
     problem: Problem,
     *,
-    solver: str = "auto",
+    solver: str | Solver = "auto",
     gap: float | None = None,
     time_limit: float | None = None,
     work_limit: int | None = None,
     seed: int = 0,
     most_depth: int | None = None,
+    most_latency: int | None = None,
+    start: Indices | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
     inputs: Mapping[str, str] = MappingProxyType({}),
     argv: Sequence[str] = (),
     begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> FleetPlan:
-    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none."""
+    """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
+
+    `most_depth` and `most_latency` (ns) limit the way of an input; `start` is a placement that may be a lane.
+    """
     clock = Clock(monotonic() if begun is None else begun, on_event)
-    gap, time_limit = stop_rules(gap, time_limit, work_limit)
+    asked, (gap, time_limit) = gap, stop_rules(gap, time_limit, work_limit)
     if problem.rules.objective != "throughput" or problem.rules.stages:
         raise UsageError("copies are for the objective throughput, without a number of stages")
     check_feasible(problem)
@@ -88,21 +120,22 @@ def make_fleet(
     with clock.preparing():
         fleet.prepare()
         pipeline.prepare()
-    seconds = searching_time(time_limit, len(problem.graph.ops), clock.spent)
     search = FleetSearch(
         problem,
-        time_limit=seconds,
+        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
         work_limit=work_limit,
         gap=gap,
         seed=seed,
         on_event=on_event,
-        solver=solver,
+        solver=chosen.name,
         options=settings,
         most_depth=most_depth,
+        most_latency=most_latency,
     )
+    baselines: dict[str, float | None] = {}
     with Interruption(insist=True) as stop:
-        baselines, starts = _pipelines(problem, search, most_depth)
-        search.starts = starts
+        search.starts = () if start is None else (start,)
+        _offer_pipelines(replace(search, best=None, on_event=None) if chosen.baseline else search, baselines)
         try:
             chosen.solve(search)
         except InfeasibleError:
@@ -111,62 +144,93 @@ def make_fleet(
     if search.best is None:
         if stop.ended:
             raise KeyboardInterrupt
-        raise InfeasibleError(f"{solver} found no deployment within the limits", conflicts=search.refused)
+        raise InfeasibleError(f"{chosen.name} found no deployment within the limits", conflicts=search.refused)
     ended = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
     spent = None if work_limit is not None else round(search.seconds, 3)
-    baselines["replicas"] = _replicas(problem, most_depth)
+    baselines["replicas"] = _offer_replicas(search)
     with uninterrupted():
-        about = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
-        return _assemble(search, ended, spent, baselines, {**about, "inputs": dict(inputs), "argv": tuple(argv)})
+        found = search.best if chosen.baseline else _simplest(search, baselines, asked)
+        about: dict[str, Any] = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
+        about |= {"inputs": dict(inputs), "argv": tuple(argv)}
+        return _assemble(search, found, (ended, spent), baselines, about)
 
 
-def _find(name: str) -> FleetSolver:
-    known = fleet.fleet_solvers()
+def _find(given: str | Solver) -> FleetSolver:
+    known, name = fleet.fleet_solvers(), given if isinstance(given, str) else getattr(given, "name", "")
     if name not in known:
-        raise UsageError(f"no fleet solver is called {name!r:.60}{near(name, known)}; there are {', '.join(known)}")
+        other = f"{name!r:.60} places one pipeline; add --copies 1" if name in pipeline.solvers() else ""
+        raise UsageError(
+            other or f"no fleet solver is called {name!r:.60}{near(name, known)}; there are {', '.join(known)}"
+        )
     return known[name]
 
 
-def _pipelines(
-    problem: Problem, outer: FleetSearch, most_depth: int | None
-) -> tuple[dict[str, float | None], tuple[Indices, ...]]:
-    """Rates of simple pipelines, and their placements."""
-    rates: dict[str, float | None] = {}
-    starts = []
-    left = outer.seconds_left
+def _offer_pipelines(outer: FleetSearch, rates: dict[str, float | None]) -> None:
+    """Single pipelines, as lanes to begin with: their rates, None for those that break a limit."""
     for name in PIPELINES:
-        seconds = None if left is None else PIPELINE_SHARE * left / len(PIPELINES)
-        search = Search(problem, time_limit=seconds, work_limit=outer.work_limit, seed=outer.seed, solver=name)
+        left = outer.seconds_left if name == PIPELINES[-1] else None
+        search = Search(
+            outer.problem,
+            time_limit=None if left is None else PIPELINE_SHARE * max(left, 0.0),
+            work_limit=None if outer.work_limit is None else ceil(PIPELINE_SHARE * outer.work_limit),
+            gap=outer.gap,
+            seed=outer.seed,
+            on_event=outer.tell_of,
+            solver=name,
+        )
         try:
             pipeline.solvers()[name].solve(search)
         except InfeasibleError:
-            rates[name] = None
-            continue
-        allowed = search.best is not None and (most_depth is None or len(search.best.stages) <= most_depth)  # type: ignore[union-attr]
-        rates[name] = 1e9 / max(search.best.value, 1) if allowed and search.best is not None else None
-        if search.best is not None:
-            starts.append(search.best.placement)
-    return rates, tuple(starts)
+            pass
+        finally:  # of one that is interrupted, too
+            rates["pipeline" if name == PIPELINES[-1] else name] = _offer_lane(outer, search)
 
 
-def _replicas(problem: Problem, most_depth: int | None) -> float | None:
-    search = FleetSearch(problem, most_depth=most_depth)
+def _offer_lane(outer: FleetSearch, search: Search) -> float | None:
+    """The rate of a pipeline as the only lane."""
+    lane = None if search.best is None else outer.add(search.best.placement)
+    if lane is None:
+        return None
+    outer.starts = (*outer.starts, lane.placement)
+    found = outer.offer([lane], best_rates([lane]).rates.tolist())
+    return None if found is None else found.rate / RATE_UNITS
+
+
+def _offer_replicas(search: FleetSearch) -> float | None:
+    other = replace(search, solver="replicas", best=None, bound=None, on_event=None)
     try:
-        fleet.fleet_solvers()["replicas"].solve(search)
+        fleet.fleet_solvers()["replicas"].solve(other)
     except InfeasibleError:
         return None
-    return None if search.best is None else search.best.rate / RATE_UNITS
+    if other.best is None:
+        return None
+    search.offer(other.best.lanes, [rate / RATE_UNITS for rate in other.best.rates])
+    return other.best.rate / RATE_UNITS
+
+
+def _simplest(search: FleetSearch, baselines: Mapping[str, float | None], asked: float | None) -> Deployment:
+    """A simpler deployment than the best, if there is one that gives nearly as much: no baseline gives more, and a gap
+    that was asked for and reached still is.
+    """
+    best = search.best
+    assert best is not None
+    known = [round(rate * RATE_UNITS) for rate in baselines.values() if rate is not None]
+    least = max(ceil(best.rate * (1 - SIMPLER_LOSS)), min(max(known, default=0), best.rate))
+    bound = 0 if search.bound is None else search.bound.value
+    found = simplest(search, least)
+    if asked is not None and best.value - bound <= asked * best.value and found.value - bound > asked * found.value:
+        return best
+    return found
 
 
 def _assemble(
     search: FleetSearch,
-    ended: Termination,
-    seconds: float | None,
+    found: Deployment,
+    spent: tuple[Termination, float | None],
     baselines: dict[str, float | None],
     about: dict[str, Any],
 ) -> FleetPlan:
-    problem, found = search.problem, search.best
-    assert found is not None
+    problem, limits = search.problem, FleetLimits(search.most_depth, search.most_latency)
     file = problem_to_file(problem)
     bounds = [_entry(file, bound) for bound in (search.bound,) if bound is not None]
     best = max((bound.value_ns for bound in bounds), default=0)
@@ -184,8 +248,8 @@ def _assemble(
         rate_bound=None if best <= 1 else 10**9 / (best - 1),
         depth=found.depth,
         solver=search.solver,
-        seconds=seconds,
-        stopped_by=str(ended),
+        seconds=spent[1],
+        stopped_by=str(spent[0]),
         baselines=baselines,
         devices={
             device.id: FleetDevice(found.busy[d] / FULL_SECOND, int(found.peak[d]), device.capacity)
@@ -199,6 +263,7 @@ def _assemble(
         bounds=tuple(bounds),
         provenance=msgspec.convert({"version": __version__, "problem_sha256": problem_hash(file), **about}, Provenance),
         problem=file,
+        limits=msgspec.UNSET if limits == FleetLimits() else limits,
     )
     try:
         check_fleet.check_fleet(msgspec.to_builtins(plan))

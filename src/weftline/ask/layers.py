@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,16 +19,25 @@ from weftline.ask.request import PlanRequest
 from weftline.certify import check_layers as checker
 from weftline.certify.check import Refusal
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
-from weftline.fleet import FleetSolver, LayerSearch, fleet_solvers, prepare_layers
+from weftline.fleet import FleetSolver, LayerSearch, fleet_solvers
 from weftline.fleet.coverage import CoverageBound
-from weftline.fleet.layers import layer_baselines
+from weftline.fleet.layers import layer_baselines, prepare
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.layers import HeldLayers, LayerBound, LayerFrontPoint, LayerPlan, per_second
 from weftline.plans.plan import Provenance
-from weftline.problem.layers import LayerProblem, check_layers, layers_hash, read_layers
+from weftline.problem.layers import LayerInstance, LayerProblem, check_layers, layers_hash, read_layers
 from weftline.search import Event, Termination, check_names
+from weftline.simulate.layers import simulate_layers
 
-__all__ = ["answer_layers", "make_layer_plan", "read_layer_problem"]
+if TYPE_CHECKING:
+    from weftline.fleet.serving import ServingRow
+    from weftline.problem.serving import Requests, ServingRules
+
+__all__ = ["answer_layers", "make_layer_plan", "read_layer_problem", "serve_plan"]
+
+
+SERVED_REQUESTS = 4_000
+"""Drawn like those of a published trace, unless others are given."""
 
 
 def read_layer_problem(model: object) -> tuple[LayerProblem, str] | None:
@@ -59,6 +70,7 @@ def answer_layers(
         "--coarsen": request.coarsen != "none",
         "--reward": request.reward != "simulated",
         "--copies 1": request.copies == 1,
+        "--latency-limit": request.latency_limit is not None,
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(f"{problem.name} holds its own devices, layers and rates; leave {', '.join(wrong)} out")
@@ -96,7 +108,7 @@ def make_layer_plan(
     chosen = _find(solver)
     check_names(chosen.name, chosen.takes, settings or {})
     with clock.preparing():
-        prepare_layers()
+        prepare()
     search = LayerSearch(
         problem=problem,
         time_limit=None if time_limit is None else max(0.1, (time_limit - clock.spent) * 0.97),
@@ -207,4 +219,35 @@ def _front_point(search: LayerSearch, form: dict[str, Any], depth: int) -> Layer
         tuple((one.unit, one.devices, one.first, one.last) for one in point.found.instances),
         point.found.lanes,
         point.bound.witness() if good and point.bound is not None else None,
+    )
+
+
+def serve_plan(
+    plan: LayerPlan,
+    profile: Path | str,
+    *,
+    model: str = "",
+    requests: Requests | None = None,
+    rules: ServingRules | None = None,
+    simulated: int = 10,
+) -> list[ServingRow]:
+    """A plan and all points of its front, served for real requests: by Little's law, and the best by the simulator.
+
+    `profile` is a file of what prompts and tokens take; `model` the name in it, where several fit. Lanes are crossed
+    first: the same shares, shorter convoys.
+    """
+    from weftline.fleet.serving import crossed_lanes, serve_front
+    from weftline.problem.serving import profile_for, read_serving, sample_requests
+
+    problem = plan.problem
+    layouts = [simulate_layers(problem, plan.placed(), plan.lanes)]
+    for point in plan.front:
+        instances = [LayerInstance(*one) for one in point.instances]
+        found = simulate_layers(problem, instances, point.lanes)
+        if all((found.depth, found.rate) != (one.depth, one.rate) for one in layouts):
+            layouts.append(found)
+    crossed = [replace(one, lanes=crossed_lanes(problem, one)) for one in layouts]
+    asked = requests or sample_requests(SERVED_REQUESTS)
+    return serve_front(
+        problem, crossed, profile_for(problem, read_serving(profile), model), asked, rules, simulated=simulated
     )

@@ -73,7 +73,7 @@ def resolve_blocks(request: ScheduleRequest) -> ResolvedBlocks:
             blocks = read_blocks(blocks)
         digests = {} if file is None else {role: sha256(Path(file).read_bytes()).hexdigest()}
     if not isinstance(blocks, Blocks):
-        raise UsageError("schedule takes Blocks (wl.shape) or their file, or a throughput Plan")
+        raise UsageError("schedule takes Blocks (wl.shape) or their file, or the Plan of one pipeline (copies=1)")
     if request.memory is not None:
         blocks = blocks.with_memory(request.memory)
     count = request.micro_batches
@@ -92,7 +92,7 @@ def _blocks_of(request: ScheduleRequest) -> Blocks:
     assert plan is not None
     problem, result = plan_result(plan)
     if not isinstance(result, Loads):
-        raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput")
+        raise UsageError("a schedule needs a throughput plan: weftline plan MODEL --objective throughput --copies 1")
     with _hinting(request):
         return pipeline_blocks(
             problem, result, train=request.train, split=request.split_backward, recompute=request.recompute

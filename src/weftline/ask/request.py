@@ -83,9 +83,12 @@ class PlanRequest:
     memory: Literal["dynamic", "static"] | None = None
     stages: int | None = None
     copies: Literal[1, "auto"] | None = None
-    """Throughput: 1 is one pipeline, "auto" whole copies and pipelines side by side; None: what the question needs."""
+    """Throughput: 1 is one pipeline, "auto" the rate of the whole cluster: whole copies, pipelines side by side, shared
+    stages. None is "auto" where nothing else that is asked for means one pipeline (`ask.fleets.is_for_fleet`)."""
     max_depth: int | None = None
     """Of a fleet: the most devices in a row on the way of an input."""
+    latency_limit: float | str | None = None
+    """Of a fleet: an input that is alone takes at most so many seconds on its way; or text with a unit: "5ms"."""
     without: tuple[str, ...] = ()
     """Limits to be dropped: cpus, memory, together."""
     keep: Literal["", "layers"] = ""
@@ -141,13 +144,49 @@ class PlanRequest:
             a_whole_number(self.measurements, "measurements", 1, 100_000)
         if self.reward == "simulated" and (self.runtimes or self.measurements is not None):
             raise UsageError("measurements and runtimes are for measured rewards")
+        self._check_fleet()
+
+    def _check_fleet(self) -> None:
+        """What a fleet is asked, and what contradicts it."""
+        if self.copies not in (None, 1, "auto"):
+            raise UsageError(f'copies are 1 or "auto", not {shown(self.copies)}')
+        if self.max_depth is not None:
+            _hold(self, {"max_depth": a_whole_number(self.max_depth, "max_depth", 1, MOST_COUNT)})
+        _hold(self, {"latency_limit": seconds(self.latency_limit, "latency_limit")})
+        named = self.fleet_words
+        if not named:
+            return
+        against = {
+            "copies 1, which is one pipeline": self.copies == 1,
+            "the objective latency": self.objective == "latency",
+            "a number of stages, which is for one pipeline": self.stages is not None,
+            f"coarsen {self.coarsen}": self.coarsen != "none",
+            "measured rewards": self.reward != "simulated",
+        }
+        if wrong := [words for words, holds in against.items() if holds]:
+            raise UsageError(f"{named} and {wrong[0]} contradict each other; leave one out")
+
+    @property
+    def fleet_words(self) -> str:
+        """What asks for a fleet by name, empty if nothing does."""
+        asked = {
+            "copies auto": self.copies == "auto",
+            "a limit of depth": self.max_depth is not None,
+            "a limit of latency": self.latency_limit is not None,
+        }
+        return next((words for words, holds in asked.items() if holds), "")
+
+    @property
+    def latency_limit_ns(self) -> int | None:
+        """The limit of latency in ns."""
+        return None if self.latency_limit is None else round(float(self.latency_limit) * 1e9)
 
     @property
     def rules(self) -> dict[str, object]:
         """The rules of the problem that are asked for."""
         measured = self.reward == "measured" and self.objective != "throughput"
         return {
-            "objective": self.objective,
+            "objective": "throughput" if self.copies == "auto" else self.objective,
             "runtime": "sequential" if measured and self.runtime is None else self.runtime,  # it is what HETERO does
             "transfers": self.transfers,
             "communication": self.communication,
@@ -224,7 +263,10 @@ class ScheduleRequest:
 
 
 class GridRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Lists, of which every combination is a request, and limits for each of them."""
+    """Lists, of which every combination is a request, and limits for each of them.
+
+    For throughput each is one pipeline (`copies=1`), so that solvers and numbers of stages can be compared.
+    """
 
     models: tuple[str, ...] = ()
     """Files, or `zoo:NAME` and `zoo:NAME:SIZE`."""

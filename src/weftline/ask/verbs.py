@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 # Rooms that have a verb's name are loaded here, before the face binds the verbs: to load one later would take its name.
 import weftline.schedule
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weftline.cost import Profile
     from weftline.graph import Graph
     from weftline.plans import Plan
+    from weftline.plans.fleet import FleetPlan
     from weftline.plans.schedule import Schedule
     from weftline.problem import Blocks, Problem
     from weftline.schedule import Scheduler
@@ -61,21 +62,27 @@ def load(
     return read_model(model_path(a_path(path, "path")), import_options(shapes, dims))
 
 
-def from_openvino(model: Any, *, name: str = "") -> Graph:
-    """The graph of an `openvino.Model`: the same that its saved IR gives."""
+def from_openvino(model: Any, *, name: str = "", shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Graph:
+    """The graph of an `openvino.Model`: the same that its saved IR gives. `shapes` are for open inputs, by name."""
+    from weftline.ask.request import import_options
     from weftline.importers.openvino.live import graph_of_openvino
 
-    return graph_of_openvino(model, a_text(name, "name"))
+    return graph_of_openvino(model, a_text(name, "name"), import_options(shapes, {}).shapes)
 
 
-def from_torch(module: Any, inputs: Any, *, name: str = "") -> Graph:
+def from_torch(
+    module: Any, inputs: Any = None, *, name: str = "", dims: Mapping[str, int] = MappingProxyType({})
+) -> Graph:
     """The graph of a `torch.nn.Module` for example inputs: a tensor, a tuple of them, or keyword arguments as a dict.
 
-    Its plans are by estimated costs, and are exported by module names. To run one, export the module to ONNX first.
+    Or of a `torch.export.ExportedProgram`: the inputs say the sizes of its open dimensions, or `dims` do by name; else
+    the limit of a dimension counts (`Dim("batch", max=512)`). Its plans are by estimated costs, and are exported by
+    module names. To run one, export the module to ONNX first.
     """
+    from weftline.ask.request import import_options
     from weftline.importers.torch import graph_of_torch
 
-    return graph_of_torch(module, inputs, a_text(name, "name"))
+    return graph_of_torch(module, inputs, a_text(name, "name"), import_options({}, dims).dims)
 
 
 def load_problem(
@@ -107,7 +114,40 @@ def load_problem(
     )[0]
 
 
+@overload
 def plan(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    objective: Literal["latency"] | None = None,
+    copies: Literal[1] | None = None,
+    **options: Any,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    objective: Literal["latency", "throughput"] | None = None,
+    copies: Literal[1],
+    **options: Any,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    model: Graph | Problem | Path | str,
+    cluster: Cluster | Path | str | None = None,
+    *,
+    objective: Literal["latency", "throughput"] | None = None,
+    copies: Literal[1, "auto"] | None = None,
+    **options: Any,
+) -> Plan | FleetPlan: ...
+
+
+def plan(  # type: ignore[misc]
     model: Graph | Problem | Path | str,
     cluster: Cluster | Path | str | None = None,
     *,
@@ -117,6 +157,9 @@ def plan(
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
+    copies: Literal[1, "auto"] | None = None,
+    max_depth: int | None = None,
+    latency_limit: float | str | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
     strict: bool = False,
@@ -135,7 +178,7 @@ def plan(
     seed: int = 0,
     settings: Mapping[str, str] = MappingProxyType({}),
     on_event: Callable[[Event], None] | None = None,
-) -> Plan:
+) -> Plan | FleetPlan:
     """Decide where everything runs, and how far that can be from the best possible plan.
 
     The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. A Graph needs a cluster;
@@ -145,6 +188,12 @@ def plan(
     (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput
     search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
     time or work is limited.
+
+    Throughput is the rate of the whole cluster, a `FleetPlan`: whole copies of the model, pipelines side by side,
+    whatever gives most. `copies=1` asks for one pipeline, a `Plan`; so do `stages`, `coarsen`, measured rewards, a
+    solver of pipelines, and a model with its own devices (a Problem, or its file), where `copies="auto"` asks for a
+    fleet. `max_depth` is the most devices in a row on the way of an input, `latency_limit` ("5ms", or seconds) the
+    longest that an input that is alone may take.
 
     `keep="layers"` keeps each layer whole on one device: numbered blocks where ops have names of them, else sub-graphs
     that repeat; ops between layers are placed freely.
@@ -175,6 +224,9 @@ def plan(
         communication=communication,
         memory=memory,
         stages=stages,
+        copies=copies,
+        max_depth=max_depth,
+        latency_limit=latency_limit,
         shapes=shapes,
         dims=dims,
         strict=strict,

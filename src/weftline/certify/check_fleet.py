@@ -59,6 +59,7 @@ FIELDS = {
         "problem",
     ),
 }
+OPTIONAL = {"limits", "advice"}
 CHEAPEST = ("messages", "elimination")
 """Kinds of witnesses for the cheapest way."""
 
@@ -100,6 +101,7 @@ def _check(plan: dict[str, Any]) -> FleetVerdict:
     need(whole(problem.rules["stages"], "stages") == 0, "objective", "a number of stages is for one pipeline")
     lanes = [_Lane(problem, lane) for lane in rows(plan["lanes"], "lanes")]
     need(bool(lanes), "lanes", "there is no lane")
+    _check_limits(lanes, plan.get("limits", {"max_depth": None, "latency_ns": None}))
     _check_devices(problem, lanes, plan["devices"])
     _check_instances(problem, lanes, rows(plan["instances"], "instances"))
     total = sum(lane.rate for lane in lanes)
@@ -119,10 +121,11 @@ def _is(given: Any, number: float) -> bool:
 
 def _check_form(plan: dict[str, Any]) -> None:
     """Every field and no other; what is not re-computed still has its form."""
-    need(plan.keys() == FIELDS, "fields", f"wrong fields {sorted(plan.keys() ^ FIELDS)!s:.200}")
+    wrong = plan.keys() ^ (FIELDS | (plan.keys() & OPTIONAL))
+    need(not wrong, "fields", f"wrong fields {sorted(wrong)!s:.200}")
     given = plan["provenance"]
     need(given.keys() == check.PROVENANCE, "fields", "provenance: wrong fields")
-    for name in ("solver", "stopped_by", "bound_by", "objective"):
+    for name in ("solver", "stopped_by", "bound_by", "objective", *(plan.keys() & {"advice"})):
         need(isinstance(plan[name], str), "fields", f"{name} must be text")
     need(plan["objective"] == "throughput", "objective", "a fleet is planned for throughput")
     for name, rate in plan["baselines"].items():
@@ -140,7 +143,7 @@ class _Lane:
         need(form.keys() == {"rate", "depth", "hops"}, "lane", "a lane has a rate, a depth and hops")
         self.rate = whole(form["rate"], "rate of a lane", 1, MAX_RATE)
         self.placement = _placement(problem, rows(form["hops"], "hops"))
-        self.limited = _times(problem, self.placement)
+        self.limited, self.alone = _times(problem, self.placement)
         level, device = [0] * len(self.placement), self.placement
         for op, tensors in enumerate(problem.inputs):
             for t in tensors:
@@ -176,9 +179,11 @@ def _placement(problem: PlanProblem, hops: Sequence[Any]) -> list[int]:
     return found
 
 
-def _times(problem: PlanProblem, placement: list[int]) -> list[list[int]]:
-    """What one input takes of every device: rows that are limited by a second each."""
-    k = len(problem.ids)
+def _times(problem: PlanProblem, placement: list[int]) -> tuple[list[list[int]], int]:
+    """What one input takes of every device: rows that are limited by a second each; and all its ops and transfers,
+    one after another.
+    """
+    k, sent = len(problem.ids), 0
     compute, entering, leaving = [0] * k, [0] * k, [0] * k
     for op, device in enumerate(placement):
         compute[device] += problem.time[op][device]
@@ -188,12 +193,23 @@ def _times(problem: PlanProblem, placement: list[int]) -> list[list[int]]:
         home = placement[problem.producer[t]]
         lengths = {placement[c]: problem.length(t, home, placement[c]) for c in readers if placement[c] != home}
         need(min(lengths.values(), default=0) >= 0, "link", f"there is no link for {problem.tensors[t]!r:.80}")
+        sent += sum(lengths.values())
         for device, length in lengths.items():
             entering[device] += 0 if problem.host[device] else length
         leaving[home] += 0 if problem.host[home] else max(lengths.values(), default=0)
     if problem.rule("communication", "overlapped"):
-        return [compute, entering, leaving]
-    return [[sum(parts) for parts in zip(compute, entering, leaving, strict=True)]]
+        return [compute, entering, leaving], sum(compute) + sent
+    return [[sum(parts) for parts in zip(compute, entering, leaving, strict=True)]], sum(compute) + sent
+
+
+def _check_limits(lanes: list[_Lane], given: Any) -> None:
+    """No lane is deeper than allowed, and none takes longer for an input that is alone."""
+    need(isinstance(given, dict) and given.keys() == {"max_depth", "latency_ns"}, "limits", "limits: wrong fields")
+    found = {"max_depth": max(lane.depth for lane in lanes), "latency_ns": max(lane.alone for lane in lanes)}
+    for name, most in found.items():
+        if given[name] is not None:
+            limit = whole(given[name], name)
+            need(most <= limit, "limits", f"{name}: a lane has {most}, {limit} are allowed")
 
 
 def _check_devices(problem: PlanProblem, lanes: list[_Lane], given: dict[str, Any]) -> None:

@@ -35,11 +35,14 @@ __all__ = ["LayersVerdict", "check_layer_plan", "main", "read_layer_plan", "refu
 
 RATE_SCALE, NS_SCALE = 10**6, 10**15
 """Rates are units per million seconds."""
-SOURCE, SINK = -1, -2
+SOURCE_END, SINK_END = -1, -2
 MAX_RATE, MAX_WEIGHT, MAX_STEPS, MAX_COUNT = 10**15, 10**6, 2_000, 100_000
+MAX_TOGETHER = 2**60
+"""Rates of all devices."""
 MAX_WORK = 2 * 10**8
 """Weight x steps of one knapsack."""
 CHECKS = ("problem hash", "instances", "lanes", "links", "rate", "front", "bound")
+PROBLEM = {"kind", "name", "layers", "pools", "units", "links", "ports", "partial", "max_depth"}
 FIELDS = {
     "format",
     "version",
@@ -83,12 +86,15 @@ class _Problem:
 
     def __init__(self, form: dict[str, Any]) -> None:
         need(form["kind"] == "layers", "problem", "the embedded problem is of another kind")
+        need(form.keys() == PROBLEM and isinstance(form["name"], str), "fields", "the embedded problem: wrong fields")
         self.layers = whole(form["layers"], "layers", 1, 10_000)
         self.counts = [whole(pool["count"], "count", 1, MAX_COUNT) for pool in rows(form["pools"], "pools")]
         need(0 < sum(self.counts) <= MAX_COUNT, "problem", "too many devices, or none")
         self.pool_of = [number for number, count in enumerate(self.counts) for _ in range(count)]
         self.names: list[str] = []
         for pool in form["pools"]:
+            need(pool.keys() == {"name", "count", "names"}, "fields", "a pool: wrong fields")
+            need(isinstance(pool["name"], str), "problem", "names are text")
             given = rows(pool["names"], "names")
             need(len(given) in (0, pool["count"]), "problem", "a name for every device of a pool, or none")
             self.names += given or [f"{pool['name']}#{i}" for i in range(pool["count"])]
@@ -96,15 +102,23 @@ class _Problem:
         need(len(set(self.names)) == len(self.names), "problem", "two devices have one name")
         self.units = []
         for unit in rows(form["units"], "units"):
+            need(unit.keys() == {"name", "pool", "rates", "size"}, "fields", "a unit: wrong fields")
+            need(isinstance(unit["name"], str) and len(unit["rates"]) > 0, "problem", "a unit without a name or table")
             rates = [whole(rate, "rate", 0, MAX_RATE) for rate in rows(unit["rates"], "rates")][: self.layers]
             pool = whole(unit["pool"], "pool", 0, len(self.counts) - 1)
             self.units.append((pool, whole(unit["size"], "size", 1, self.counts[pool]), rates, unit["name"]))
+        together = sum(self.counts[pool] * max(rates) for pool, _, rates, _ in self.units)
+        need(
+            0 < len({unit[3] for unit in self.units}) == len(self.units), "problem", "two units have one name, or none"
+        )
+        need(together <= MAX_TOGETHER, "problem", "the rates of all devices together are too large")
         links = form["links"]
         self.links = None if links is None else self._links(rows(links, "links"))
         ports = form["ports"]
         self.ports = (
             None if ports is None else [[whole(r, "port", 0, MAX_RATE) for r in rows(p, "port")] for p in ports]
         )
+        need(self.ports is None or all(len(port) == 2 for port in self.ports), "problem", "a port has two rates")
         need(self.ports is None or len(self.ports) == len(self.names), "problem", "a port for every device")
         grouped = any(size > 1 for _, size, _, _ in self.units)
         need(not grouped or (links is None and ports is None), "problem", "groups have no links and no ports")
@@ -115,10 +129,12 @@ class _Problem:
     def _links(self, given: Any) -> dict[tuple[int, int], int]:
         last = len(self.names) - 1
         found = {
-            (whole(a, "link", SOURCE, last), whole(b, "link", SINK, last)): whole(c, "link", 0, MAX_RATE)
+            (whole(a, "link", SOURCE_END, last), whole(b, "link", SINK_END, last)): whole(c, "link", 0, MAX_RATE)
             for a, b, c in given
         }
         need(len(found) == len(given), "problem", "a link stands twice")
+        good = all(a != SINK_END and b not in (SOURCE_END, a) for a, b in found)
+        need(good, "problem", "a link joins no two devices")
         return found
 
 
@@ -197,7 +213,7 @@ def _added(problem: _Problem, instances: Any, lanes: Any, depth: int | None) -> 
     served, carried, deepest, total = [0] * len(instances), Counter[tuple[int, int]](), 0, 0
     for lane in rows(lanes, "lanes"):
         need(lane.keys() == {"rate", "hops"}, "fields", "a lane has a rate and hops")
-        rate, position, before = whole(lane["rate"], "rate of a lane", 1, MAX_RATE), 0, SOURCE
+        rate, position, before = whole(lane["rate"], "rate of a lane", 1, MAX_RATE), 0, SOURCE_END
         for hop in rows(lane["hops"], "hops"):
             number, p, q = (whole(part, "hop") for part in hop)
             _, devices, first, last = instances[number]
@@ -206,7 +222,7 @@ def _added(problem: _Problem, instances: Any, lanes: Any, depth: int | None) -> 
             served[number] += rate
             carried[before, devices[0]] += rate
             position, before = q, devices[0]
-        carried[before, SINK] += rate
+        carried[before, SINK_END] += rate
         need(position == problem.layers, "lane", "a lane ends before the last layer")
         need(depth is None or len(lane["hops"]) <= depth, "depth", "a lane has too many instances in a row")
         deepest, total = max(deepest, len(lane["hops"])), total + rate

@@ -1,4 +1,4 @@
-"""What verbs print of fleet plans: `plan --copies auto`, `simulate`, `explain` and `diff`."""
+"""What verbs print of fleet plans: `plan --objective throughput`, `simulate`, `explain` and `diff`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ if TYPE_CHECKING:
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.fleet_result import FleetResult
 
-__all__ = ["diff_fleet_plans", "explain_fleet_file", "show_fleet", "simulate_fleet_file", "simulated_fleet"]
+__all__ = [
+    "diff_fleet_plans",
+    "explain_fleet_file",
+    "serve_file",
+    "show_fleet",
+    "simulate_fleet_file",
+    "simulated_fleet",
+]
 
 
 def show_fleet(found: AnyFleet, output: Path | None) -> None:
     """What `plan` prints: summary, baselines, and where it was written."""
     from weftline.report.fleet import fleet_comparison_table
 
-    show(found.summary(), "", fleet_comparison_table(found))
-    if output is not None:
-        show("", f"written to {output}; check it: weftline verify {output}")
+    show(found.summary(), "", fleet_comparison_table(found), "")
+    if found.stopped_by == "interrupted":
+        show("Interrupted: this is the best plan so far.")
+    show(f"written to {output}; check it: weftline verify {output}" if output else "not written; -o plan.json keeps it")
 
 
 def simulate_fleet_file(path: Path, trace: Path | None, json: bool) -> None:
@@ -49,6 +57,27 @@ def simulate_fleet_file(path: Path, trace: Path | None, json: bool) -> None:
     if not same_fleet(answer, found):
         wrong = f": {found.violations[0]}" if found.violations else "; weftline verify says what does not hold"
         raise VerificationError(f"what was simulated is not what the plan says{wrong}")
+
+
+def serve_file(path: Path, profile: Path, json: bool) -> None:
+    """Requests served over a plan of layers and its front: rate, time to the first token, time per token."""
+    import msgspec
+
+    from weftline.ask.layers import serve_plan
+    from weftline.cli.output import progress
+    from weftline.plans.fleet import load_fleet
+    from weftline.plans.layers import LayerPlan
+    from weftline.report.fleet import serving_table
+
+    answer = load_fleet(path)
+    if not isinstance(answer, LayerPlan):
+        raise UsageError("--profile is for plans of layers on devices with tables")
+    with progress(f"serving {answer.problem.name}"):
+        rows = serve_plan(answer, profile)
+    if json:
+        print_json({"model": answer.problem.name, "rows": msgspec.to_builtins(rows)})
+    else:
+        show(serving_table(rows), "Served: tokens made after prompts, per second. best: no other row beats both times.")
 
 
 def _named(path: Path, answer: AnyFleet) -> FleetResult:

@@ -9,7 +9,13 @@ import typer
 
 from weftline.ask.request import read_dims, read_shapes
 from weftline.cli import options as given
-from weftline.cli.fleets import diff_fleet_plans, explain_fleet_file, simulate_fleet_file, simulated_fleet
+from weftline.cli.fleets import (
+    diff_fleet_plans,
+    explain_fleet_file,
+    serve_file,
+    simulate_fleet_file,
+    simulated_fleet,
+)
 from weftline.cli.output import JsonFlag, print_json, show
 from weftline.errors import InputError, UsageError, VerificationError
 
@@ -64,23 +70,31 @@ def verify(
     show(f"re-computed: {', '.join(verdict.checks)}")
 
 
+_Simulated = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PLAN|SCHEDULE|MODEL", help="A plan, fleet plan or schedule file; with --placement a model."
+    ),
+]
+_Placed = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help='Score this placement of the model: JSON like {"op": "device"}, or a plan, with its order where that '
+        'can be followed; "order" beside "placement" is the order of ops.',
+    ),
+]
+_Served = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Plans of layers: serve requests, with times from this file of profiles."),
+]
+
+
 def simulate(
-    plan: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PLAN|SCHEDULE|MODEL", help="A plan, fleet plan or schedule file; with --placement a model."
-        ),
-    ],
+    plan: _Simulated,
     cluster: given.Cluster = None,
     *,
-    placement: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help='Score this placement of the model: JSON like {"op": "device"}, or a plan, with its order where that '
-            'can be followed; "order" beside "placement" is the order of ops.',
-        ),
-    ] = None,
+    placement: _Placed = None,
     costs: given.Costs = None,
     objective: given.Objective = None,
     stages: Annotated[int | None, typer.Option(metavar="K", min=1, help="Throughput: at most K devices.")] = None,
@@ -97,17 +111,24 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev or chrome://tracing.")
     ] = None,
+    profile: _Served = None,
     json: JsonFlag = False,
 ) -> None:
-    """Simulate a plan again, or score a placement.
+    """Simulate a plan again, score a placement, or serve requests over a plan of layers.
 
     Exit code 4 where the placement breaks a limit, with every limit that it breaks.
 
     weftline simulate plan.json --trace trace.json
 
     weftline simulate model.onnx --cluster laptop --placement placement.json
+
+    weftline simulate layers.json --profile profiles.json
     """
     from weftline.certify.run import is_fleet, is_schedule
+
+    if profile is not None:
+        serve_file(plan, profile, json)
+        return
 
     asked: dict[str, Any] = {"cluster": cluster, "costs": costs, "objective": objective, "stages": stages}
     asked |= {"runtime": runtime, "transfers": transfers, "communication": communication, "memory": memory}

@@ -16,8 +16,7 @@ from weftline.cli.output import FileCommand
 from weftline.cli.plan import plan
 from weftline.cli.run import run, train_app
 from weftline.cli.schedule import schedule
-from weftline.cli.sweep import sweep
-from weftline.cli.write import export, report
+from weftline.cli.write import export, report, sweep
 from weftline.cli.zoo import demo, ui, zoo_app
 from weftline.errors import InfeasibleError, WeftlineError
 from weftline.interrupts import Interruption, end_program, ignore_interrupts, keep_interrupts

@@ -170,8 +170,8 @@ Dim = Annotated[
 Objective = Annotated[
     Literal["latency", "throughput"] | None,
     typer.Option(
-        help="latency: the time from one input to its output. throughput: as many inputs per second as possible, one "
-        "after another through a pipeline.  [default: latency]",
+        help="latency: the time from one input to its output. throughput: as many inputs per second as the whole "
+        "cluster can.  [default: latency]",
         rich_help_panel=AIM_PANEL,
     ),
 ]
@@ -179,7 +179,7 @@ Stages = Annotated[
     str | None,
     typer.Option(
         metavar="K|auto",
-        help="Throughput: a pipeline of at most K devices; auto tries every number and says which is best.",
+        help="Throughput: one pipeline of at most K devices; auto tries every number and says which is best.",
         rich_help_panel=AIM_PANEL,
     ),
 ]
@@ -192,11 +192,21 @@ MaxDepth = Annotated[
         rich_help_panel=AIM_PANEL,
     ),
 ]
+LatencyLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Throughput: no input that is alone takes longer on its way, each op and transfer after the other: 5ms.",
+        rich_help_panel=AIM_PANEL,
+    ),
+]
 Copies = Annotated[
     Literal["1", "auto"] | None,
     typer.Option(
         metavar="1|auto",
-        help="Throughput: one pipeline; or auto: whole copies and pipelines side by side, what is fastest.",
+        help="Throughput: auto: whole copies and pipelines side by side, what gives most; 1: one pipeline.  [default: "
+        "auto; 1 with --stages, --coarsen, --reward measured, --calibrate, a solver of pipelines, or a file that holds "
+        "its own devices]",
         rich_help_panel=AIM_PANEL,
     ),
 ]

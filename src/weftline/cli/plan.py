@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from weftline.ask import Sweep
     from weftline.ask.request import PlanRequest
     from weftline.plans import Plan
+    from weftline.plans.fleet import AnyFleet, FleetPlan
 
 __all__ = ["call_arguments", "plan", "read_stages"]
 
@@ -36,6 +36,7 @@ def plan(
     stages: given.Stages = None,
     copies: given.Copies = None,
     max_depth: given.MaxDepth = None,
+    latency_limit: given.LatencyLimit = None,
     sweep_stages: given.SweepStages = None,
     without: given.Without = "",
     keep: given.Keep = None,
@@ -60,8 +61,9 @@ def plan(
 ) -> None:
     """Decide which device runs which part of a model.
 
-    Prints how long one input takes (or how often one can enter), how much faster any other plan could be at most, and
-    what simple plans would take.
+    Prints how long one input takes (or how many can enter in a second), how much faster any other plan could be at
+    most, and what simple plans would take. For throughput the whole cluster works: whole copies of the model,
+    pipelines side by side, whatever gives most; --copies 1 or --stages ask for one pipeline.
 
     weftline plan bert.onnx --cluster laptop -o plan.json
 
@@ -70,6 +72,7 @@ def plan(
     from weftline.ask import Sweep
     from weftline.ask.request import PlanRequest, read_dims, read_shapes
     from weftline.plans.advice import advised
+    from weftline.plans.fleet import FleetPlan
     from weftline.plans.plan import plan_to_json, save_plan
 
     if solver == "help":
@@ -101,6 +104,7 @@ def plan(
         stages=number,
         copies={None: None, "1": 1, "auto": "auto"}[copies],
         max_depth=max_depth,
+        latency_limit=latency_limit,
         without=tuple(word for word in without.split(",") if word),
         keep=keep or "",
         shapes=read_shapes(shape or [], "--shape "),
@@ -121,14 +125,15 @@ def plan(
     )
     if _plan_layers(request, output, json):
         return
-    if max_depth is not None and copies != "auto":
-        raise UsageError("--max-depth is for --copies auto; the devices of one pipeline are --stages")
-    if copies == "auto":
-        if several or calibrate or reward == "measured":
-            raise UsageError("--copies auto is for one plan, without --sweep-stages, --calibrate and --reward measured")
-        _plan_fleet(request, output, json)
-        return
+    if request.fleet_words and (several or calibrate):
+        raise UsageError(
+            f"{request.fleet_words} asks for the whole cluster, so leave --stages, --sweep-stages and --calibrate out: "
+            "they are for one pipeline"
+        )
     answer = _answer(request, several, calibrate)
+    if isinstance(answer, FleetPlan):
+        _give_fleet(request, answer, (output, json))
+        return
     best = answer.plan if isinstance(answer, Sweep) else answer
     if output is not None:
         with uninterrupted():
@@ -145,7 +150,7 @@ def plan(
         raise typer.Exit(5)
 
 
-def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Sweep:
+def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | FleetPlan | Sweep:
     from weftline.ask.answer import answer, answer_stages, resolve
     from weftline.measure import answer_calibrated
 
@@ -168,38 +173,29 @@ def _plan_layers(request: PlanRequest, output: Path | None, json: bool) -> bool:
     read = read_layer_problem(request.model)
     if read is None:
         return False
-    from weftline.plans.layers import layer_plan_to_json
 
     with progress(f"planning {read[0].name}") as tell:
         found = answer_layers(request, *read, begun=process_begun(), on_event=tell)
-    _give_fleet(request, found, layer_plan_to_json, (output, json))
+    _give_fleet(request, found, (output, json))
     return True
 
 
-def _plan_fleet(request: PlanRequest, output: Path | None, json: bool) -> None:
-    """The rate of the whole cluster: lanes, and the file of them."""
-    from weftline.ask.fleets import answer_fleet
-    from weftline.plans.fleet import fleet_to_json
-
-    with progress(f"planning {Path(str(request.model)).name}") as tell:
-        found = answer_fleet(request, begun=process_begun(), on_event=tell, say=_warn)
-    _give_fleet(request, found, fleet_to_json, (output, json))
-
-
-def _give_fleet(
-    request: PlanRequest, found: Any, encode: Callable[[Any], bytes], where: tuple[Path | None, bool]
-) -> None:
+def _give_fleet(request: PlanRequest, found: AnyFleet, where: tuple[Path | None, bool]) -> None:
     """Write and show an answer about a whole cluster."""
+    from weftline.plans.advice import advised_fleet
+    from weftline.plans.fleet import FleetPlan, fleet_to_json
+
     output, json = where
     if output is not None:
         with uninterrupted():
             found.save(output)
     if json:
-        print_json(encode(found).rstrip())
+        print_json(fleet_to_json(advised_fleet(found) if isinstance(found, FleetPlan) else found).rstrip())
     else:
         show_fleet(found, output)
     if request.gap is not None and found.gap > float(request.gap):
-        typer.echo(f"the gap is {found.gap:.2%}, not the asked {float(request.gap):.2%}", err=True)
+        why = "the solver had nothing more to try" if found.stopped_by == "done" else f"stopped by {found.stopped_by}"
+        typer.echo(f"the gap is {found.gap:.2%}, not the asked {float(request.gap):.2%}: {why}", err=True)
         raise typer.Exit(5)
 
 

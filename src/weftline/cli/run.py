@@ -20,7 +20,7 @@ PLAN_PANEL = "For plans"
 SCHEDULE_PANEL = "For schedules"
 CHECK_PANEL = "Check of the results"
 
-_Answer = Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan or schedule file.")]
+_Answer = Annotated[Path, typer.Argument(metavar="PLAN|SCHEDULE", help="A plan, fleet plan or schedule file.")]
 _Model = Annotated[
     str,
     typer.Option(
@@ -163,12 +163,15 @@ def run(
     """Run a plan or schedule for real.
 
     A plan runs on processes of this machine, one for each device, or (latency) by OpenVINO; outputs are compared with
-    the unsplit model. A schedule trains a model on local processes (or under torchrun); every gradient is compared with
-    one process. Measured time stands beside predicted time. Exit code 7 if results differ.
+    the unsplit model. The inputs of a fleet are shared out among its lanes as planned. A schedule trains a model on
+    local processes (or under torchrun); every gradient is compared with one process. Measured time stands beside
+    predicted time. Exit code 7 if results differ.
 
     weftline run plan.json --model model.onnx --requests 200
 
     weftline run plan.json --model model.onnx --requests 5000 --watch -o better.json
+
+    weftline run fleet.json --model model.onnx --requests 500
 
     weftline run plan.json --model model.xml --runtime cpu0=openvino:CPU
 

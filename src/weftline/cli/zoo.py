@@ -94,6 +94,8 @@ def _parameters(words: list[str]) -> dict[str, int]:
 
 
 MODEL, SPEEDS, DEMO_REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
+FLEET_WORK = 400
+"""Lanes and pipelines that the demo costs: with this limit it prints the same on every machine."""
 QUESTIONS: tuple[tuple[str, str, Literal["latency", "throughput"]], ...] = (
     ("flava", "four-unequal", "latency"),
     ("bert", "two-gpus", "throughput"),
@@ -120,8 +122,10 @@ def demo(
     from weftline.cluster import Cluster
     from weftline.errors import InputError
     from weftline.files import write_atomically
+    from weftline.plans.fleet import FleetPlan
     from weftline.plans.summary import bound_line
     from weftline.report import comparison_table, plan_markdown, trace_json
+    from weftline.report.fleet import fleet_comparison_table
     from weftline.report.html import report_html
     from weftline.zoo import zoo_graph
 
@@ -132,21 +136,30 @@ def demo(
     written = []
     for model, cluster, objective in QUESTIONS:
         request = PlanRequest(
-            model=zoo_graph(model), cluster=Cluster.preset(cluster), objective=objective, argv=("demo",)
+            model=zoo_graph(model),
+            cluster=Cluster.preset(cluster),
+            objective=objective,
+            work_limit=FLEET_WORK if objective == "throughput" else None,
+            argv=("demo",),
         )
         with progress(f"planning {model} on {cluster}") as tell:
             found = answer(request, on_event=tell)
         folder = output / f"{model}-{cluster}-{objective}"
         folder.mkdir(exist_ok=True)
         found.save(folder / "plan.json")
-        write_atomically(folder / "trace.json", trace_json(found))
-        write_atomically(folder / "summary.md", plan_markdown(found).encode())
+        if not isinstance(found, FleetPlan):
+            write_atomically(folder / "trace.json", trace_json(found))
+            write_atomically(folder / "summary.md", plan_markdown(found).encode())
         write_atomically(folder / "report.html", report_html(found))
         verdict = verify_file(folder / "plan.json")
         written.append({"folder": str(folder), **verdict._asdict()})
         if not json:
-            show(f"{model} on {cluster}: {objective}", comparison_table(found), "")
-            show(bound_line(found), f"verified; plan, trace and summary are in {folder}")
+            show(f"{model} on {cluster}: {objective}")
+            if isinstance(found, FleetPlan):
+                show(found.summary(), "", fleet_comparison_table(found), "", f"verified; the plan is in {folder}")
+            else:
+                show(comparison_table(found), "", bound_line(found))
+                show(f"verified; plan, trace and summary are in {folder}")
             show(f"look at it: {folder / 'report.html'}", "")
     done = _run(output / "run", json) if run else None
     if json:
@@ -160,7 +173,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
     """Profile, plan, run; the files stay."""
     from dataclasses import asdict
 
-    from weftline.ask.answer import answer
+    from weftline.ask.answer import answer_one
     from weftline.ask.request import PlanRequest
     from weftline.cluster.detect import worker_cluster
     from weftline.cost import save_profile
@@ -180,7 +193,7 @@ def _run(folder: Path, quiet: bool) -> dict[str, object]:
         request = PlanRequest(
             model=model, cluster=cluster, objective="throughput", costs=costs, time_limit=10.0, argv=("demo",)
         )
-        plan = answer(request)
+        plan = answer_one(request)
         plan.save(folder / "plan.json")
         result = run_local(plan, model=model, requests=DEMO_REQUESTS, on_event=tell)
     result.check()

@@ -18,6 +18,7 @@ from weftline.cluster.model import (
     preset_text,
 )
 from weftline.cluster.rules import check_cluster, warnings
+from weftline.cluster.toml import toml_document
 
 __all__ = [
     "Cluster",
@@ -31,5 +32,6 @@ __all__ = [
     "preset_descriptions",
     "preset_names",
     "preset_text",
+    "toml_document",
     "warnings",
 ]

@@ -23,7 +23,7 @@ from weftline.errors import InputError, near, no_such_file
 from weftline.files import other_kind
 from weftline.units import exact_bytes, exact_count, exact_time, parse_bandwidth, parse_bytes, parse_flops, parse_time
 
-__all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "write_cluster"]
+__all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "toml_document", "write_cluster"]
 
 MAX_FILE_BYTES = 2**20
 CLUSTER = "a cluster file"
@@ -62,22 +62,22 @@ def read_cluster(path: Path) -> tuple[Cluster, str]:
 def parse_cluster(text: str, where: str, *, name: str = "cluster") -> Cluster:
     """Read and check text; `name` is used where the text gives none."""
     try:
-        return _cluster(_document(text), name)
+        return _cluster(toml_document(text), name)
     except InputError as error:
         raise (error.at(where) if where else error) from error
 
 
-def _document(text: str) -> dict[str, object]:
+def toml_document(text: str) -> dict[str, object]:
+    """The tables of a text that may be hostile; `InputError` for what is no TOML, or would take too long to read."""
     if len(text) > MAX_FILE_BYTES:
         raise InputError(_TOO_LARGE, hint=_HINT)
     if _LONG_KEY.search(text):
         raise InputError("a key or a name has more than 64 parts with dots between them")
     try:
         return tomllib.loads(text)
-    except ValueError as error:  # tomllib's own error, with line and column, or a number with too many digits
-        raise InputError(f"not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise InputError("not valid TOML: nested too deeply") from error
+    except (ValueError, RecursionError) as error:  # tomllib's own, with line and column; a number with too many digits
+        what = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"not valid TOML: {what}") from error
 
 
 class _Table:

@@ -199,8 +199,10 @@ def _check(profile: Profile) -> None:
 
 
 def _check_device(device: DeviceProfile, place: str) -> None:
-    if not (device.spread >= 0 and 0 <= device.stolen <= 1):
+    if not (0 <= device.spread <= MAX_QUANTITY and 0 <= device.stolen <= 1):
         raise InputError("a spread or share makes no sense", where=place, hint=HINT)
+    if not all(0 <= ns <= MAX_QUANTITY for ns in (device.alone_ns, device.busy_ns)):
+        raise InputError("the time of a whole run lies outside 0..2^60 ns", where=place, hint=HINT)
     if not 0 < device.speed <= 1e6 or not math.isfinite(device.speed) or not 1 <= device.threads <= 2**20:
         raise InputError("its speed or number of threads makes no sense", where=place, hint=HINT)
     if any(len(text) > MAX_TEXT for text in (device.runtime, device.kernels_from, device.note)):

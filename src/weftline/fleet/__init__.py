@@ -10,33 +10,18 @@ from functools import cache
 from weftline.fleet.search import FleetSearch, FleetSolver, LayerSearch
 from weftline.plugins import registered
 
-__all__ = ["FleetSearch", "FleetSolver", "LayerSearch", "fleet_solvers", "prepare", "prepare_layers"]
+__all__ = ["FleetSearch", "FleetSolver", "LayerSearch", "fleet_solvers", "prepare"]
 
 
 @cache
 def fleet_solvers(*, layers: bool = False) -> dict[str, FleetSolver]:
     """All solvers by name: of ops on devices, or of layers on devices with tables."""
-    from weftline.fleet import columns
+    from weftline.fleet import columns, exact
     from weftline.fleet import layers as tables
 
-    own = tables.SOLVERS if layers else columns.SOLVERS
+    own = tables.SOLVERS + exact.SOLVERS if layers else columns.SOLVERS
     found = registered("weftline.fleet", own)
     return {name: solver for name, solver in found.items() if solver.layers == layers}
-
-
-@cache
-def prepare_layers() -> None:
-    """The same as `prepare` for layers: a tiny problem with links, and without."""
-    import msgspec
-
-    from weftline.fleet.layers import solve_layers
-    from weftline.problem.layers import DevicePool, LayerProblem, LayerUnit
-
-    pool, unit = DevicePool("d", 3), LayerUnit("d", 0, (10, 6, 4))
-    free = LayerProblem("tiny", 4, (pool,), (unit,))
-    ends = [(a, b, 3) for a in (-1, 0, 1, 2) for b in (-2, 0, 1, 2) if a != b and not (a == -1 and b == -2)]
-    for problem in (free, msgspec.structs.replace(free, links=tuple(ends))):
-        solve_layers(LayerSearch(problem=problem, work_limit=5))
 
 
 @cache

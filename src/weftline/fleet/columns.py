@@ -22,7 +22,7 @@ from weftline.fleet.search import FleetSearch, FleetSolver
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
 from weftline.search.lp import Program, minimise
-from weftline.simulate.fleet import LaneLoads
+from weftline.simulate.fleet import RATE_UNITS, Deployment, LaneLoads
 
 __all__ = [
     "SOLVERS",
@@ -33,6 +33,7 @@ __all__ = [
     "generate_lanes",
     "price_seconds",
     "shared_prices",
+    "simplest",
     "whole_copies",
 ]
 
@@ -205,6 +206,48 @@ def _copies(search: FleetSearch, placement: Indices, equal: Ints) -> list[LaneLo
     """Those of them that break no limit."""
     lanes = (search.add(copy) for copy in copies_on_equals(placement, equal))
     return [lane for lane in lanes if lane is not None]
+
+
+def simplest(search: FleetSearch, least: int) -> Deployment:
+    """The simplest deployment that was found with at least this rate (per million seconds).
+
+    That is one device alone, else whole copies on the fewest devices, else one lane, else the fewest lanes.
+    """
+    assert search.best is not None
+    copies = sorted(whole_copies(search), key=_rate_alone, reverse=True)
+    alone = sorted(search.lanes.values(), key=lambda lane: (lane.depth, -_rate_alone(lane)))
+    for lanes in (*(copies[:count] for count in range(1, len(copies) + 1)), *([lane] for lane in alone)):
+        rates = [_rate_alone(lane) for lane in lanes]
+        if sum(rates) * RATE_UNITS >= least:
+            found = search.deployed(lanes, rates)
+            if found is not None and found.rate >= least:
+                return found
+    return _fewest_lanes(search, copies, least)
+
+
+def _rate_alone(lane: LaneLoads) -> float:
+    """Inputs per second of a lane that shares no device."""
+    return NS_PER_SECOND / max(float(lane.limited.max(initial=0)), 1 / MOST_RATE)
+
+
+def _fewest_lanes(search: FleetSearch, copies: Sequence[LaneLoads], least: int) -> Deployment:
+    """Leave lanes out, those with the fewest inputs first, while the rest gives enough; copies may take their place."""
+    best = search.best
+    assert best is not None
+    kept = list(best.lanes)
+    pool = list({id(lane): lane for lane in (*kept, *copies)}.values())
+    rates = _tidy_rates(pool, best.rate / RATE_UNITS, 1 - least / best.rate)
+    if len(rates) and (tidy := search.deployed(pool, rates.tolist())) is not None:
+        given = dict(zip(map(id, tidy.lanes), tidy.rates, strict=True))
+        kept = sorted(tidy.lanes, key=lambda lane: given[id(lane)])
+    chosen = best
+    for lane in tuple(kept):
+        rest = [other for other in kept if other is not lane]
+        found = search.deployed(rest, best_rates(rest).rates.tolist()) if rest else None
+        if found is not None and found.rate >= least:
+            kept = rest
+            chosen = found if len(found.lanes) < len(chosen.lanes) else chosen
+    return chosen
 
 
 def _solve(search: FleetSearch) -> None:

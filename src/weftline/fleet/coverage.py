@@ -6,6 +6,7 @@ always have steps that add up to at least g. Take any deployment of rate F, with
 holds k(i) layers. Every layer is covered by flows that add up to F: the sum of k(i) s(f(i)) is at least L g, that of
 k(i) f(i) is L F. A request passes at most S instances: the sum of f(i) is at most S F. So the sum over the instances of
 k s(f) + (b k - h) f / F is at least L (g + b) - S h. Where the devices together cannot reach that, F is impossible.
+No f(i) needs to be above F: a request that comes back to an instance could have stayed there.
 *Links.* Call a layer single if one instance alone serves it with all of F. Two single layers in a row are served by one
 instance, or over a link that carries F: by devices of one part of the network of such links. So with M other layers
 there are at most M + 1 runs of single layers, in as many parts, and a part cannot hold more single layers than its
@@ -15,7 +16,7 @@ The numbers come from a linear program; sets of flows that add up to F are its r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,8 +37,11 @@ LARGEST_SCALE = 500_000
 """Where sets count little beside the slope, weights are larger, up to so much for 1."""
 FINE_WEIGHT = 20_000
 """The same inside the search for missing rows."""
+MOST_WIDTH = 2**62
+"""Wider sets count no more: sums stay within 64 bits."""
 MOST_ROUNDS = 400
-SLACK = 1e-7
+PROGRAM_SECONDS = 10.0
+LEAST_SLACK = 1e-7
 SAME_AS_BEFORE = -2
 """In place of a member: the widest set is that of one weight less."""
 
@@ -54,9 +58,10 @@ def widest_sets(weights: Whole, widths: Whole, full: int) -> Whole:
         found[0, weight] = found[0, weight - 1]
         found[1, weight] = SAME_AS_BEFORE
         for j in range(len(weights)):
-            if weights[j] <= weight and found[0, weight - weights[j]] + widths[j] > found[0, weight]:
-                found[0, weight] = found[0, weight - weights[j]] + widths[j]
-                found[1, weight] = j
+            if weights[j] <= weight:
+                width = min(found[0, weight - weights[j]] + widths[j], MOST_WIDTH)
+                if width > found[0, weight]:
+                    found[0, weight], found[1, weight] = width, j
     return found
 
 
@@ -102,11 +107,25 @@ class CoverageBound:
 class Coverage:
     """The linear program of one problem; sets that were found at one rate serve at others."""
 
-    def __init__(self, problem: LayerProblem, *, grid: int = 24, sets: Sequence[tuple[int, ...]] = ()) -> None:
+    def __init__(
+        self,
+        problem: LayerProblem,
+        *,
+        grid: int = 24,
+        sets: Sequence[tuple[int, ...]] = (),
+        left: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`left`: seconds that may still be used, None without a limit."""
         self.problem = problem
         self.grid = grid
+        self.left = left
         self.sets = list(sets)
         """Multisets of flows, widest first."""
+
+    def _seconds(self) -> float:
+        """For one linear program."""
+        left = self.left()
+        return PROGRAM_SECONDS if left is None else min(PROGRAM_SECONDS, left)
 
     def _steps(self, rate: int) -> list[int]:
         served = {min(rate, top) for unit in self.problem.units for top in unit.rates if top > 0}
@@ -123,15 +142,17 @@ class Coverage:
             if sum(flows) >= rate:
                 self._row(program, columns, [place.get(min(flow, rate), -1) for flow in flows])
         program.limit(columns[1], 0.0)  # first without sets: depth and slope alone
-        answer = program.solve(10.0)
-        if np.isfinite(answer.value) and answer.value < -SLACK * problem.layers:
+        answer = program.solve(self._seconds())
+        if np.isfinite(answer.value) and answer.value < -LEAST_SLACK * problem.layers:
             numbers = answer.solution[len(steps) : len(steps) + 4]
             if (found := self._witness(rate, steps, answer.solution[: len(steps)], numbers)) is not None:
                 return found
         program.limit(columns[1], np.inf)
         for _ in range(MOST_ROUNDS):
-            answer = program.solve(10.0)
-            if not np.isfinite(answer.value) or answer.value > -SLACK * problem.layers:
+            if self._seconds() <= 0:
+                return None
+            answer = program.solve(self._seconds())
+            if not np.isfinite(answer.value) or answer.value > -LEAST_SLACK * problem.layers:
                 return None
             weights, numbers = answer.solution[: len(steps)], answer.solution[len(steps) : len(steps) + 4]
             missing = self._missing(rate, steps, weights, (float(numbers[0]), float(numbers[3])))
@@ -190,7 +211,7 @@ class Coverage:
     ) -> list[list[int]]:
         """Sets of flows that add up to the rate and weigh too little: the lightest, and the lightest of several."""
         full, extra = least
-        if full + extra <= SLACK:
+        if full + extra <= LEAST_SLACK:
             return []
         whole = np.maximum(np.floor(weights / (full + extra) * FINE_WEIGHT + 1e-6), 1).astype(np.int64)
         widths = np.array(steps, np.int64)
@@ -201,7 +222,7 @@ class Coverage:
                 (_light_set(widest, whole, rate), full),
                 (_several(widest, whole, widths, rate), full + extra),
             )
-            if flows and weights[flows].sum() < limit - SLACK
+            if flows and weights[flows].sum() < limit - LEAST_SLACK
         ]
         return found[:1] if len(found) > 1 and found[0] == found[1] else found
 

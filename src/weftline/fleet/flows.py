@@ -29,7 +29,7 @@ Way = tuple[int, list[tuple[int, int, int]]]
 """Rate, hops."""
 MOST_HOPS = 400_000
 """Columns of a linear program of lanes; larger ones are not built."""
-ROUNDING = 1 - 1e-9
+ROUNDED_DOWN = 1 - 1e-9
 
 
 def unlinked(problem: LayerProblem, most: int) -> bool:
@@ -218,10 +218,15 @@ class _LaneProgram:
         self.cost: list[float] = []
         self.handed: dict[int, tuple[int, int, int, int]] = {}
         """Column -> (from instance, to instance, position, hops before); -1 is an end."""
+        rates = [problem.rate(one.unit, one.held) for one in instances]
+        most = min(
+            sum(rate for one, rate in zip(instances, rates, strict=True) if one.first <= layer < one.last)
+            for layer in range(problem.layers)
+        )  # no more comes through, so that faster instances need no larger numbers
         for column, (i, p, _, h) in enumerate(hops):
             self.cost.append(-1.0 if p == 0 and h == 0 else 0.0)
             self.rows["serve", i].append((column, 1.0))
-            self.limits["serve", i] = problem.rate(instances[i].unit, instances[i].held)
+            self.limits["serve", i] = min(rates[i], most)
             if p == 0 and h > 0:
                 self.rows["never"].append((column, 1.0))
 
@@ -256,16 +261,17 @@ class _LaneProgram:
         column, (i, j, q, h) = len(self.cost), handed
         self.cost.append(0.0)
         self.handed[column] = handed
+        served = {one: self.limits["serve", one] for one in (i, j) if one >= 0}
         self.rows["link", *link].append((column, 1.0))
-        self.limits["link", *link] = room
+        self.limits["link", *link] = min([room, *served.values()])  # wider ones would make all others look like nothing
         if i >= 0:
             self.rows["leave", i, q, h].append((column, 1.0))
         if j >= 0:
             self.rows["enter", j, q, h].append((column, -1.0))
-        for device, way in ((link[1], 0), (link[0], 1)):
+        for device, way, one in ((link[1], 0, j), (link[0], 1, i)):
             if self.problem.ports is not None and device >= 0:
                 self.rows["port", device, way].append((column, 1.0))
-                self.limits["port", device, way] = self.problem.ports[device][way]
+                self.limits["port", device, way] = min(self.problem.ports[device][way], served[one])
 
     def ways(self) -> list[Way]:
         """The flow of the best solution as ways."""
@@ -301,4 +307,4 @@ class _LaneProgram:
         answer = minimise(Program(np.array(self.cost), np.zeros(count), top, low, high, *places, value))
         if not np.isfinite(answer.value):
             return []
-        return [int(number) for number in (answer.solution * scale * ROUNDING).tolist()]
+        return [int(number) for number in (answer.solution * scale * ROUNDED_DOWN).tolist()]

@@ -7,30 +7,33 @@ the same program then refutes what is just above the best answer. At last the ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
 
 import msgspec
 import numpy as np
 
 from weftline.fleet.coverage import Coverage, coverage_limit
+from weftline.fleet.exact import improve_exactly, model_size
 from weftline.fleet.flows import unlinked
 from weftline.fleet.linked import LinkedStages, linked_stages, place_of, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
 from weftline.fleet.stages import (
-    Stage,
+    SIMPLE_LAYOUTS,
+    LayerStage,
     StageCall,
     filled_stages,
     grouped_stages,
+    pipeline_instances,
     stage_instances,
     stage_rate,
     stages_for,
 )
-from weftline.problem.layers import LayerInstance, LayerProblem
+from weftline.problem.layers import SINK_NODE, SOURCE_NODE, DevicePool, LayerProblem, LayerUnit
 from weftline.simulate.layers import LayerDeployment
 
-__all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "solve_layers"]
+__all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "prepare", "solve_layers"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,19 @@ class LayersParameters:
     """One depth of the front takes about so long; with less time there are fewer."""
     front_points: int = 24
     """Depths of the front at most."""
+    exact_variables: int = 4_000
+    """An exact program of at most so many is solved where value and bound do not meet before."""
+    exact_seconds: float = 4.0
+    """For that."""
+    exact_work: float = 2.0
+    """The same in CP-SAT's own measure of work, where work is limited."""
 
 
 def solve_layers(search: LayerSearch) -> None:
     """Everything in turn, until value and bound meet or a limit says stop."""
     numbers, problem = search.parameters(LayersParameters), search.problem
     search.free = unlinked(problem, coverage_limit(problem))
-    coverage = Coverage(problem)
+    coverage = Coverage(problem, left=lambda: search.seconds_left)
     begun, total = search.seconds, search.seconds_left
     share = None if total is None else begun + total * (1 - numbers.front_share)
 
@@ -77,14 +86,11 @@ def solve_layers(search: LayerSearch) -> None:
         return bool(search.stopped_by) or (share is not None and search.seconds > share)
 
     _limit_rate(search, coverage, numbers, over)
-    if search.free:
-        _stages(search, numbers, over)
-    else:
-        _walks(search, numbers, over)
+    done = _deployments(search, numbers, over)
     _close(search, coverage, numbers, lambda: bool(search.stopped_by))
     if search.best is not None:
         _front(search, coverage, numbers)
-    if not search.free:
+    if not search.free and not done:
         _more_walks(search, numbers)
 
 
@@ -121,6 +127,21 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
         middle = (low + high) // 2
 
 
+def _deployments(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bool]) -> bool:
+    """Stages, walks over links, and where the problem is small everything that can be held -> whether that is shown to
+    be the best: instances that overlap stages are found there alone.
+    """
+    small = model_size(search.problem, search.free) <= numbers.exact_variables
+    if search.free:
+        _stages(search, numbers, over)
+    left = search.seconds_left
+    seconds = numbers.exact_seconds if left is None else min(numbers.exact_seconds, left / 3)
+    done = small and not over() and improve_exactly(search, seconds=seconds, work=numbers.exact_work)
+    if not search.free and not done:
+        _walks(search, numbers, over)
+    return done
+
+
 def _call(search: LayerSearch, numbers: LayersParameters, part: float = 1.0) -> StageCall:
     left = search.seconds_left
     share = left if left is None or search.best is not None else left / 3  # so that one that is too hard is not all
@@ -155,7 +176,7 @@ def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters
     def poll() -> bool:
         return search.best is not None and bool(search.stopped_by)
 
-    stages: list[Stage] | None = None
+    stages: list[LayerStage] | None = None
     if not many:
         stages, _ = stages_for(problem, rate, call, poll=poll)
     if many:
@@ -177,8 +198,8 @@ def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bo
     high = float(search.bound.rate if search.bound is not None else coverage_limit(search.problem))
     low = 0.0 if search.best is None else float(search.best.rate)
     rate = max(low + 1, (low + 5 * high) / 6)
-    while not over() and high - low > 1e-4 * high:
-        found = _walk_to(search, about, int(rate), numbers, over)
+    while not over() and high - low > max(1.0, 1e-4 * high):
+        found = _walk_to(search, about, max(1, int(rate)), numbers, over)
         if found is None or found < int(rate):
             high = rate
         low = max(low, float(found or 0))
@@ -251,7 +272,7 @@ def _front(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) -
             small.adopt(known)
         if above is not None:  # what is refuted with more depth is refuted with less
             small.offer_bound(above)
-        coverage = Coverage(small.problem, sets=coverage.sets)
+        coverage = Coverage(small.problem, sets=coverage.sets, left=coverage.left)
         if not _within(small, coverage, numbers):
             return
         known, above = small.best or known, small.bound
@@ -270,7 +291,7 @@ def _within(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) 
         _limit_rate(search, coverage, numbers, over)
     if search.limit == 0:
         return False
-    (_stages if search.free else _walks)(search, numbers, over)
+    _deployments(search, numbers, over)
     _close(search, coverage, numbers, over)
     return True
 
@@ -279,122 +300,14 @@ def layer_baselines(search: LayerSearch) -> dict[str, int | None]:
     """What simple deployments give, offered to the search too; None where one cannot be."""
     problem = search.problem
     found: dict[str, int | None] = {}
-    for name, make in _SIMPLE.items():
+    for name, make in SIMPLE_LAYOUTS.items():
         best: int | None = None
         for stages in make(problem):
-            deployment = search.offer(_copied(problem, stages))
+            deployment = search.offer(pipeline_instances(problem, stages))
             best = max((rate for rate in (best, deployment and deployment.rate) if rate), default=None)
         found[name] = best
     return found
 
-
-Pipelines = list[list[tuple[int, int]]]
-"""Pipelines side by side, each a row of (unit, layers)."""
-
-
-def _copied(problem: LayerProblem, pipelines: Pipelines) -> list[LayerInstance]:
-    """Devices for pipelines, in their order."""
-    free = [list(range(a, b)) for a, b in pairwise(problem.offsets)]
-    found = []
-    for row in pipelines:
-        position = 0
-        for unit, layers in row:
-            about = problem.units[unit]
-            taken, free[about.pool] = free[about.pool][: about.size], free[about.pool][about.size :]
-            if len(taken) < about.size:
-                return []
-            found.append(LayerInstance(unit, tuple(taken), position, position + layers))
-            position += layers
-    return found
-
-
-def _alone(problem: LayerProblem) -> Iterator[Pipelines]:
-    for unit in range(len(problem.units)):
-        if problem.rate(unit, problem.layers):
-            yield [[(unit, problem.layers)]]
-
-
-def _whole_copies(problem: LayerProblem) -> Iterator[Pipelines]:
-    rows: Pipelines = []
-    for number, pool in enumerate(problem.pools):
-        able = [u for u, unit in enumerate(problem.units) if unit.pool == number and problem.rate(u, problem.layers)]
-        if able:
-            best = max(able, key=lambda u: problem.rate(u, problem.layers) / problem.units[u].size)
-            rows += [[(best, problem.layers)]] * (pool.count // problem.units[best].size)
-    if rows:
-        yield rows
-
-
-def _evenly(layers: int, parts: int) -> list[int]:
-    return [layers // parts + (i < layers % parts) for i in range(parts)]
-
-
-def _even_split(problem: LayerProblem) -> Iterator[Pipelines]:
-    """One pipeline over all single devices, or as many as it may have."""
-    singles = {unit.pool: number for number, unit in reversed(list(enumerate(problem.units))) if unit.size == 1}
-    row = [singles[pool] for pool in problem.pool_of if pool in singles]
-    row.sort(key=lambda unit: -max(problem.units[unit].rates))
-    row = row[: problem.depth_limit]
-    if row:
-        yield [list(zip(row, _evenly(problem.layers, len(row)), strict=True))]
-
-
-def _equal_pipelines(problem: LayerProblem) -> Iterator[Pipelines]:
-    """Of every pool its best number of pipelines of equal units."""
-    rows: Pipelines = []
-    for unit, about in enumerate(problem.units):
-        count = problem.pools[about.pool].count // about.size
-        best = (0, 0)
-        for deep in range(1, min(count, problem.depth_limit) + 1):
-            rate = min(problem.rate(unit, held) for held in _evenly(problem.layers, deep))
-            best = max(best, (rate * (count // deep), deep))
-        if best[0]:
-            row = list(zip([unit] * best[1], _evenly(problem.layers, best[1]), strict=True))
-            single = [row] * (count // best[1])
-            yield single
-            if all(problem.units[other].pool != about.pool for line in rows for other, _ in line):
-                rows += single
-    if rows:
-        yield rows
-
-
-def _one_pipeline(problem: LayerProblem) -> Iterator[Pipelines]:
-    """The best row of units, one behind the other, by bisection over its rate."""
-    low, high, best = 0, coverage_limit(problem) + 1, None
-    while high - low > max(1, high // 10**6):
-        rate = (low + high) // 2
-        row = _row_for(problem, rate)
-        if row is None:
-            high = rate
-        else:
-            low, best = rate, row
-    if best is not None:
-        yield [best]
-
-
-def _row_for(problem: LayerProblem, rate: int) -> list[tuple[int, int]] | None:
-    """Units that hold all layers at that rate, those first that hold most."""
-    most = [max([held for held, top in enumerate(unit.rates, 1) if top >= rate], default=0) for unit in problem.units]
-    free, left, row = [pool.count for pool in problem.pools], problem.layers, list[tuple[int, int]]()
-    for unit in sorted(range(len(most)), key=lambda u: -most[u]):
-        about = problem.units[unit]
-        while left and most[unit] and free[about.pool] >= about.size and len(row) < problem.depth_limit:
-            held = max((n for n in range(1, min(most[unit], left) + 1) if problem.rate(unit, n) >= rate), default=0)
-            if not held:
-                break
-            row.append((unit, held))
-            free[about.pool] -= about.size
-            left -= held
-    return row if not left else None
-
-
-_SIMPLE: dict[str, Callable[[LayerProblem], Iterator[Pipelines]]] = {
-    "single-device": _alone,
-    "replicas": _whole_copies,
-    "even-split": _even_split,
-    "pipeline": _one_pipeline,
-    "separate-pipelines": _equal_pipelines,
-}
 
 SOLVERS = (
     FleetSolver(
@@ -405,3 +318,13 @@ SOLVERS = (
         parameters=LayersParameters,
     ),
 )
+
+
+@cache
+def prepare() -> None:
+    """Compile (or load) what layers need before a clock runs: a tiny problem without links, and with them."""
+    unit = LayerUnit("d", 0, (10, 6, 4))
+    free = LayerProblem("tiny", 4, (DevicePool("d", 3),), (unit,))
+    ends = [(a, b, 3) for a in (SOURCE_NODE, 0, 1, 2) for b in (SINK_NODE, 0, 1, 2) if a != b and a + b > -3]
+    for problem in (free, msgspec.structs.replace(free, links=tuple(ends))):
+        solve_layers(LayerSearch(problem=problem, work_limit=5))

@@ -27,10 +27,12 @@ from weftline.simulate.fleet import (
     Deployment,
     LaneLoads,
     deployment_violations,
+    lane_latency,
     lane_loads,
     simulate_deployment,
 )
 from weftline.simulate.layers import LayerDeployment, layer_violations
+from weftline.units import format_time
 
 __all__ = ["FleetSearch", "FleetSolver", "FrontPoint", "LayerSearch"]
 
@@ -47,6 +49,8 @@ class FleetSearch(Budget):
     """Placements that somebody knows to be good lanes: pipelines."""
     most_depth: int | None = None
     """A lane may have so many devices in a row, each visit counted."""
+    most_latency: int | None = None
+    """An input that is alone may take so many ns on a lane."""
     lanes: dict[bytes, LaneLoads] = field(default_factory=dict)
     """Every lane that was costed and breaks no limit by itself."""
     best: Deployment | None = None
@@ -73,6 +77,9 @@ class FleetSearch(Budget):
         self.refused = deployment_violations(self.problem, simulate_deployment(self.problem, [lane], [0]))
         if self.most_depth is not None and lane.depth > self.most_depth:
             self.refused = (f"a lane has {lane.depth} devices in a row, {self.most_depth} are allowed",)
+        if self.most_latency is not None and (alone := lane_latency(self.problem, placement)) > self.most_latency:
+            allowed = format_time(self.most_latency)
+            self.refused = (f"an input alone takes {format_time(alone)} on a lane, {allowed} are allowed",)
         if self.refused:
             return None
         self.lanes[key] = lane
@@ -80,18 +87,21 @@ class FleetSearch(Budget):
 
     def offer(self, lanes: Sequence[LaneLoads], rates: Sequence[float]) -> Deployment | None:
         """Lanes with rates (inputs per second): the deployment, or None if it breaks a limit."""
+        found = self.deployed(lanes, rates)
+        if found is not None and (self.best is None or found.rate > self.best.rate):
+            self.best = found
+            self.tell()
+        return found
+
+    def deployed(self, lanes: Sequence[LaneLoads], rates: Sequence[float]) -> Deployment | None:
+        """The same, without keeping it."""
         least = LEAST_SHARE * sum(rates)
         found = self._whole(lanes, [int(rate * RATE_UNITS) if rate > least else 0 for rate in rates])
         most = max(found.busy, default=0)
         if most > FULL_SECOND:  # by rounding
             found = self._whole(found.lanes, [rate * FULL_SECOND // most for rate in found.rates])
         self.refused = deployment_violations(self.problem, found)
-        if self.refused or not found.rate:
-            return None
-        if self.best is None or found.rate > self.best.rate:
-            self.best = found
-            self.tell()
-        return found
+        return None if self.refused or not found.rate else found
 
     def _whole(self, lanes: Sequence[LaneLoads], rates: Sequence[int]) -> Deployment:
         """The lanes that have a rate at all."""
@@ -103,6 +113,12 @@ class FleetSearch(Budget):
         if self.bound is None or bound.value > self.bound.value:
             self.bound = bound
             self.tell()
+
+    def tell_of(self, event: Event) -> None:
+        """Report what a search for one lane says; its bound is none for a deployment."""
+        if self.on_event is not None:
+            value = event.value if self.best is None or event.value is None else min(event.value, self.best.value)
+            self.on_event(Event(self.seconds, self.solver, value, None, event.message))
 
     def tell(self, message: str = "") -> None:
         """Report progress."""

@@ -17,11 +17,22 @@ from typing import Any
 
 import numpy as np
 
+from weftline.fleet.coverage import coverage_limit
 from weftline.problem.layers import LayerInstance, LayerProblem
 from weftline.search.cp_sat import run_model
 from weftline.search.lp import Program, minimise_whole
 
-__all__ = ["Stage", "StageCall", "filled_stages", "grouped_stages", "stage_instances", "stage_rate", "stages_for"]
+__all__ = [
+    "SIMPLE_LAYOUTS",
+    "LayerStage",
+    "StageCall",
+    "filled_stages",
+    "grouped_stages",
+    "pipeline_instances",
+    "stage_instances",
+    "stage_rate",
+    "stages_for",
+]
 
 
 MOST_SWAPS = 2_000
@@ -29,7 +40,7 @@ MOST_SWAPS = 2_000
 
 
 @dataclass(frozen=True)
-class Stage:
+class LayerStage:
     """Equal layers on several units in parallel."""
 
     layers: int
@@ -48,12 +59,12 @@ class StageCall:
     """More smallest sets than this are not enumerated."""
 
 
-def stage_rate(problem: LayerProblem, stage: Stage) -> int:
+def stage_rate(problem: LayerProblem, stage: LayerStage) -> int:
     """What its units serve together."""
     return sum(problem.rate(unit, stage.layers) * count for unit, count in stage.units)
 
 
-def stage_instances(problem: LayerProblem, stages: Sequence[Stage]) -> list[LayerInstance]:
+def stage_instances(problem: LayerProblem, stages: Sequence[LayerStage]) -> list[LayerInstance]:
     """Devices for the units of the stages, in their order."""
     free = [list(range(a, b)) for a, b in pairwise(problem.offsets)]
     found, position = [], 0
@@ -122,7 +133,7 @@ def _columns(
 
 def stages_for(
     problem: LayerProblem, rate: int, call: StageCall, *, poll: Callable[[], bool] = lambda: False
-) -> tuple[list[Stage] | None, bool]:
+) -> tuple[list[LayerStage] | None, bool]:
     """(stages that reach the rate, or None; whether a None is shown to be one)."""
     from ortools.sat.python import cp_model
 
@@ -163,18 +174,18 @@ def stages_for(
     return _trimmed(problem, picked), True
 
 
-def _trimmed(problem: LayerProblem, picked: list[tuple[tuple[int, ...], int, int]]) -> list[Stage]:
+def _trimmed(problem: LayerProblem, picked: list[tuple[tuple[int, ...], int, int]]) -> list[LayerStage]:
     """Lengths between the shortest and the longest that add up to all layers; the weakest are shortened first."""
     lengths = [longest for _, _, longest in picked]
     units = [tuple((unit, count) for unit, count in enumerate(counts) if count) for counts, _, _ in picked]
     for _ in range(sum(lengths) - problem.layers):
         able = [i for i, (_, shortest, _) in enumerate(picked) if lengths[i] > shortest]
-        weakest = min(able, key=lambda i: stage_rate(problem, Stage(lengths[i], units[i])))
+        weakest = min(able, key=lambda i: stage_rate(problem, LayerStage(lengths[i], units[i])))
         lengths[weakest] -= 1
-    return [Stage(length, own) for length, own in zip(lengths, units, strict=True)]
+    return [LayerStage(length, own) for length, own in zip(lengths, units, strict=True)]
 
 
-def filled_stages(problem: LayerProblem, stages: Sequence[Stage]) -> list[Stage]:
+def filled_stages(problem: LayerProblem, stages: Sequence[LayerStage]) -> list[LayerStage]:
     """Devices that are left over join the weakest stage that they can help."""
     left = [pool.count for pool in problem.pools]
     counts = [Counter(dict(stage.units)) for stage in stages]
@@ -192,10 +203,10 @@ def filled_stages(problem: LayerProblem, stages: Sequence[Stage]) -> list[Stage]
             counts[weakest][unit] += 1
             rates[weakest] += problem.rate(unit, stages[weakest].layers)
             left[about.pool] -= about.size
-    return [Stage(stage.layers, tuple(sorted(own.items()))) for stage, own in zip(stages, counts, strict=True)]
+    return [LayerStage(stage.layers, tuple(sorted(own.items()))) for stage, own in zip(stages, counts, strict=True)]
 
 
-def grouped_stages(problem: LayerProblem, rate: int, seconds: float) -> list[Stage] | None:
+def grouped_stages(problem: LayerProblem, rate: int, seconds: float) -> list[LayerStage] | None:
     """Stages for hundreds of devices: whole numbers of stages of every length, units as if they could be split; then
     whole units are dealt out.
     """
@@ -230,7 +241,7 @@ def grouped_stages(problem: LayerProblem, rate: int, seconds: float) -> list[Sta
     return _evened(problem, filled_stages(problem, found))
 
 
-def _evened(problem: LayerProblem, stages: list[Stage]) -> list[Stage]:
+def _evened(problem: LayerProblem, stages: list[LayerStage]) -> list[LayerStage]:
     """Units change places between the weakest stage and others while that helps the weakest."""
     counts = [Counter(dict(stage.units)) for stage in stages]
     rates = [stage_rate(problem, stage) for stage in stages]
@@ -257,12 +268,12 @@ def _evened(problem: LayerProblem, stages: list[Stage]) -> list[Stage]:
                 counts[at][given] -= sign
         rates[weak], rates[other] = changed
     return [
-        Stage(stage.layers, tuple(sorted((unit, count) for unit, count in own.items() if count > 0)))
+        LayerStage(stage.layers, tuple(sorted((unit, count) for unit, count in own.items() if count > 0)))
         for stage, own in zip(stages, counts, strict=True)
     ]
 
 
-def _dealt(problem: LayerProblem, length: int, count: int, units: dict[int, int]) -> list[Stage]:
+def _dealt(problem: LayerProblem, length: int, count: int, units: dict[int, int]) -> list[LayerStage]:
     """The largest units first, each to the stage that has least."""
     bins, rates = [Counter[int]() for _ in range(count)], [0] * count
     for unit in sorted(units, key=lambda u: -problem.rate(u, length)):
@@ -270,4 +281,114 @@ def _dealt(problem: LayerProblem, length: int, count: int, units: dict[int, int]
             least = min(range(count), key=rates.__getitem__)
             bins[least][unit] += 1
             rates[least] += problem.rate(unit, length)
-    return [Stage(length, tuple(sorted(own.items()))) for own in bins]
+    return [LayerStage(length, tuple(sorted(own.items()))) for own in bins]
+
+
+Pipelines = list[list[tuple[int, int]]]
+"""Pipelines side by side, each a row of (unit, layers)."""
+
+
+def pipeline_instances(problem: LayerProblem, pipelines: Pipelines) -> list[LayerInstance]:
+    """Devices for pipelines, in their order."""
+    free = [list(range(a, b)) for a, b in pairwise(problem.offsets)]
+    found = []
+    for row in pipelines:
+        position = 0
+        for unit, layers in row:
+            about = problem.units[unit]
+            taken, free[about.pool] = free[about.pool][: about.size], free[about.pool][about.size :]
+            if len(taken) < about.size:
+                return []
+            found.append(LayerInstance(unit, tuple(taken), position, position + layers))
+            position += layers
+    return found
+
+
+def _alone(problem: LayerProblem) -> Iterator[Pipelines]:
+    for unit in range(len(problem.units)):
+        if problem.rate(unit, problem.layers):
+            yield [[(unit, problem.layers)]]
+
+
+def _whole_copies(problem: LayerProblem) -> Iterator[Pipelines]:
+    rows: Pipelines = []
+    for number, pool in enumerate(problem.pools):
+        able = [u for u, unit in enumerate(problem.units) if unit.pool == number and problem.rate(u, problem.layers)]
+        if able:
+            best = max(able, key=lambda u: problem.rate(u, problem.layers) / problem.units[u].size)
+            rows += [[(best, problem.layers)]] * (pool.count // problem.units[best].size)
+    if rows:
+        yield rows
+
+
+def _evenly(layers: int, parts: int) -> list[int]:
+    return [layers // parts + (i < layers % parts) for i in range(parts)]
+
+
+def _even_split(problem: LayerProblem) -> Iterator[Pipelines]:
+    """One pipeline over all single devices, or as many as it may have."""
+    singles = {unit.pool: number for number, unit in reversed(list(enumerate(problem.units))) if unit.size == 1}
+    row = [singles[pool] for pool in problem.pool_of if pool in singles]
+    row.sort(key=lambda unit: -max(problem.units[unit].rates))
+    row = row[: problem.depth_limit]
+    if row:
+        yield [list(zip(row, _evenly(problem.layers, len(row)), strict=True))]
+
+
+def _equal_pipelines(problem: LayerProblem) -> Iterator[Pipelines]:
+    """Of every pool its best number of pipelines of equal units."""
+    rows: Pipelines = []
+    for unit, about in enumerate(problem.units):
+        count = problem.pools[about.pool].count // about.size
+        best = (0, 0)
+        for deep in range(1, min(count, problem.depth_limit) + 1):
+            rate = min(problem.rate(unit, held) for held in _evenly(problem.layers, deep))
+            best = max(best, (rate * (count // deep), deep))
+        if best[0]:
+            row = list(zip([unit] * best[1], _evenly(problem.layers, best[1]), strict=True))
+            single = [row] * (count // best[1])
+            yield single
+            if all(problem.units[other].pool != about.pool for line in rows for other, _ in line):
+                rows += single
+    if rows:
+        yield rows
+
+
+def _one_pipeline(problem: LayerProblem) -> Iterator[Pipelines]:
+    """The best row of units, one behind the other, by bisection over its rate."""
+    low, high, best = 0, coverage_limit(problem) + 1, None
+    while high - low > max(1, high // 10**6):
+        rate = (low + high) // 2
+        row = _row_for(problem, rate)
+        if row is None:
+            high = rate
+        else:
+            low, best = rate, row
+    if best is not None:
+        yield [best]
+
+
+def _row_for(problem: LayerProblem, rate: int) -> list[tuple[int, int]] | None:
+    """Units that hold all layers at that rate, those first that hold most."""
+    most = [max([held for held, top in enumerate(unit.rates, 1) if top >= rate], default=0) for unit in problem.units]
+    free, left, row = [pool.count for pool in problem.pools], problem.layers, list[tuple[int, int]]()
+    for unit in sorted(range(len(most)), key=lambda u: -most[u]):
+        about = problem.units[unit]
+        while left and most[unit] and free[about.pool] >= about.size and len(row) < problem.depth_limit:
+            held = max((n for n in range(1, min(most[unit], left) + 1) if problem.rate(unit, n) >= rate), default=0)
+            if not held:
+                break
+            row.append((unit, held))
+            free[about.pool] -= about.size
+            left -= held
+    return row if not left else None
+
+
+SIMPLE_LAYOUTS: dict[str, Callable[[LayerProblem], Iterator[Pipelines]]] = {
+    "single-device": _alone,
+    "replicas": _whole_copies,
+    "even-split": _even_split,
+    "pipeline": _one_pipeline,
+    "separate-pipelines": _equal_pipelines,
+}
+"""Baselines: name -> layouts, the best of which counts."""

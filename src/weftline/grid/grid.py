@@ -24,7 +24,7 @@ import msgspec
 
 from weftline.ask.request import GridRequest
 from weftline.errors import InputError, UsageError
-from weftline.files import write_atomically
+from weftline.files import Replacement
 from weftline.grid.compare import compared_solvers
 from weftline.grid.engines import Answer, answer_locally, cores
 from weftline.grid.job import Row, answer
@@ -56,6 +56,16 @@ def _open_own(path: Path, flags: int) -> int:
     return descriptor
 
 
+def _check_own_folder(folder: Path) -> None:
+    """A folder in the folder itself, without links: files are written there, and not to what is somebody's."""
+    if not folder.is_symlink() and not folder.exists():
+        return
+    names = [] if folder.is_symlink() else [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
+    if names or folder.is_symlink() or not folder.is_dir():
+        where = folder / names[0] if names else folder
+        raise InputError("is a link or no folder", where=str(where), hint="take a new folder")
+
+
 class SweepFolder:
     """Used as a context: the lock is held inside."""
 
@@ -68,6 +78,8 @@ class SweepFolder:
     def __enter__(self) -> SweepFolder:
         try:
             self._plans.mkdir(parents=True, exist_ok=True)
+            for folder in (self._plans, self.models):
+                _check_own_folder(folder)
             self._lock = _open_own(self.path / ".lock", os.O_RDWR | os.O_CREAT)
             self._hold()
             self._file = _open_own(self._results, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -93,7 +105,7 @@ class SweepFolder:
     def add(self, row: Row, plan: bytes) -> None:
         """Keep an answer."""
         if plan:
-            write_atomically(self._plans / f"{row.key}.json", plan)
+            self._write(self._plans / f"{row.key}.json", plan)
         line = msgspec.json.encode(row) + b"\n"
         before = os.fstat(self._file).st_size
         try:
@@ -104,6 +116,14 @@ class SweepFolder:
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror or error}", where=str(self._results)) from error
         self.rows[row.key] = row
+
+    def _write(self, path: Path, plan: bytes) -> None:
+        """As `write_atomically`, but nothing is written behind a link."""
+        try:
+            with Replacement(path) as new:
+                new.file.write(plan)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
 
     def _hold(self) -> None:
         try:
@@ -146,7 +166,8 @@ class SweepFolder:
             return file.read()
 
     def _has_plan(self, key: str) -> bool:
-        return bool(_KEY.fullmatch(key)) and (self._plans / f"{key}.json").is_file()
+        path = self._plans / f"{key}.json"
+        return bool(_KEY.fullmatch(key)) and path.is_file() and not path.is_symlink()
 
     def _close(self) -> None:
         for file in (self._file, self._lock):

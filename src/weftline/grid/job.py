@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from weftline.ask.answer import answer as answer_plan
+from weftline.ask.answer import answer_one
 from weftline.ask.request import ClusterText, PlanRequest
 from weftline.errors import InputError, MissingExtra, WeftlineError, unreadable
 from weftline.grid.questions import GridQuestion, Objective
@@ -48,8 +48,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     work_limit: int | None
     model_sha256: str
     cluster_sha256: str
-    value_ns: int | None = None
-    bound_ns: int | None = None
+    value_ns: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    bound_ns: Annotated[int, msgspec.Meta(ge=0)] | None = None
     gap: float | None = None
     proof: Literal["proved", "claimed", "none"] | None = None
     bound_by: str | None = None
@@ -130,7 +130,7 @@ def _plan(question: GridQuestion) -> Plan:
         work_limit=question.work_limit,
         seed=question.seed,
     )
-    plan = answer_plan(request)
+    plan = answer_one(request)
     if plan.provenance.inputs.get("model") != question.model_sha256:
         raise WeftlineError(f"{question.model}: has changed while it was planned")
     return plan

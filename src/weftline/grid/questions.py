@@ -10,7 +10,6 @@ there is one set of limits for all questions.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -21,7 +20,7 @@ import msgspec
 
 from weftline.ask.planning import MAX_SEED, solvers_for, stop_rules
 from weftline.ask.request import GridRequest, Objective
-from weftline.cluster import preset_names, preset_text
+from weftline.cluster import preset_names, preset_text, toml_document
 from weftline.errors import InputError, UsageError, no_such_file
 from weftline.files import read_limited
 from weftline.importers.registry import file_sha256
@@ -187,8 +186,6 @@ def _cluster(word: str) -> _Cluster:
 
 
 MOST_FILE_BYTES = 2**20
-MOST_DOTS = 1000
-"""Of one line: tomllib needs time quadratic in the parts of a dotted key, and we use no such keys."""
 
 
 class SweepFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,14 +233,10 @@ def read_sweep_file(path: Path | str) -> GridRequest:
 
 def _document(path: Path, data: bytes) -> object:
     try:
-        if path.suffix.lower() == ".json":
-            return msgspec.json.decode(data)
-        text = data.decode("utf-8-sig")
-        if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
-            raise InputError(f"a line has more than {MOST_DOTS} dots", hint="write one name per line")
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # msgspec's and tomllib's own errors are ValueErrors
-        raise InputError(f"is neither TOML nor JSON (in a file .json): {str(error)[:200]}") from error
+        return msgspec.json.decode(data) if path.suffix.lower() == ".json" else toml_document(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError, InputError) as error:  # msgspec's own errors are ValueErrors
+        why = error.what if isinstance(error, InputError) else error
+        raise InputError(f"is neither TOML nor JSON (in a file .json): {str(why)[:200]}") from error
 
 
 def _beside(path: Path, word: str) -> str:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from weftline.arguments import a_choice, a_flag, a_function, a_mapping, a_text, a_whole_number
-from weftline.ask.answer import answer, find_devices, model_path
+from weftline.ask.answer import answer_one, find_devices, model_path
 from weftline.ask.request import PlanRequest, import_options
 from weftline.errors import UsageError
 
@@ -145,7 +145,7 @@ def answer_calibrated(
         asked = replace(request, costs=profile, coarsen="none")
         if keep:
             asked = replace(asked, time_limit=0.0, work_limit=None)
-        return answer(asked, start=start, on_event=on_event, say=warnings.pop() if warnings else None)
+        return answer_one(asked, start=start, on_event=on_event, say=warnings.pop() if warnings else None)
 
     def tell(message: str) -> None:
         if on_event is not None:

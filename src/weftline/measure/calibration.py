@@ -4,12 +4,13 @@ In: a profile, the model file, and how a plan is made from a profile. Out: the p
 from times that agree with what was measured. A part is more or less than the sum of its kernels: what crosses a cut is
 not fused, caches hold a smaller model better, or are full of others' data. The stages of a pipeline run at the same
 time, each over and over on its own device, without transfers, as those of a full pipeline do; the segments of a latency
-plan are run by the local engine. Simplified: all kernels of a part are corrected by one ratio; the neighbours of a plan
-are measured only if the corrected times lead there.
+plan, and the lanes of a fleet with their shares, are run by the local engine. Simplified: all kernels of a part are
+corrected by one ratio; the neighbours of a plan are measured only if the corrected times lead there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean
@@ -19,11 +20,12 @@ import msgspec
 import numpy as np
 
 from weftline.cost.profile_file import DeviceProfile, Profile
-from weftline.errors import InputError, UsageError, WeftlineError
+from weftline.errors import InfeasibleError, InputError, UsageError, WeftlineError
 from weftline.files import run_folder
 from weftline.graph.arrays import Indices
 from weftline.measure.processes import Measure, Prepare, Workers
 from weftline.measure.profiling import MOST_SECONDS, settling
+from weftline.plans.fleet import FleetPlan
 from weftline.plans.plan import Plan, Stage
 from weftline.run.devices import ort_devices
 from weftline.run.local.engine import HANG_SECONDS
@@ -31,7 +33,17 @@ from weftline.run.local.start import Asked, start_plan
 from weftline.run.split.segments import parts_of_plan
 from weftline.run.split.split import split_model
 
-__all__ = ["MOST_ROUNDS", "calibrated_plan", "corrected", "measure_stages", "measured_period"]
+__all__ = [
+    "MOST_ROUNDS",
+    "FleetPlanner",
+    "Planner",
+    "calibrated_fleet",
+    "calibrated_plan",
+    "corrected",
+    "measure_lanes",
+    "measure_stages",
+    "measured_period",
+]
 
 MOST_ROUNDS = 3
 LEAST_REQUESTS, MOST_REQUESTS = 5, 1000
@@ -112,6 +124,86 @@ def _latency(plan: Plan, model: Path | str, profile: Profile) -> tuple[int, Prof
     return round(found.taken(pipelined=False)), msgspec.structs.replace(profile, devices=devices)
 
 
+class FleetPlanner(Protocol):
+    """Makes a fleet plan from a profile."""
+
+    def __call__(self, profile: Profile, copies: bool) -> FleetPlan:
+        """The best lanes, or, if `copies`, the best of whole copies alone; `InfeasibleError` if there are none."""
+
+
+def calibrated_fleet(
+    model: Path | str,
+    profile: Profile,
+    planner: FleetPlanner,
+    *,
+    rounds: int = MOST_ROUNDS,
+    tell: Callable[[str], None] | None = None,
+) -> FleetPlan:
+    """The same for a fleet; its shares are those of the times that its lanes were seen to take.
+
+    Whole copies are measured first: they have no cuts, whose costs no profile knows. Lanes must be seen to be better.
+    """
+    say = tell or (lambda _: None)
+    tried: list[tuple[int, bool, FleetPlan, Profile]] = []
+    known: set[tuple[tuple[int, int, int], ...]] = set()
+    for number in range(rounds):
+        copies = number == 0
+        try:
+            plan = planner(profile, copies)
+        except InfeasibleError:
+            if not copies:
+                raise
+            continue
+        if {lane.hops for lane in plan.lanes} <= known:
+            break
+        value, ratio = measure_lanes(plan, model, profile)
+        say(f"predicted {plan.value_ns / 1e6:.3f} ms, measured {value / 1e6:.3f} ms")
+        devices = tuple(_with_ratios(device, ratio) for device in profile.devices)
+        profile = msgspec.structs.replace(profile, devices=devices, note="calibrated by measured lanes")
+        tried.append((value, copies, plan, profile))
+        known |= {lane.hops for lane in plan.lanes}
+    if not tried:
+        return planner(profile, False)
+    _, copies, best, last = min(tried, key=lambda entry: entry[0])
+    plan = planner(last, copies)
+    return plan if {lane.hops for lane in plan.lanes} <= known else best
+
+
+def measure_lanes(plan: FleetPlan, model: Path | str, profile: Profile) -> tuple[int, dict[tuple[str, str], float]]:
+    """The measured period, and of every (device, op) measured over planned time of the segments that it is in."""
+    problem = plan.load_problem()
+    known = {device.id: profile.device(device.id).runtime for device in problem.devices}
+    seconds = 2 * settling(profile.repeats)
+    requests = max(LEAST_REQUESTS, min(round(seconds * 1e9 / max(plan.value_ns, 1)), MOST_REQUESTS))
+    with start_plan(plan, problem, Asked(Path(model), None, known, 0, HANG_SECONDS, lambda _: None)) as ready:
+        found = ready.engine.run([requests], ready.feeds)[0]
+    index, column, time = problem.graph.index, problem.device_index, problem.cost.time
+    measured, planned = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for id, numbers, answer in zip(ready.layout.devices, ready.layout.segments, found.answers, strict=True):
+        for number, taken in zip(numbers, answer.compute_ns, strict=True):
+            segment = ready.manifest.segments[number]
+            count = found.turns.count(segment.lane)
+            should = sum(int(time[index[op], column[id]]) for op in segment.ops)
+            for op in segment.ops:
+                measured[id, op] += count * taken
+                planned[id, op] += count * should
+    ratio = {key: _bounded(measured[key], should) for key, should in planned.items()}
+    return round(found.taken(pipelined=True)), ratio
+
+
+def _with_ratios(device: DeviceProfile, ratio: Mapping[tuple[str, str], float]) -> DeviceProfile:
+    return _with_busy(device, lambda op: ratio.get((device.id, op), 1.0))
+
+
+def _with_busy(device: DeviceProfile, ratio: Callable[[str], float]) -> DeviceProfile:
+    """The time of every kernel times the ratio of its first op."""
+    kernels = tuple(
+        msgspec.structs.replace(kernel, busy_ns=round(kernel.busy_ns * ratio(kernel.ops[0])))
+        for kernel in device.kernels
+    )
+    return msgspec.structs.replace(device, kernels=kernels, busy_ns=sum(kernel.busy_ns for kernel in kernels))
+
+
 def _scaled(device: DeviceProfile, plan: Plan, ratio: Mapping[str, float]) -> DeviceProfile:
     kernels = tuple(
         msgspec.structs.replace(kernel, alone_ns=round(kernel.alone_ns * ratio.get(kernel.ops[0], 1.0)))
@@ -167,13 +259,7 @@ def corrected(profile: Profile, plan: Plan, measured: Mapping[str, int]) -> Prof
 
 
 def _corrected(device: DeviceProfile, plan: Plan, ratio: float) -> DeviceProfile:
-    kernels = tuple(
-        msgspec.structs.replace(kernel, busy_ns=round(kernel.busy_ns * ratio))
-        if plan.placement[kernel.ops[0]] == device.id
-        else kernel
-        for kernel in device.kernels
-    )
-    return msgspec.structs.replace(device, kernels=kernels, busy_ns=sum(kernel.busy_ns for kernel in kernels))
+    return _with_busy(device, lambda op: ratio if plan.placement[op] == device.id else 1.0)
 
 
 def _placement(plan: Plan) -> Indices:

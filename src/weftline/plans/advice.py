@@ -1,22 +1,29 @@
 """What to do, in one line, where the answer is not to split: the first thing that people should read.
 
-In: a Plan. Out: a sentence, or nothing where the plan is what to take. Simplified: how far estimates are off is one
-number for all devices; of measured costs it is the spread of the measured runs.
+In: a Plan or a fleet plan. Out: a sentence, or nothing where the plan is what to take. Simplified: how far estimates
+are off is one number for all devices; of measured costs it is the spread of the measured runs.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weftline.plans.plan import Plan
 from weftline.units import format_name, format_time
 
-__all__ = ["advise", "advised", "copies_words", "cost_error"]
+if TYPE_CHECKING:
+    from weftline.plans.fleet import FleetPlan
+
+__all__ = ["advise", "advise_fleet", "advised", "advised_fleet", "copies_words", "cost_error"]
 
 ESTIMATE_ERROR = 0.05
 """Share by which times from data sheets are off at least."""
+FLEET_ERRORS = {"analytic": 0.10, "profiled": 0.03, "measured": 0.03}
+"""How the source of costs begins -> the share of a rate below which a difference says nothing."""
+MOST_NAMES_LISTED = 6
 _SPREAD = re.compile(r"spread ([0-9]{1,4}(?:\.[0-9]{1,4})?)%")
 
 
@@ -42,6 +49,52 @@ def advised(plan: Plan) -> Plan:
     """The plan with the advice in it, for `--json`; the same plan where there is none."""
     words = advise(plan)
     return msgspec.structs.replace(plan, advice=words) if words else plan
+
+
+def advise_fleet(plan: FleetPlan) -> str:
+    """The one line for a fleet: where one device, or whole copies alone, are as good as anybody can tell."""
+    ids = [device.id for device in plan.problem.devices]
+    used = sorted({device for lane in plan.lanes for device, _, _ in lane.hops})
+    names = [format_name(ids[device]) for device in used]
+    copies, error = all(lane.depth == 1 for lane in plan.lanes), _fleet_error(plan)
+    off = f"less than these estimates can tell (about {error:.0%})"
+    if len(names) == 1:
+        return f"Use {names[0]} alone: nothing that was found gives more." if len(ids) > 1 else ""
+    single, replicas = plan.baselines.get("single-device"), plan.baselines.get("replicas")
+    if single and plan.rate / single - 1 < error:
+        return f"Use {_fastest(plan, single)} alone: all devices together give {_gain(plan, single)} more, {off}."
+    if copies:
+        where = f"each of {', '.join(names[:MOST_NAMES_LISTED])}"
+        where += f" and {len(names) - MOST_NAMES_LISTED} more" if len(names) > MOST_NAMES_LISTED else ""
+        return f"Run a whole copy on {where}: do not split the model, no split that was found gives more."
+    if replicas and plan.rate / replicas - 1 < error:
+        many = "every device that can hold one"
+        return f"Run a whole copy on {many}: to split gives {_gain(plan, replicas)} more, {off}."
+    return ""
+
+
+def advised_fleet(plan: FleetPlan) -> FleetPlan:
+    """The fleet plan with the advice in it, for `--json`; the same where there is none."""
+    words = advise_fleet(plan)
+    return msgspec.structs.replace(plan, advice=words) if words else plan
+
+
+def _fleet_error(plan: FleetPlan) -> float:
+    source = plan.problem.cost_source
+    known = next((error for name, error in FLEET_ERRORS.items() if source.startswith(name)), 0.0)
+    spread = _SPREAD.search(source) if source.startswith("profiled") else None
+    return max(known, float(spread[1]) / 100 if spread else 0.0)
+
+
+def _gain(plan: FleetPlan, rate: float) -> str:
+    return f"{max(0.0, plan.rate / rate - 1):.1%}"
+
+
+def _fastest(plan: FleetPlan, rate: float) -> str:
+    """The device that alone gives this rate."""
+    time = plan.load_problem().cost.time
+    total = [(abs(int(time[:, d].sum()) - 1e9 / rate), d) for d in range(time.shape[1]) if (time[:, d] >= 0).all()]
+    return format_name(plan.problem.devices[min(total)[1]].id) if total else "one device"
 
 
 def _copies(plan: Plan) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from weftline.errors import InputError
 from weftline.files import other_kind, write_atomically
@@ -27,6 +28,7 @@ __all__ = [
     "FleetDevice",
     "FleetInstance",
     "FleetLane",
+    "FleetLimits",
     "FleetPlan",
     "fleet_to_json",
     "hops_of",
@@ -61,6 +63,15 @@ class FleetLane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """(device, first op, last op + 1), numbers of the embedded problem; together they are all ops in their order."""
 
 
+class FleetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What every lane keeps to."""
+
+    max_depth: int | None = None
+    """Devices in a row."""
+    latency_ns: int | None = None
+    """Of an input that is alone: all its ops and transfers, one after another."""
+
+
 class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer about a whole cluster."""
 
@@ -90,23 +101,43 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bounds: tuple[BoundEntry, ...]
     provenance: Provenance
     problem: ProblemFile
+    limits: FleetLimits | msgspec.UnsetType = msgspec.UNSET
+    """Only where a limit of depth or latency was asked for."""
+    advice: str | msgspec.UnsetType = msgspec.UNSET
+    """Only where `plan --json` prints it: what to do instead of splitting, in one line."""
 
     def load_problem(self) -> Problem:
         """The embedded problem, ready for the simulator."""
         return problem_from_file(self.problem)
+
+    def placements(self) -> tuple[Indices, ...]:
+        """Of each lane: the device of every op; `InputError` where lanes are none of the problem."""
+        n, k = len(self.problem.graph.ops), len(self.problem.devices)
+        if not self.lanes:
+            raise InputError("a fleet without a lane runs nothing", hint="try weftline verify")
+        if unsaid := [device.id for device in self.problem.devices if device.id not in self.devices]:
+            raise InputError(f"the plan does not say how busy device {unsaid[0]!r} is", hint="try weftline verify")
+        return tuple(_placement(number, lane, n, k) for number, lane in enumerate(self.lanes))
 
     def save(self, path: Path | str) -> None:
         """Write the file."""
         write_atomically(Path(path), fleet_to_json(self))
 
     def summary(self) -> str:
-        """A few lines for a terminal."""
+        """A few lines for a terminal: what to do first."""
+        from weftline.graph.describe import model_words
+        from weftline.plans.advice import advise_fleet
+        from weftline.plans.summary import guess_words
+
+        graph = self.problem.graph
+        first = [f"{words}\n" for words in (guess_words(graph), advise_fleet(self)) if words]
         ids = [device.id for device in self.problem.devices]
         lines = [
+            *first,
             f"{self.problem.graph.name}: {len(self.problem.graph.ops)} ops on {len(self.instances)} of "
-            f"{len(ids)} devices, {self.rate:.6g} inputs per second ({format_time(self.value_ns)} per input)"
+            f"{len(ids)} devices, {self.rate:.6g} inputs per second ({format_time(self.value_ns)} per input)",
         ]
-        lines.append(self._bound_words())
+        lines += [words for words in (model_words(graph), self._bound_words()) if words]
         total = sum(lane.rate for lane in self.lanes)
         for lane in sorted(self.lanes, key=lambda lane: -lane.rate):
             used = list(dict.fromkeys(ids[device] for device, _, _ in lane.hops))
@@ -141,6 +172,16 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"FleetPlan({self.rate:.6g} per second, {len(self.lanes)} lanes, gap {self.gap:.2%} {self.proof})"
+
+
+def _placement(number: int, lane: FleetLane, ops: int, devices: int) -> Indices:
+    ends = [0, *(last for _, _, last in lane.hops)]
+    begins = [*(first for _, first, _ in lane.hops), ops]
+    good = ends == begins and all(first < last for _, first, last in lane.hops)
+    if not good or any(not 0 <= device < devices for device, _, _ in lane.hops) or lane.rate < 1:
+        raise InputError(f"lane {number} does not run each op once, at a rate above 0", hint="try weftline verify")
+    runs = [np.full(last - first, device, np.int32) for device, first, last in lane.hops]
+    return np.concatenate(runs) if runs else np.zeros(0, np.int32)
 
 
 AnyFleet = FleetPlan | LayerPlan

@@ -138,7 +138,8 @@ class LayerPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.rate >= self.rate_bound:
             return f"no deployment gives more ({self.proof})"
         more = self.rate_bound / self.rate - 1
-        return f"no deployment gives {more:.2%} more ({self.proof}); gap {self.gap:.2%}"
+        amount = f"more than {more:.2%}" if more >= 1e-4 else "even 0.01%"
+        return f"no deployment gives {amount} more ({self.proof}); gap {self.gap:.2%}"
 
     def __repr__(self) -> str:
         return (

@@ -70,10 +70,10 @@ def better_baseline(plan: Plan) -> str:
     if plan.wins:
         return ""
     value, name = min((value, name) for name, value in plan.baselines.items() if value is not None)
-    words = copies_words(plan) if name == "replicas" else ""
-    note = f" ({words}, no pipeline)" if words else ""
+    if name == "replicas" and (words := copies_words(plan)):
+        return f"Whole copies would give more, an input every {format_time(value)} ({words}): see --copies auto."
     simulated = " by estimated times (this one was chosen by measurement)" if plan.measured else ""
-    return f"A simple plan is better than this one{simulated}: {name}{note}, {format_time(value)}."
+    return f"A simple plan is better than this one{simulated}: {name}, {format_time(value)}."
 
 
 def measured_words(plan: Plan) -> str:

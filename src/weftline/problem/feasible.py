@@ -29,6 +29,8 @@ __all__ = ["allowed_devices", "apply_limits", "check_feasible", "keep_layers", "
 WHOLE_LAYERS = "layers"
 """Stands for all layers that are found, by names or by structure."""
 
+MOST_MATCHES = 50_000_000
+"""Patterns times ops: about a minute."""
 LEAST_SHARED = 2
 """Letters at the beginning that make two names alike."""
 MOST_COMPARED = 2_000
@@ -163,6 +165,7 @@ def apply_limits(
     graph: Graph, device_index: dict[str, int], cost: CostTable, limits: Limits
 ) -> tuple[CostTable, tuple[tuple[int, ...], ...]]:
     """Fold pins and forbids into the times; resolve `together`. A pattern that matches no op is an error."""
+    _check_matches(graph, limits)
     time = cost.time.copy()
     pinned: dict[int, tuple[str, str]] = {}
     for entry in (*limits.pin, *limits.forbid):
@@ -190,15 +193,28 @@ def apply_limits(
             time[op, np.arange(time.shape[1]) != keep] = NO_TIME
     reasons = {op: ["pin {!r} -> {}".format(*pin)] for op, pin in pinned.items()}
     for entry in limits.forbid:
+        column, reason = device_index[entry.device], f"forbid {entry.op!r} on {entry.device}"
         for op in _matches(graph, entry.op, "forbid"):
-            time[op, device_index[entry.device]] = NO_TIME
-            reasons.setdefault(op, []).append(f"forbid {entry.op!r} on {entry.device}")
+            if time[op, column] == NO_TIME and op in reasons:
+                continue
+            time[op, column] = NO_TIME
+            reasons.setdefault(op, []).append(reason)
             if np.all(time[op] == NO_TIME):
                 what = f"no device is left for op {graph.ops[op].name!r}"
                 raise InfeasibleError(what, conflicts=tuple(reasons[op]), proved=True)
     sets = [[op for pattern in patterns for op in _matches(graph, pattern, "together")] for patterns in limits.together]
     sets += [ops for pattern in limits.block for ops in _blocks(graph, pattern)]
     return cost.with_time(time), merge_together(sets)
+
+
+def _check_matches(graph: Graph, limits: Limits) -> None:
+    """`InputError` where so many patterns would be looked for among so many ops that nobody could wait for it."""
+    patterns = [entry.op for entry in (*limits.pin, *limits.forbid)]
+    patterns += [pattern for patterns in limits.together for pattern in patterns] + list(limits.block)
+    wild = sum(pattern not in graph.index for pattern in patterns)
+    if wild * len(graph.ops) > MOST_MATCHES:
+        what = f"{wild} patterns for {len(graph.ops)} ops are more than can be looked for"
+        raise InputError(what, where="limits", hint="one pattern may stand for many ops: encoder/layer.3/*")
 
 
 def keep_layers(problem: Problem) -> Problem:

@@ -43,6 +43,7 @@ RATE_SCALE = 10**6
 
 SOURCE_NODE, SINK_NODE = -1, -2
 """Ends of links where inputs come from and answers go to."""
+MOST_TOGETHER = 2**60
 MOST_LAYERS, MOST_DEVICES, MOST_LINKS, MOST_RATE = 10_000, 100_000, 4_000_000, 10**15
 
 
@@ -154,6 +155,8 @@ def check_layers(problem: LayerProblem, where: str = "") -> LayerProblem:
         )
         need(len(unit.rates) >= 1, f"unit {unit.name!r:.60} has no table")
         need(all(0 <= rate <= MOST_RATE for rate in unit.rates), f"unit {unit.name!r:.60}: a rate is out of range")
+    together = sum(problem.pools[unit.pool].count * max(unit.rates[: problem.layers]) for unit in problem.units)
+    need(together <= MOST_TOGETHER, "the rates of all devices together are too large")
     need(len({unit.name for unit in problem.units}) == len(problem.units), "two units have one name")
     need(problem.max_depth is None or problem.max_depth >= 1, "max_depth must be at least 1")
     _check_links(problem, where)

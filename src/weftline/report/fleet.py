@@ -6,9 +6,11 @@ Simplified: many lanes are cut in tables, and say so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from weftline.plans.fleet import AnyFleet
+from weftline.plans.advice import advise_fleet
+from weftline.plans.fleet import AnyFleet, FleetPlan
 from weftline.plans.fleet_result import (
     FleetResult,
     held_words,
@@ -24,6 +26,8 @@ from weftline.units import format_bytes, format_time
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from weftline.fleet.serving import ServingRow
+
 __all__ = [
     "fleet_comparison_rows",
     "fleet_comparison_table",
@@ -35,6 +39,7 @@ __all__ = [
     "front_table",
     "lane_rows",
     "lane_table",
+    "serving_table",
 ]
 
 MOST_LANES, MOST_DEVICES = 40, 100
@@ -43,7 +48,7 @@ SIMPLE_PLANS = {
     "single-device": "one pipeline of one stage: the whole model on the device that is best for it",
     "even-split": "one pipeline whose stages have equally many ops",
     "greedy": "one pipeline, each stage filled up to the least compute with which all ops find a place",
-    "slice": "the best single pipeline of a quick search",
+    "pipeline": "the best single pipeline of a search of its own",
     "replicas": "a whole copy of the model on every device that can hold one",
 }
 """Baseline -> what it is."""
@@ -129,6 +134,25 @@ def front_table(answer: AnyFleet, unit: str) -> Table | None:
     return text_table("Rate against devices in a row", header, rows) if rows else None
 
 
+def serving_table(rows: Sequence[ServingRow]) -> Table:
+    """Layouts that were served: rates, and how long anybody waits."""
+
+    def seconds(ns: int) -> str:
+        return f"{ns / 10**9:.2f} s"
+
+    lines: Rows = []
+    for row in rows:
+        run, rates = row.run, (row.table_rate, row.convoy.rate, row.no_convoy.rate)
+        shown = [f"{rate / RATE_UNITS:.1f}" for rate in rates]
+        waits = ["", "", "", "", ""]
+        if run is not None:
+            times = (run.first.mean_ns, run.first.p95_ns, run.token.mean_ns, run.token.p95_ns)
+            waits = [f"{run.rate / RATE_UNITS:.1f}", *map(seconds, times)]
+        lines.append((str(row.depth), *shown, *waits, "best" if row.best else ""))
+    header = ("depth", "by tables", "Little", "chunked prompts", "served", "first token", "p95", "per token", "p95", "")
+    return text_table("Serving over the front", header, lines)
+
+
 def fleet_page(answer: AnyFleet, found: FleetResult) -> dict[str, Any]:
     """Everything that the template of the page asks for, but the pictures."""
     from weftline.plans.bound_words import explain_bound
@@ -144,7 +168,7 @@ def fleet_page(answer: AnyFleet, found: FleetResult) -> dict[str, Any]:
         "title": short_name(found.model) or "model",
         "subtitle": f"{len(found.names):,} {found.part}s on {used} of {len(found.devices)} devices",
         "model": "",
-        "advice": "",
+        "advice": short_name(advise_fleet(answer), 400) if isinstance(answer, FleetPlan) else "",
         "value": rate_words(found.rate, found.unit),
         "value_word": f"one {found.unit.removesuffix('s')} every {format_time(found.value)}",
         "value_noun": "rate",

@@ -225,13 +225,13 @@ class SegmentSession:
 def open_segments(
     folder: Path, manifest: Manifest, device: str, how: OrtDevice, speed: float
 ) -> dict[int, SegmentSession]:
-    """Number -> segment, for those of one device, in their order."""
+    """Number -> segment, for those of one device, in their order; those of one file share their session."""
+    mine = [segment for segment in manifest.segments if segment.device == device]
+    files = {segment.file: segment.number for segment in mine}
+    opened = {file: open_segment(folder, manifest, number, how) for file, number in files.items()}
     return {
-        segment.number: SegmentSession(
-            open_segment(folder, manifest, segment.number, how), segment.inputs, segment.outputs, Pace(how, speed)
-        )
-        for segment in manifest.segments
-        if segment.device == device
+        segment.number: SegmentSession(opened[segment.file], segment.inputs, segment.outputs, Pace(how, speed))
+        for segment in mine
     }
 
 

@@ -37,7 +37,7 @@ def make_feeds(
     style: str = "plausible",
 ) -> list[Feed]:
     """What is given, or several of random values, more than there are stages."""
-    wires = [wire for wire in manifest.tensors if wire.source == MODEL_INPUT]
+    wires = [wire for wire in manifest.of_lane(0) if wire.source == MODEL_INPUT]
     if given is not None:
         steps = [given] if isinstance(given, Mapping) else list(given)
         if not steps:

@@ -7,9 +7,13 @@ planning, and ops and tensors are compared. Simplified: weights' values are not 
 
 from __future__ import annotations
 
+import io
 import math
+import os
+import stat
 import zipfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +51,15 @@ def check_same_model(ours: Graph, model: Path | str) -> None:
     from weftline.importers import ImportOptions, read_file
 
     path = Path(model)
+    shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == MODEL_INPUT}
     try:
-        found = read_file(path).graph
+        different = _first_difference(ours, read_file(path).graph)
     except InputError:  # its inputs may be open: then with the shapes of the plan
-        shapes = {tensor.name: tensor.shape for tensor in ours.tensors if tensor.producer == MODEL_INPUT}
-        found = read_file(path, ImportOptions(shapes=shapes)).graph
-    different = _first_difference(ours, found)
+        different = _first_difference(ours, read_file(path, ImportOptions(shapes=shapes)).graph)
+    else:
+        if different:  # or open up to a limit, which is not what was planned for
+            with suppress(InputError):
+                different = _first_difference(ours, read_file(path, ImportOptions(shapes=shapes)).graph)
     if different:
         raise InputError(f"is not the model that the plan was made for: {different}", where=str(path), hint=HINT)
 
@@ -90,22 +97,47 @@ def _wires(graph: Graph) -> Counter[tuple[str, tuple[str, ...], tuple[int, ...],
 
 
 MOST_ARRAYS, MOST_BYTES = 1_000, 4 * 2**30
+MOST_TEXTS = 2**24
+"""Of all arrays together; each becomes an object."""
+MOST_PIECE = 2**20
+"""Bytes that are read of an archive at once: the list of its members is read in one piece, before it can be counted."""
+MOST_GAIN = 1032
+"""By which deflate makes data smaller, at most."""
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Those that numpy writes. Others make gigabytes of a few bytes before anybody can stop them."""
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class _Pieces(io.FileIO):
+    """A file that is read piece by piece or not at all."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most so many bytes."""
+        wanted = self._left() if size is None or size < 0 else size
+        if wanted > MOST_PIECE:
+            raise ValueError("the list of its members is absurdly long")
+        return super().read(wanted)
+
+    def _left(self) -> int:
+        return max(os.fstat(self.fileno()).st_size - self.tell(), 0)
 
 
 def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
     """Read an .npz file; every failure is an `InputError` that names it."""
     path = Path(path)
     try:
-        if path.exists() and not path.is_file():
-            raise InputError("is not a regular file", where=str(path))
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
+        with _opened(path) as file, zipfile.ZipFile(file) as archive:
+            size, entries = os.fstat(file.fileno()).st_size, archive.infolist()
             if len(entries) > MOST_ARRAYS or sum(entry.file_size for entry in entries) > MOST_BYTES:
                 raise InputError(f"more than {MOST_ARRAYS} arrays or {MOST_BYTES >> 30} GiB", where=str(path))
             names = [entry.filename.removesuffix(".npy") for entry in entries]
             if len(set(names)) < len(names):
                 raise InputError("an array stands in it twice", where=str(path))
+            for entry in entries:
+                _check_entry(entry, size)
+            headers = [_header(archive, entry) for entry in entries]
+            if sum(math.prod(shape) for shape, dtype in headers if dtype.kind in "SU") > MOST_TEXTS:
+                raise InputError(f"more than {MOST_TEXTS} texts", where=str(path))
             return {name: _array(archive, entry) for name, entry in zip(names, entries, strict=True)}
     except InputError:
         raise
@@ -116,15 +148,42 @@ def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
         raise InputError(f"is not an .npz file of plain arrays: {why}", where=str(path)) from error
 
 
-def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array, once its header says no more than the archive holds."""
+def _opened(path: Path) -> _Pieces:
+    """A regular file, whatever has its name by the time it is opened; nobody waits for a pipe."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    file = _Pieces(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError("is not a regular file", where=str(path))
+    return file
+
+
+def _check_entry(entry: zipfile.ZipInfo, size: int) -> None:
+    """A member that is packed as numpy does it, and says no more of itself than can be true."""
+    name = f"{entry.filename[:80]!r}"
+    if entry.compress_type not in _METHODS:
+        raise ValueError(f"{name} is packed in another way than numpy's: savez or savez_compressed")
+    most = entry.compress_size * (MOST_GAIN if entry.compress_type == zipfile.ZIP_DEFLATED else 1)
+    if entry.compress_size > size or entry.file_size > most + MOST_GAIN:
+        raise ValueError(f"{name} says that it is larger than its bytes can be")
+
+
+def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of one array, once they say no more than the archive holds."""
+    name = f"{entry.filename[:80]!r}"
     with archive.open(entry) as file:
         version = npy.read_magic(file)
         if version not in _HEADERS:
-            raise ValueError(f"{entry.filename[:80]!r} has version {version} of the format")
+            raise ValueError(f"{name} has version {version} of the format")
         shape, _, dtype = _HEADERS[version](file)
-        if file.tell() + math.prod(shape) * dtype.itemsize > entry.file_size and not dtype.hasobject:
-            raise ValueError(f"{entry.filename[:80]!r} is shorter than its shape says")
+        if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
+            raise ValueError(f"{name} has elements of type {str(dtype)[:80]!r}, which are no plain numbers or texts")
+        if any(length < 0 for length in shape) or file.tell() + math.prod(shape) * dtype.itemsize > entry.file_size:
+            raise ValueError(f"{name} is shorter than its shape says")
+    return shape, dtype
+
+
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(entry) as file:
         found = npy.read_array(file, allow_pickle=False)
     return np.asarray(found)

@@ -8,18 +8,44 @@ of them so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from weftline.errors import ExecutionMismatch
 
-__all__ = ["OUTPUT_TOLERANCE", "RunResult", "in_ns", "misplaced_ops", "whole_ns"]
+__all__ = ["OUTPUT_TOLERANCE", "LaneRun", "RunResult", "in_ns", "misplaced_ops", "whole_ns"]
 
 OUTPUT_TOLERANCE = 1e-3
 MOST_SECONDS = 1e9
 OTHER_NAMES = MappingProxyType({"simulated_ns": "predicted_ns"})
 """Name in the JSON of an engine -> ours."""
+
+
+@dataclass(frozen=True)
+class LaneRun:
+    """One lane of a fleet. Rates are inputs per second."""
+
+    lane: int
+    devices: tuple[str, ...]
+    """In the order in which an input comes to them first."""
+    segments: int
+    share: float
+    """Of the inputs, as planned."""
+    requests: int
+    """Of those that count."""
+    predicted_rate: float
+    measured_rate: float | None
+    """None where too few requests took this lane."""
+
+    def words(self) -> str:
+        """A line for a terminal."""
+        way = " -> ".join(self.devices)
+        rate = "-" if self.measured_rate is None else f"{self.measured_rate:.4g}"
+        return (
+            f"lane {self.lane} ({way}): {self.requests} requests, {self.share:.1%} planned; measured {rate} "
+            f"per second, predicted {self.predicted_rate:.4g}"
+        )
 
 
 class RunResult:

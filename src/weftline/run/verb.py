@@ -16,7 +16,7 @@ from weftline.arguments import a_choice, a_flag, a_function, a_mapping, a_path, 
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
-    from weftline.plans import Plan
+    from weftline.plans import FleetPlan, Plan
     from weftline.plans.schedule import Schedule
     from weftline.run.result import RunResult
 
@@ -26,7 +26,7 @@ Engine = Literal["local", "openvino", "torch", "weftline"]
 
 
 def run(
-    answer: Plan | Schedule | Path | str,
+    answer: Plan | FleetPlan | Schedule | Path | str,
     *,
     model: Path | str | Callable[..., Any],
     engine: Engine | None = None,
@@ -43,18 +43,19 @@ def run(
     watch: bool = False,
     on_event: Callable[[str], None] | None = None,
 ) -> RunResult | None:
-    """Run a plan or schedule for real; the result's `check` insists on what one process gives.
+    """Run a plan, fleet plan or schedule for real; the result's `check` insists on what one process gives.
 
-    Plans: `model` is the file it was made for. Engine local (ONNX files) is a process of ONNX Runtime for each device;
-    torch the same over torch.distributed (None in ranks of torchrun other than 0); openvino its HETERO (`rounds` timed
-    runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}. `watch` plans again
-    while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a `StageModel`; engine weftline
-    or torch, `steps` for each of `seeds` models. `check=False` saves the comparison (torch, schedules)."""
-    from weftline.plans import Plan
+    Plans, fleets: `model` is the file they were made for. Engine local (ONNX) is a process of ONNX Runtime for each
+    device; torch the same over torch.distributed (None in ranks of torchrun other than 0); openvino its HETERO
+    (`rounds` timed runs). `runtimes` says what stands for a device here: {"gpu0": "ort:CUDAExecutionProvider:0"}.
+    `watch` plans again while it runs (local). Schedules: `model` is FILE:FUNCTION or a function that makes a
+    `StageModel`; engine weftline or torch, `steps` for each of `seeds` models. `check=False` saves comparing.
+    """
+    from weftline.plans import FleetPlan, Plan
     from weftline.plans.schedule import Schedule
 
     a_choice(engine or "local", "engine", ("local", "openvino", "torch", "weftline"))
-    if not isinstance(answer, Plan | Schedule):
+    if not isinstance(answer, Plan | FleetPlan | Schedule):
         answer = load_answer(a_path(answer, "answer"), engine)
     _check_counts(seed, requests=requests, rounds=rounds, steps=steps, seeds=seeds)
     _check_inputs(inputs)
@@ -73,7 +74,7 @@ def run(
         from weftline.run.dist.run import run_plan_torch
 
         return run_plan_torch(answer, requests=requests, check=check, timeout=limit, **given)
-    if chosen == "openvino":
+    if chosen == "openvino" and isinstance(answer, Plan):
         from weftline.run.openvino.run import run_openvino
 
         return run_openvino(answer, rounds=rounds, **given | {"inputs": _one_set(inputs)})
@@ -121,24 +122,33 @@ def _one_set(inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> 
     return inputs[0]
 
 
-def load_answer(file: Path | str, engine: Engine | None) -> Plan | Schedule:
-    """The plan or schedule in a file, if the engine is one for it."""
-    from weftline.certify.run import is_schedule
+def load_answer(file: Path | str, engine: Engine | None) -> Plan | FleetPlan | Schedule:
+    """The plan, fleet plan or schedule in a file, if the engine is one for it."""
+    from weftline.certify.run import is_fleet, is_schedule
+    from weftline.plans.fleet import FleetPlan, load_fleet
     from weftline.plans.plan import load_plan
     from weftline.plans.schedule import load_schedule
 
     if is_schedule(Path(file)):
         _check_engine("schedule", engine)
         return load_schedule(file)
+    if is_fleet(Path(file)):
+        _check_engine("fleet", engine)
+        fleet = load_fleet(file)
+        if not isinstance(fleet, FleetPlan):
+            raise UsageError(f"{file} holds layers on devices with tables, and no model that could be run")
+        return fleet
     _check_engine("plan", engine)
     return load_plan(file)
 
 
-def _check_engine(kind: Literal["plan", "schedule"], engine: Engine | None) -> None:
+def _check_engine(kind: Literal["plan", "fleet", "schedule"], engine: str | None) -> None:
     if kind == "schedule" and engine in ("local", "openvino"):
         raise UsageError("a schedule runs by engine torch or weftline")
     if kind == "plan" and engine == "weftline":
         raise UsageError("a plan runs by engine local, torch or openvino")
+    if kind == "fleet" and engine in ("weftline", "openvino"):
+        raise UsageError("a fleet runs by engine local or torch, each of its devices by ONNX Runtime")
 
 
 def _run_schedule(
@@ -152,11 +162,18 @@ def _run_schedule(
     return None if under_torchrun() and os.environ["RANK"] != "0" else result
 
 
-def choose_engine(plan: Plan, model: Path | str, runtimes: Mapping[str, str], engine: Engine | None = None) -> str:
+def choose_engine(
+    plan: Plan | FleetPlan, model: Path | str, runtimes: Mapping[str, str], engine: Engine | None = None
+) -> str:
     """The engine of a plan: OpenVINO where a device is said to be one of its own, or the model is not ONNX."""
-    _check_engine("plan", engine)
+    from weftline.plans import FleetPlan
+
+    kind: Literal["plan", "fleet"] = "fleet" if isinstance(plan, FleetPlan) else "plan"
+    _check_engine(kind, engine)
     if engine is not None:
         return engine
     said = [runtimes.get(device.id, device.runtime) for device in plan.problem.devices]
     theirs = any(runtime.startswith("openvino:") for runtime in said)
-    return "openvino" if theirs or Path(model).suffix.lower() == ".xml" else "local"
+    chosen = "openvino" if theirs or Path(model).suffix.lower() == ".xml" else "local"
+    _check_engine(kind, chosen)
+    return chosen

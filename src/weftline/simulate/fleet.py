@@ -31,6 +31,7 @@ __all__ = [
     "Deployment",
     "LaneLoads",
     "deployment_violations",
+    "lane_latency",
     "lane_loads",
     "simulate_deployment",
 ]
@@ -110,6 +111,18 @@ def _visits(problem: Problem, placement: Indices) -> tuple[Ints, int]:
     found = set(zip(device, level, strict=True))
     visits = np.bincount([d for d, _ in found], minlength=len(problem.devices)).astype(np.int64)
     return visits, 1 + max(level, default=0)
+
+
+def lane_latency(problem: Problem, placement: Indices) -> int:
+    """What an input that is alone takes at most, in ns: every op and every transfer of its way, one after another."""
+    time, transfer, row = problem.cost.time, problem.cost.transfer, problem.cost.transfer_row
+    total = sum(time[np.arange(len(placement)), placement].tolist())
+    device = placement.tolist()
+    for number, tensor in enumerate(problem.graph.tensors):
+        if tensor.producer >= 0:
+            home = device[tensor.producer]
+            total += sum(int(transfer[row[number], home, to]) for to in {device[c] for c in tensor.consumers} - {home})
+    return int(total)
 
 
 def simulate_deployment(problem: Problem, lanes: Sequence[LaneLoads], rates: Sequence[int]) -> Deployment:

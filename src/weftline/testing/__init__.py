@@ -10,6 +10,7 @@ from weftline.lazy import lazy_names
 
 if TYPE_CHECKING:
     from weftline.testing.conformance import brute_force_latency, brute_force_throughput, check_solver
+    from weftline.testing.fleets import best_layer_rate, check_fleet_solver, check_layer_solver, random_layers
     from weftline.testing.generate import (
         Chooser,
         SeededChooser,
@@ -26,10 +27,13 @@ __all__ = [
     "Chooser",
     "DrawnChooser",
     "SeededChooser",
+    "best_layer_rate",
     "block_dags",
     "brute_force_latency",
     "brute_force_schedule",
     "brute_force_throughput",
+    "check_fleet_solver",
+    "check_layer_solver",
     "check_scheduler",
     "check_solver",
     "clusters",
@@ -43,11 +47,13 @@ __all__ = [
     "placements",
     "problems",
     "random_blocks",
+    "random_layers",
     "random_problem",
 ]
 
 _MODULES = {
     "conformance": ("brute_force_latency", "brute_force_throughput", "check_solver"),
+    "fleets": ("best_layer_rate", "check_fleet_solver", "check_layer_solver", "random_layers"),
     "generate": (
         "Chooser",
         "SeededChooser",

@@ -47,6 +47,7 @@ from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
 
 __all__ = ["ASSETS", "asset", "make_app"]
 
+FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 MOST_CHECKED = 64
 """Texts of clusters whose check is remembered."""
 
@@ -233,6 +234,8 @@ class Views:
 
     async def upload(self, request: Request) -> Response:
         """The bytes of a model; its name is a label."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() in FORMS:
+            raise InputError("a model is the bytes of its file, not a form", hint="curl --data-binary @model.onnx")
         name = unquote(request.headers.get("x-file-name", ""), errors="replace")[:1000]
         number, size = await self._state.models.add(name, request.stream())
         return JSONResponse({"id": number, "label": self._state.models.find(number).label, "bytes": size}, 201)

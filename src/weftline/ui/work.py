@@ -77,7 +77,7 @@ def _labelled(text: str, task: Task) -> str:
 
 def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     teller.begin("reading", "reading the model and the cluster")
-    from weftline.ask.answer import answer, resolve
+    from weftline.ask.answer import answer_one, resolve
     from weftline.ask.request import ClusterText, PlanRequest, read_dims, read_shapes
     from weftline.plans.plan import save_plan
 
@@ -98,7 +98,7 @@ def _plan(task: PlanTask, teller: Teller) -> dict[str, Any]:
     said: list[str] = []
     found = resolve(request, say=said.append)
     teller.begin(*LOADING)
-    plan = answer(found, on_event=teller.hear)
+    plan = answer_one(found, on_event=teller.hear)
     with uninterrupted():  # what comes now is too late to stop anything, and must not lose it
         save_plan(plan, task.output)
         shown = plan_answer(plan)

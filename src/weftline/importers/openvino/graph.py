@@ -1,10 +1,11 @@
 """Net -> Graph: one op per live layer, weights counted by op, friendly names kept.
 
-In: a `Net` with static shapes. Out: the graph, by the rules of the ONNX importer (the same code drops what is dead,
-shares weights and counts work: OpenVINO's operations are said in the words of ONNX first). Simplified: Parameter and
-Result are no ops but tensors that come in or go out; constants and what follows from them alone are weights of their
-readers; a sub-graph is one op. An operation that ONNX does not have goes by its nearest relative (see the table); what
-is not in the table keeps its name, and counts as one operation per output element.
+In: a `Net` whose inputs have a size or a limit. Out: the graph, by the rules of the ONNX importer (the same code drops
+what is dead, shares weights and counts work: OpenVINO's operations are said in the words of ONNX first). Simplified:
+Parameter and Result are no ops but tensors that come in or go out; constants and what follows from them alone are
+weights of their readers; a sub-graph is one op. An operation that ONNX does not have goes by its nearest relative (see
+the table); what is not in the table keeps its name, and counts as one operation per output element; a loop of which the
+number of rounds is not known counts one, which is called a guess.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from msgspec.structs import replace
+
 from weftline.errors import InputError
 from weftline.graph import Graph, Op, Tensor, assemble
 from weftline.graph.build import MAX_OPS
@@ -23,6 +26,7 @@ from weftline.importers.onnx.call import Call, TensorType
 from weftline.importers.onnx.constants import Cone, drop_dead_nodes, weights_by_op
 from weftline.importers.onnx.infer import Environment
 from weftline.importers.onnx.scope import Node, Scope, block_of
+from weftline.importers.onnx.sizes import dynamic_axes, is_guessed, largest
 from weftline.importers.onnx.work import NodeWork, flops_of, traffic_of
 from weftline.importers.openvino.layers import (
     CONSTANT,
@@ -30,7 +34,6 @@ from weftline.importers.openvino.layers import (
     RESULT,
     Layer,
     Net,
-    estimated_type,
     one_name_each,
     port_type,
 )
@@ -217,10 +220,12 @@ class _Named:
     types: Environment
     fixed: set[str]
     """Constants and everything that follows from them alone."""
+    usual: int
+    """Stand-in for a size of which nothing is known: the largest of the model's inputs."""
 
 
 def graph_of_net(net: Net, name: str = "") -> Graph:
-    """The graph for planning; a shape that is not static is an `InputError`."""
+    """The graph for planning."""
     if len(net.layers) > MAX_OPS:
         raise InputError(f"the model has {len(net.layers)} layers; the limit is {MAX_OPS}")
     named = _named(net)
@@ -245,13 +250,21 @@ def _graph(name: str, net: Net, named: _Named, cone: Cone) -> Graph:
     for index, node in enumerate(cone.live):
         layer = net.layers[node.position]
         if layer.bodies:
-            work = _body_work(layer)
-            weights[index] += sum(estimated_type(port).bytes for body in layer.bodies for port in body.weight_elements)
+            work = _body_work(layer, named.usual)
+            weights[index] += sum(_weight_bytes(layer, body) for body in layer.bodies)
         else:
             ends = [types[output] for output in node.outputs]
             work = _work(layer, [types[read] for read in node.inputs], ends, sum(types[r].bytes for r in node.reads))
         ops.append(
-            Op(node.name, node.kind, work.flops, weights[index], traffic_bytes=work.traffic, block=block_of(node.name))
+            Op(
+                name=node.name,
+                kind=node.kind,
+                flops=int(work.flops),
+                weight_bytes=int(weights[index]),
+                traffic_bytes=int(work.traffic),
+                block=block_of(node.name),
+                guessed=is_guessed(work.flops) or is_guessed(work.traffic),
+            )
         )
         producer.update((output, index) for output in node.outputs)
         for read in node.reads:
@@ -261,7 +274,11 @@ def _graph(name: str, net: Net, named: _Named, cone: Cone) -> Graph:
     for tensor, made_by in producer.items():
         kind = types[tensor]
         reading = tuple(consumers.get(tensor, ()))
-        tensors.append(Tensor(tensor, made_by, reading, kind.bytes, kind.shape, kind.dtype, tensor in outputs))
+        shape = tuple(map(int, kind.shape))
+        made = Tensor(tensor, made_by, reading, int(kind.bytes), shape, kind.dtype, tensor in outputs)
+        if axes := dynamic_axes(kind.shape):
+            made = replace(made, dynamic=axes, guessed=any(map(is_guessed, kind.shape)))
+        tensors.append(made)
     return assemble(name, ops, tensors, tied)
 
 
@@ -269,33 +286,44 @@ def _work(layer: Layer, inputs: list[TensorType], outputs: list[TensorType], rea
     return NodeWork(layer_flops(layer, inputs, outputs), layer_traffic(layer, inputs, outputs, read))
 
 
-def _body_work(layer: Layer) -> NodeWork:
+def _body_work(layer: Layer, usual: int) -> NodeWork:
     """If costs its more expensive branch, a loop its body times the rounds."""
-    works = [_net_work(body) for body in layer.bodies]
+    works = [_net_work(body, usual) for body in layer.bodies]
     return NodeWork(
-        layer.rounds * max(work.flops for work in works), layer.rounds * max(work.traffic for work in works)
+        layer.rounds * largest(*(work.flops for work in works)),
+        layer.rounds * largest(*(work.traffic for work in works)),
     )
 
 
-def _net_work(net: Net) -> NodeWork:
+def _net_work(net: Net, usual: int) -> NodeWork:
     flops = traffic = 0
-    for layer in net.layers:
+    types: dict[tuple[int, int], TensorType] = {}
+    for index, layer in enumerate(net.layers):
+        inputs = [types[source] for source in layer.inputs]
+        outputs = [port_type(layer, port, inputs, usual) for port in layer.outputs]
+        types.update(((index, number), kind) for number, kind in enumerate(outputs))
         if layer.kind in (CONSTANT, PARAMETER, RESULT):
             continue
         if layer.bodies:
-            work = _body_work(layer)
+            work = _body_work(layer, usual)
         else:
-            inputs = [estimated_type(net.layers[source].outputs[port]) for source, port in layer.inputs]
-            outputs = [estimated_type(port) for port in layer.outputs]
             work = _work(layer, inputs, outputs, sum(kind.bytes for kind in inputs))
         flops, traffic = flops + work.flops, traffic + work.traffic
     return NodeWork(flops, traffic)
 
 
+def _weight_bytes(layer: Layer, body: Net) -> int:
+    return sum(port_type(layer, port, (), 1).bytes for port in body.weight_elements)
+
+
 def _named(net: Net) -> _Named:
     """Give every tensor a name, and say everything in names: then the rules of the ONNX importer apply."""
     names = _tensor_names(net)
-    named = _Named(Scope(nodes=[], inputs={}, outputs=(), constants={}, declared={}), Environment(), set())
+    given = [
+        size for layer in net.layers if layer.kind == PARAMETER for port in layer.outputs for size in port.shape or ()
+    ]
+    usual = max([2, *map(int, given)])
+    named = _Named(Scope(nodes=[], inputs={}, outputs=(), constants={}, declared={}), Environment(), set(), usual)
     scope, packed, wanted = named.scope, set[str](), list[str]()
     for index, layer in enumerate(net.layers):
         inputs = tuple(names[place] for place in layer.inputs)
@@ -303,7 +331,8 @@ def _named(net: Net) -> _Named:
             wanted += inputs
             continue
         made = {names[index, n]: port for n, port in enumerate(layer.outputs) if (index, n) in names}
-        named.types.types.update((name, port_type(layer, port)) for name, port in made.items())
+        read = [named.types.types[name] for name in inputs]
+        named.types.types.update((name, port_type(layer, port, read, usual)) for name, port in made.items())
         if layer.kind == PARAMETER:
             scope.inputs.update(made)
             continue

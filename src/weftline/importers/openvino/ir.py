@@ -3,9 +3,11 @@
 In: a path, and shapes for open inputs. Out: the graph; op names are the layers' names. The file is read by expat in one
 pass: no DTD, no entities, limits on size, depth and count; layers come in topological order with their ports and
 attributes, and an edge, port or layer that does not fit is an `InputError` that names it. Where inputs are open and
-shapes are given, OpenVINO itself works out the others: that needs the extra `openvino`, and is the one case in which
-the weight file is opened, by OpenVINO. Simplified: the rounds of a loop are known where a tensor is cut or joined along
-an axis, since the number itself is a weight; else one round counts. See also `graph`.
+shapes are given or they have limits, or where a shape is given for a model with sizes that depend on data, OpenVINO
+itself works out the others: that needs the extra `openvino`, and is the one case in which the weight file is opened, by
+OpenVINO. Simplified: the rounds of a loop are known where a tensor is cut or joined along an axis, since the number
+itself is a weight; else one round counts, as a guess. Without OpenVINO no size that depends on data has a limit: a
+file holds none. See also `graph`.
 """
 
 from __future__ import annotations
@@ -20,8 +22,19 @@ from xml.parsers import expat
 from weftline.errors import InputError
 from weftline.files import read_limited
 from weftline.graph import Graph
+from weftline.importers.onnx.sizes import Size
 from weftline.importers.openvino.graph import api_kind
-from weftline.importers.openvino.layers import OPEN_SIZE, PARAMETER, Layer, Net, Port, element_name, in_order
+from weftline.importers.openvino.layers import (
+    OPEN_SIZE,
+    PARAMETER,
+    Layer,
+    Net,
+    Port,
+    check_given,
+    element_name,
+    in_order,
+    rounds_of,
+)
 from weftline.importers.registry import FileCosts, Importer, ImportOptions
 
 if TYPE_CHECKING:
@@ -212,8 +225,8 @@ def _layer(element: Element, arriving: Mapping[int, tuple[int, int]]) -> Layer:
     data = element.first("data")
     attributes = data.attributes if data else {}
     outputs = tuple(_port(port, place) for port in element.inside("output") if port.tag == "port")
-    if kind == PARAMETER and attributes.get("shape", "").strip() == "..." and outputs:
-        outputs = (Port(outputs[0].element, None, outputs[0].names),)
+    if kind == PARAMETER and outputs:
+        outputs = (_with_limits(outputs[0], attributes.get("shape", "")),)
     bodies = tuple(_net(body, tag) for tag in _BODIES for body in element.all(tag))
     return Layer(
         element.attributes.get("name", ""),
@@ -222,7 +235,7 @@ def _layer(element: Element, arriving: Mapping[int, tuple[int, int]]) -> Layer:
         outputs,
         attributes,
         bodies,
-        _rounds(element) if bodies else 1,
+        _rounds(element) if bodies and kind != "If" else 1,
     )
 
 
@@ -247,6 +260,24 @@ def _dimension(text: str, place: str) -> int:
     return int(word)
 
 
+_LIMITED = re.compile(r"\s*[0-9]{0,18}\.\.([0-9]{1,18})\s*")
+
+
+def _with_limits(port: Port, text: str) -> Port:
+    """An input, of which an attribute says more: `?,1..512,3`, or `...` where not even the rank is known."""
+    if text.strip() == "...":
+        return Port(port.element, None, port.names)
+    words = text.split(",")
+    if port.shape is None or len(words) != len(port.shape):
+        return port
+    limits = [_LIMITED.fullmatch(word) for word in words]
+    sizes = (
+        Size(int(limit[1])) if size == OPEN_SIZE and limit else size
+        for size, limit in zip(port.shape, limits, strict=True)
+    )
+    return Port(port.element, tuple(sizes), port.names)
+
+
 def _rounds(element: Element) -> int:
     """How often a body runs, from the first tensor that is cut into parts or joined from them."""
     shapes = {
@@ -259,8 +290,8 @@ def _rounds(element: Element) -> int:
         axis, part = (_maybe(entry.attributes.get(word)) for word in ("axis", "part_size"))
         shape: Sequence[int] = shapes.get(_maybe(entry.attributes.get("external_port_id")) or 0, ())
         if axis is not None and -len(shape) <= axis < len(shape) and shape[axis] > 0:
-            return max(shape[axis] // max(abs(part or 1), 1), 1)
-    return 1
+            return rounds_of(shape[axis], part or 1)
+    return Size(1, guessed=True)
 
 
 def _port_numbers(element: Element, side: str) -> list[int]:
@@ -307,45 +338,31 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
     from weftline.importers.openvino.graph import graph_of_net
 
     net = net_of_xml(read_xml(path))
-    if not _must_reshape(net, options):
+    if not _ask_openvino(net, options):
         return graph_of_net(net), None
-    from weftline.importers.openvino.live import graph_of_openvino, reshaped
+    from weftline.importers.openvino.live import graph_of_openvino, read_openvino
 
-    return graph_of_openvino(reshaped(path, options.shapes)), None
+    return graph_of_openvino(read_openvino(path), shapes=options.shapes), None
 
 
-def _must_reshape(net: Net, options: ImportOptions) -> bool:
-    """Is an input open? An error if no shape is given for it, or one that makes no sense."""
-    from weftline.importers.openvino.layers import PARAMETER
-
+def _ask_openvino(net: Net, options: ImportOptions) -> bool:
+    """Must OpenVINO work out sizes? An error if an input has none, or is given one that makes no sense."""
     inputs = [layer for layer in net.layers if layer.kind == PARAMETER and layer.outputs]
     left = dict(options.shapes)
     for layer in inputs:
         port = layer.outputs[0]
         given = next((left.pop(name) for name in (layer.name, *port.names) if name in left), None)
         if given is not None:
-            _check(layer, port, given)
-        elif not port.is_static:
+            check_given(layer.name, port, given)
+        elif not port.is_limited:
             hint = f"try --shape {layer.name}={port.written}, with a number for each ?"
             raise InputError(f"shape {port.written} is not fixed", where=f"input {layer.name[:80]!r}", hint=hint)
     if left:
         known = ", ".join(layer.name for layer in inputs[:8]) or "none"
         raise InputError(f"a shape is given for {next(iter(left))!r}, which is not an input", hint=f"inputs: {known}")
-    return not all(layer.outputs[0].is_static for layer in inputs)
-
-
-def _check(layer: Layer, port: Port, given: tuple[int, ...]) -> None:
-    where, written = f"input {layer.name[:80]!r}", "x".join(map(str, given))
-    if any(size < 0 for size in given):
-        raise InputError(f"the given shape {written} has a negative dimension", where=where)
-    if port.shape is not None and (
-        len(port.shape) != len(given) or any(a not in (-1, b) for a, b in zip(port.shape, given, strict=True))
-    ):
-        raise InputError(
-            f"the given shape {written} contradicts the file, which says {port.written}",
-            where=where,
-            hint="leave --shape out, or change the file first: model.reshape in openvino, then openvino.save_model",
-        )
+    if not all(layer.outputs[0].is_static for layer in inputs):
+        return True
+    return bool(options.shapes) and not all(port.is_static for layer in net.layers for port in layer.outputs)
 
 
 IMPORTERS = (Importer("openvino", "OpenVINO IR (.xml), weights beside it are not read", _accepts, _read),)

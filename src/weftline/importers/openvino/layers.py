@@ -1,9 +1,11 @@
 """Port, Layer and Net: an OpenVINO model in our own words, whether it came from an IR file or from a live model.
 
 In: what `ir` or `live` found. Out: values that `graph` turns into a Graph, the layers of a net in topological order,
-and the type of a port, as the ONNX importer uses it, from names as files (`FP32`) and the API (`f32`) spell them.
-Simplified: attributes are text as in the file; a body knows nothing of its surroundings; types of an odd number of bits
-count as the next wider one that ONNX has; what is open counts as 32-bit floating point.
+and the type of a port, as the ONNX importer uses it, from names as files (`FP32`) and the API (`f32`) spell them. A
+dimension that is not exact is a `Size` there, too: a limit, or a stand-in that is called guessed. Simplified:
+attributes are text as in the file; a body knows nothing of its surroundings; types of an odd number of bits count as
+the next wider one that ONNX has; an open type counts as 32-bit floating point; a size of which nothing is known is that
+of the same axis of an input, else the largest of the model's inputs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from onnx import TensorProto
 from weftline.errors import InputError
 from weftline.graph.arrays import ready_first
 from weftline.importers.onnx.call import FLOAT, TensorType, tensor_type
+from weftline.importers.onnx.sizes import Size
+from weftline.units import MAX_QUANTITY
 
 __all__ = [
     "CONSTANT",
@@ -25,16 +29,17 @@ __all__ = [
     "Layer",
     "Net",
     "Port",
+    "check_given",
     "element_name",
-    "estimated_type",
     "in_order",
     "one_name_each",
     "port_type",
+    "rounds_of",
 ]
 
 CONSTANT, PARAMETER, RESULT = "Constant", "Parameter", "Result"
 OPEN_SIZE = -1
-"""A dimension that the model leaves open."""
+"""A dimension that the model leaves open, without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +49,27 @@ class Port:
     element: str
     """Element type as OpenVINO's API spells it (`f32`), empty where it is open."""
     shape: tuple[int, ...] | None
-    """`OPEN_SIZE` where a dimension is open, None where even the rank is."""
+    """`OPEN_SIZE` where a dimension is open, a `Size` where it has at least a limit; None where even the rank is."""
     names: tuple[str, ...] = ()
     """Names of the tensor, sorted."""
 
     @property
     def is_static(self) -> bool:
-        """Are the rank and all dimensions known?"""
+        """Are the rank and all dimensions known exactly?"""
+        return self.is_limited and not any(isinstance(size, Size) for size in self.shape or ())
+
+    @property
+    def is_limited(self) -> bool:
+        """Is the rank known, and of every dimension at least a limit?"""
         return self.shape is not None and OPEN_SIZE not in self.shape
 
     @property
     def written(self) -> str:
         """The shape for people."""
-        return (
-            "?" if self.shape is None else "x".join("?" if s == OPEN_SIZE else str(s) for s in self.shape) or "scalar"
-        )
+        if self.shape is None:
+            return "?"
+        words = (f"(up to {s})" if isinstance(s, Size) else "?" if s == OPEN_SIZE else str(s) for s in self.shape)
+        return "x".join(words) or "scalar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,32 @@ class Net:
             for body in layer.bodies:
                 found += body.weight_elements
         return found
+
+
+def check_given(name: str, port: Port, given: tuple[int, ...]) -> None:
+    """An `InputError` if this shape makes no sense for an input."""
+    where, written = f"input {name[:80]!r}", "x".join(map(str, given))
+    if any(size < 0 for size in given):
+        raise InputError(f"the given shape {written} has a negative dimension", where=where)
+    if port.shape is None:
+        return
+    fits = len(port.shape) == len(given)
+    if not fits or any(not _allows(said, size) for said, size in zip(port.shape, given, strict=True)):
+        raise InputError(
+            f"the given shape {written} contradicts the file, which says {port.written}",
+            where=where,
+            hint="leave --shape out, or change the file first: model.reshape in openvino, then openvino.save_model",
+        )
+
+
+def _allows(said: int, size: int) -> bool:
+    return said in (OPEN_SIZE, size) or (isinstance(said, Size) and size < said)
+
+
+def rounds_of(size: int, part: int) -> int:
+    """How often a body runs that takes `part` rows of so many at a time."""
+    rounds = size // max(abs(part), 1)
+    return rounds if rounds > 1 else Size(1) if isinstance(size, Size) else 1
 
 
 def in_order(layers: Sequence[Layer]) -> tuple[Layer, ...]:
@@ -170,21 +207,23 @@ def element_name(word: str) -> str:
     return small if small in _IN_ONNX else ""
 
 
-def port_type(layer: Layer, port: Port) -> TensorType:
-    """The type of an output, all of whose dimensions must be known."""
-    if not port.is_static:
-        raise InputError(
-            f"makes a tensor of shape {port.written}, which depends on the data",
-            where=layer.place,
-            hint="planning needs static shapes; give inputs a shape, or replace the layer",
-        )
-    return tensor_type(port.names[0] if port.names else layer.name, _element(port), port.shape)
+def port_type(layer: Layer, port: Port, inputs: Sequence[TensorType], usual: int) -> TensorType:
+    """The type of an output; `inputs` are the layer's, and `usual` stands for sizes of which nothing is known."""
+    name, element = port.names[0] if port.names else layer.name, _element(port)
+    if port.shape is None:
+        like = next((kind.shape for kind in inputs if kind.shape), (usual,))
+        return tensor_type(name, element, [Size(int(size), guessed=True) for size in like])
+    rank = len(port.shape)
+    sizes = [_stand_in(inputs, axis, rank, usual) if s == OPEN_SIZE else s for axis, s in enumerate(port.shape)]
+    if TensorType(element, tuple(sizes)).bytes > MAX_QUANTITY:  # no limit to speak of: largest numbers multiply
+        sizes = [Size(min(int(size), usual), guessed=True) if isinstance(size, Size) else size for size in sizes]
+    return tensor_type(name, element, sizes)
 
 
-def estimated_type(port: Port) -> TensorType:
-    """The type of an output inside a body: what is open counts as 1."""
-    shape = tuple(1 if size == OPEN_SIZE else size for size in port.shape or ())
-    return tensor_type(port.names[0] if port.names else "", _element(port), shape)
+def _stand_in(inputs: Sequence[TensorType], axis: int, rank: int, usual: int) -> Size:
+    """As large as the same axis of an input."""
+    like = [int(kind.shape[axis]) for kind in inputs if len(kind.shape) == rank]
+    return Size(max([*like, 1]) if like else usual, guessed=True)
 
 
 def _element(port: Port) -> int:

@@ -265,7 +265,7 @@ def _add_means(pointer: Ints, other: Ints, x: Singles, out: Singles) -> None:
 
 
 FORMAT, VERSION = "weftline-policy", "1"
-MOST_BYTES = 64 * 2**20
+MOST_BYTES, MOST_HEADER = 64 * 2**20, 2**20
 HINT = "train it again with `weftline train policy`"
 
 
@@ -293,7 +293,9 @@ def read_arrays(path: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> tupl
     try:
         header, first = _header(data)
         words = header.pop("__metadata__", None)
-        if not isinstance(words, dict) or words.get("format") != FORMAT:
+        if not isinstance(words, dict) or not all(isinstance(value, str) for value in words.values()):
+            raise InputError("its words are no texts", hint=HINT)
+        if words.get("format") != FORMAT:
             raise InputError("these are not weights of weftline's policy", hint=HINT)
         if words.get("version") != VERSION:
             raise InputError(f"its version is {words.get('version')!r:.20}, this weftline reads {VERSION!r}", hint=HINT)
@@ -301,11 +303,12 @@ def read_arrays(path: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> tupl
             odd = sorted(set(header) ^ set(shapes))[0]
             raise InputError(f"{odd!r:.60} is {'missing' if odd in shapes else 'unknown'}", hint=HINT)
         found = {name: _array(name, header[name], data, first, shape) for name, shape in shapes.items()}
-        if sum(each.nbytes for each in found.values()) != len(data) - first:
-            raise InputError("its arrays do not fill the file", hint=HINT)
+        places = sorted(tuple(entry["data_offsets"]) for entry in header.values())
+        if [0, *(end for _, end in places)] != [*(begin for begin, _ in places), len(data) - first]:
+            raise InputError("its arrays do not fill the file, each byte once", hint=HINT)
     except InputError as error:
         raise error.at(str(path)) from error
-    return found, {str(name): str(value) for name, value in words.items()}
+    return found, {str(name): value for name, value in words.items()}
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], int]:
@@ -313,8 +316,10 @@ def _header(data: bytes) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise InputError("is no safetensors file, or cut off", hint=HINT)
+    if length > MOST_HEADER:
+        raise InputError(f"its header is longer than {MOST_HEADER >> 10} KiB", hint=HINT)
     try:
-        header = json.loads(data[8 : 8 + length])
+        header = json.loads(data[8 : 8 + length], object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise InputError("its header is no JSON", hint=HINT) from error
     if not isinstance(header, dict):
@@ -322,9 +327,16 @@ def _header(data: bytes) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name comes twice")
+    return found
+
+
 def _array(name: str, entry: Any, data: bytes, first: int, shape: tuple[int, ...]) -> Singles:
     wanted = {"dtype": "F32", "shape": list(shape)}
-    if not isinstance(entry, dict) or {key: entry.get(key) for key in wanted} != wanted:
+    if not isinstance(entry, dict) or set(entry) != {*wanted, "data_offsets"} or entry | wanted != entry:
         raise InputError(f"{name!r} is not float32 of shape {shape}", hint=HINT)
     offsets = entry.get("data_offsets")
     size = 4 * int(np.prod(shape))

@@ -2,11 +2,12 @@
 
 In: a manifest and the devices of the ranks. Out: `PlanJob` and `PlanReport` (they travel as JSON), `TensorMessage`s in
 the one order that both ends of every pair keep, and `RankWires`, which move them: isend and irecv with two buffers
-each, so that a request is on its way while one is computed. A message of open shape is two: a head with type and shape,
-then the bytes; text, sequences and optionals travel packed (msgpack). Per pair of ranks and direction the order is that
-of requests, then of messages, and a wait is always for an earlier request or segment: nothing can wait in a circle. By
-gloo, or by NCCL through a group for each direction. Simplified: a tensor is sent once to every process that reads it;
-NCCL's tensors pass main memory; types that numpy does not have (bfloat16) are for engine local.
+each, so that a request is on its way while one is computed; the lanes of a fleet have their own. A message of open
+shape is two: a head with type and shape, then the bytes; text, sequences and optionals travel packed (msgpack). Every
+message has a tag of its own, and a wait is always for what stands earlier in the one order of all work that every rank
+keeps: nothing can wait in a circle. By gloo, or by NCCL through a group for each direction. Simplified: a tensor is
+sent once to every process that reads it; NCCL's tensors pass main memory; types that numpy does not have (bfloat16) are
+for engine local.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from weftline.errors import InputError, WeftlineError
 from weftline.graph.ir import MODEL_INPUT
 from weftline.run.devices import OrtDevice
-from weftline.run.local.channel import memory_of_machine
+from weftline.run.local.channel import memory_of_machine, require_memory
 from weftline.run.local.layout import ELEMENTS, is_open_wire, stored_type
 from weftline.run.local.slots import pack_value, unpack_value
 from weftline.run.split.manifest import Manifest
@@ -81,11 +82,11 @@ class PlanReport(msgspec.Struct, frozen=True):
     begun_ns: int
     """When the last of the uncounted requests ended, by the rank's own clock."""
     ended_ns: tuple[int, ...]
-    """By request."""
+    """By request; of a fleet, by request and segment."""
     taken_ns: tuple[int, ...]
-    """By request: from its start, which is a common one when requests run one at a time, to its end here."""
+    """The same: from its start, which is a common one when requests run one at a time, to its end here."""
     compute_ns: tuple[int, ...]
-    """By request: in its segments, stretched by the device's speed."""
+    """By request that came here: in its segments, stretched by the device's speed."""
     segments: int
     ops: int
     nccl: bool
@@ -124,6 +125,7 @@ class TensorMessage(msgspec.Struct, frozen=True):
     target: int
     open: bool = False
     """Its real shape comes with it."""
+    lane: int = 0
 
     @property
     def size(self) -> int:
@@ -143,7 +145,7 @@ def messages_of(manifest: Manifest, devices: Sequence[str], as_planned: bool = T
     `as_planned`: inputs have the shapes of the plan.
     """
     rank = {device: number for number, device in enumerate(devices)}
-    found: list[tuple[int, int, str, str, tuple[int, ...], int, int, bool]] = []
+    found = []
     for wire in manifest.tensors:
         if wire.source == MODEL_INPUT:
             continue
@@ -154,13 +156,11 @@ def messages_of(manifest: Manifest, devices: Sequence[str], as_planned: bool = T
         for target, reader in readers.items():
             if target != source:
                 require_numpy(wire.name, wire.dtype)
+                ends = (wire.source, reader, source, target)
                 is_open = is_open_wire(wire, as_planned)
-                found.append((wire.source, reader, wire.name, wire.dtype, wire.shape, source, target, is_open))
-    found.sort(key=lambda message: message[:3])
-    return tuple(
-        TensorMessage(number, name, dtype, shape, maker, reader, source, target, is_open)
-        for number, (maker, reader, name, dtype, shape, source, target, is_open) in enumerate(found)
-    )
+                found.append(TensorMessage(0, wire.name, wire.dtype, wire.shape, *ends, is_open, wire.lane))
+    found.sort(key=lambda message: (message.maker, message.reader, message.name))
+    return tuple(msgspec.structs.replace(message, number=number) for number, message in enumerate(found))
 
 
 def require_numpy(name: str, dtype: str) -> None:
@@ -177,13 +177,19 @@ WIRE_SLOTS = 2
 
 
 class RankWires:
-    """Both ends of all messages of one rank."""
+    """Both ends of all messages of one rank. Requests are counted lane by lane; `requests`: how many each lane has."""
 
     def __init__(
-        self, messages: Sequence[TensorMessage], rank: int, devices: Sequence[str], requests: int, timeout: float
+        self,
+        messages: Sequence[TensorMessage],
+        rank: int,
+        devices: Sequence[str],
+        requests: Sequence[int],
+        timeout: float,
     ) -> None:
         # Nothing is sent where there is nothing to send: both ends know it.
         self._incoming = [message for message in messages if message.target == rank]
+        require_memory({message.name: WIRE_SLOTS * message.size for message in messages})
         self._devices, self._requests, self._limit = devices, requests, timeout
         self._posted: dict[tuple[int, int], Any] = {}
         self._sent: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
@@ -195,20 +201,20 @@ class RankWires:
         """Send by these groups: (source, target) -> group."""
         self._groups, self._on_gpu = groups, True
 
-    def expect(self, request: int) -> None:
+    def expect(self, lane: int, request: int) -> None:
         """Post the receives of a request, if there is such a request."""
         import torch.distributed as dist
 
-        if request >= self._requests:
+        if request >= self._requests[lane]:
             return
         for message in self._incoming:
-            if message.size:
+            if message.size and message.lane == lane:
                 key = (message.number, request % WIRE_SLOTS)
                 work = dist.irecv(self._slot(message, key), message.source, self._group(message), _tag(*key))
                 self._posted[key] = work
 
     def receive(self, message: TensorMessage, request: int) -> Any:
-        """Wait for a value; it is valid until the request after the next is expected."""
+        """Wait for a value; it is valid until the request is expected that has its slot next."""
         key = (message.number, request % WIRE_SLOTS)
         if not message.size:
             return np.zeros(message.shape, stored_type(message.dtype))

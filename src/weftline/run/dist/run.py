@@ -1,8 +1,9 @@
 """Run a plan over torch.distributed: one process for every device, on this machine or on several by torchrun.
 
-In: a plan, the file of its model, perhaps inputs. Out: `PlanTorchResult`: how far outputs are from the unsplit model,
-measured period or latency beside the planned one. Under torchrun this process is one of them: rank = position among
-the devices that the plan uses. Simplified: every host needs the same files; times of a loaded machine vary.
+In: a plan or fleet plan, the file of its model, perhaps inputs. Out: `PlanTorchResult`: how far outputs are from the
+unsplit model, measured period or latency beside the planned one. Under torchrun this process is one of them: rank =
+position among the devices that the plan uses. Simplified: every host needs the same files; times of a loaded machine
+vary.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ import msgspec
 from weftline.errors import InputError, MissingExtra, UsageError, WeftlineError
 from weftline.files import run_folder
 from weftline.importers.registry import file_sha256
+from weftline.plans.fleet import FleetPlan
 from weftline.run.compare import PRECISIONS, precision_of
 from weftline.run.devices import ort_devices
 from weftline.run.dist.messages import PlanAnswer, PlanJob, PlanReport, RankDevice, StartedRanks
 from weftline.run.feeds import make_feeds
 from weftline.run.inputs import check_planned_model
 from weftline.run.local.slots import pack_value
-from weftline.run.result import OUTPUT_TOLERANCE, RunResult
+from weftline.run.planned import lane_runs, placements_of, planned_compute, used_devices
+from weftline.run.result import OUTPUT_TOLERANCE, LaneRun, RunResult
 from weftline.run.split.manifest import Manifest, read_manifest
-from weftline.run.split.segments import parts_of_plan
-from weftline.run.split.split import split_model
+from weftline.run.split.segments import lanes_of_plan
+from weftline.run.split.split import split_lanes
 from weftline.run.train.launch import run_processes, under_torchrun
+from weftline.run.turns import lane_turns
 
 if TYPE_CHECKING:
     from weftline.cluster import Device
@@ -55,7 +59,7 @@ class PlanRank:
     segments: int
     ops: int
     compute_ns: int
-    """Of one request: median."""
+    """Of one request: median; of a fleet, the mean of all requests, wherever they went."""
     planned_compute_ns: int
     share_busy: float
     """Of the measured time."""
@@ -85,6 +89,8 @@ class PlanTorchResult(RunResult):
     ranks: tuple[PlanRank, ...]
     output_tolerance: float = OUTPUT_TOLERANCE
     """What rounding can do in the model's arithmetic: larger differences fail."""
+    lanes: tuple[LaneRun, ...] = ()
+    """A fleet: the ways of its inputs."""
 
     @property
     def allowed(self) -> float:
@@ -103,6 +109,7 @@ class PlanTorchResult(RunResult):
         return [
             f"{what}: measured {self.measured_seconds * 1e3:.2f} ms, "
             f"predicted {self.predicted_seconds * 1e3:.2f} ms{hidden}",
+            *(lane.words() for lane in self.lanes),
             *(
                 f"{rank.device}: {rank.ops} ops in {rank.segments} segments, "
                 f"compute {rank.compute_ns / 1e6:.2f} ms, planned {rank.planned_compute_ns / 1e6:.2f} ms"
@@ -112,7 +119,7 @@ class PlanTorchResult(RunResult):
 
 
 def run_plan_torch(
-    plan: Plan,
+    plan: Plan | FleetPlan,
     *,
     model: Path | str,
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -132,7 +139,7 @@ def run_plan_torch(
     if requests < 1 or not timeout > 0:
         raise UsageError("there is at least one request, and the timeout is more than 0 s")
     problem = plan.load_problem()
-    used = _used(plan, problem)
+    used = used_devices(plan, problem)
     for id in runtimes:
         if id not in problem.device_index:
             raise UsageError(f"a runtime is given for {id[:64]!r}, which is no device of the plan")
@@ -144,7 +151,7 @@ def run_plan_torch(
         pipeline=plan.objective == "throughput",
         devices=tuple(RankDevice(device.id, device.speed) for device in used),
         requests=requests,
-        warm_up=2 * len(used) + 2,
+        warm_up=(2 * len(used) + 2) * len(placements_of(plan)),
         check=check,
         timeout=timeout,
         precision=precision_of(problem.graph).name,
@@ -156,7 +163,7 @@ def run_plan_torch(
 
 @dataclass(frozen=True)
 class _Asked:
-    plan: Plan
+    plan: Plan | FleetPlan
     problem: Problem
     used: Sequence[Device]
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -165,12 +172,8 @@ class _Asked:
 
     def split(self, model: str, folder: Path) -> Manifest:
         ids = [device.id for device in self.problem.devices]
-        return split_model(model, self.problem.graph, parts_of_plan(self.plan), ids, folder, in_place=True)
-
-
-def _used(plan: Plan, problem: Problem) -> list[Device]:
-    names = set(plan.placement.values())
-    return [device for device in problem.devices if device.id in names]
+        lanes, rates = lanes_of_plan(self.plan)
+        return split_lanes(model, self.problem.graph, lanes, ids, folder, rates=rates, in_place=True)
 
 
 def _launch(asked: _Asked, job: PlanJob) -> PlanAnswer:
@@ -238,13 +241,14 @@ def _folder(asked: _Asked, job: PlanJob, store: Any, first: bool, stack: ExitSta
 
 
 def _digest(
-    plan: Plan,
+    plan: Plan | FleetPlan,
     model: str,
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
     options: tuple[int, int, bool],
 ) -> str:
     """Equal where plan, model file (by its hash), inputs and options are; weights beside the model do not count."""
-    found = hashlib.sha256(msgspec.json.encode((plan.placement, plan.provenance.problem_sha256, model, options)))
+    placed = placements_of(plan), [lane.rate for lane in getattr(plan, "lanes", ())]
+    found = hashlib.sha256(msgspec.json.encode((placed, plan.provenance.problem_sha256, model, options)))
     for step in [inputs] if isinstance(inputs, Mapping) else inputs or ():
         for name, value in sorted(step.items()):
             found.update(name.encode())
@@ -252,9 +256,13 @@ def _digest(
     return found.hexdigest()
 
 
-def _result(plan: Plan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> PlanTorchResult:
+def _result(plan: Plan | FleetPlan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> PlanTorchResult:
     taken = _measured(job, answer.reports)
-    overlapped = [max(stage.compute_ns, stage.in_ns, stage.out_ns) for stage in plan.stages]
+    stages = getattr(plan, "stages", ())
+    overlapped = [max(stage.compute_ns, stage.in_ns, stage.out_ns) for stage in stages]
+    turns = lane_turns([lane.rate for lane in getattr(plan, "lanes", ())], job.requests)
+    rates = {lane: turns.count(lane) / job.requests * 1e9 / max(taken, 1) for lane in set(turns)}
+    planned = planned_compute(plan, problem)
     return PlanTorchResult(
         engine="torch",
         backend=answer.backend,
@@ -266,22 +274,21 @@ def _result(plan: Plan, problem: Problem, job: PlanJob, answer: PlanAnswer) -> P
         predicted_ns=plan.value_ns,
         overlapped_ns=max(overlapped) if overlapped else None,
         output_tolerance=PRECISIONS[job.precision].tolerance,
-        ranks=tuple(_rank(plan, problem, job, rank, report, taken) for rank, report in enumerate(answer.reports)),
+        lanes=lane_runs(plan, turns, rates),
+        ranks=tuple(
+            _rank(job, rank, report, planned[job.devices[rank].id], taken, isinstance(plan, FleetPlan))
+            for rank, report in enumerate(answer.reports)
+        ),
     )
 
 
-def _rank(plan: Plan, problem: Problem, job: PlanJob, rank: int, report: PlanReport, taken: float) -> PlanRank:
-    id = job.devices[rank].id
-    column = problem.device_index[id]
-    planned = sum(
-        int(problem.cost.time[n, column]) for n, op in enumerate(problem.graph.ops) if plan.placement[op.name] == id
-    )
-    compute = median(report.compute_ns)
-    return PlanRank(rank, id, report.segments, report.ops, round(compute), planned, compute / taken)
+def _rank(job: PlanJob, rank: int, report: PlanReport, planned: int, taken: float, fleet: bool) -> PlanRank:
+    compute = sum(report.compute_ns) / job.requests if fleet else median(report.compute_ns)
+    return PlanRank(rank, job.devices[rank].id, report.segments, report.ops, round(compute), planned, compute / taken)
 
 
 def _measured(job: PlanJob, reports: Sequence[PlanReport]) -> float:
     """Nanoseconds. Clocks of hosts are not compared: each rank has its own period, or its own time since the start."""
     if job.pipeline:
-        return max((report.ended_ns[-1] - report.begun_ns) / job.requests for report in reports)
+        return max((report.ended_ns[-1] - report.begun_ns) / job.requests for report in reports if report.ended_ns)
     return float(median(max(taken) for taken in zip(*(report.taken_ns for report in reports), strict=True)))

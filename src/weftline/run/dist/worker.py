@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -43,11 +44,14 @@ from weftline.run.local.layout import ELEMENTS, stored_type
 from weftline.run.local.slots import pack_value, unpack_value
 from weftline.run.split.manifest import Manifest, read_manifest
 from weftline.run.train.launch import Task, start
+from weftline.run.turns import lane_turns
 
 __all__ = ["JOB", "Arrays", "Member", "compare", "gather", "serve", "write_started"]
 
 Arrays = Mapping[str, Any]
 """Name -> array; or a list, a map or None where the model has sequences, maps and optionals."""
+MOST_LATER = 3
+"""Requests that a late segment stands later in the order of work: less than twice `WIRE_SLOTS`."""
 KEPT_BYTES = 2**28
 """Outputs of so many bytes are kept for the comparison: those of the last requests."""
 
@@ -60,46 +64,82 @@ class Member:
     ) -> None:
         self.job, self.rank, self.manifest, self._segments, self._feeds = job, rank, manifest, segments, feeds
         ids = [device.id for device in job.devices]
-        self._total = job.warm_up + job.requests
+        self.turns = [number % manifest.lanes for number in range(job.warm_up)]
+        self.turns += lane_turns(manifest.rates, job.requests)
+        """Lane of every request."""
         messages = messages_of(manifest, ids, as_planned(manifest, feeds))
-        self.wires = RankWires(messages, rank, ids, self._total, job.timeout)
+        counts = [self.turns.count(lane) for lane in range(manifest.lanes)]
+        self.wires = RankWires(messages, rank, ids, counts, job.timeout)
         self._sent = [message for message in messages if message.source == rank]
         self._sends = {n: [m for m in self._sent if m.maker == n] for n in segments}
         self._receives = {n: [m for m in messages if m.target == rank and m.reader == n] for n in segments}
         self.messages = messages
         self.outputs = [wire for wire in manifest.tensors if wire.output]
-        self.mine = [wire.name for wire in self.outputs if wire.source in segments]
         self.nccl = False
 
     @property
     def kept(self) -> int:
         """Requests whose outputs are compared: the last ones."""
         size = sum(math.prod(w.shape) * (stored_type(w.dtype).itemsize if w.dtype in ELEMENTS else 16)
-                   for w in self.outputs)  # fmt: skip
-        return min(self._total, max(2, KEPT_BYTES // max(size, 1))) if self.job.check else 0
+                   for w in self.outputs if w.lane == 0)  # fmt: skip
+        return min(len(self.turns), max(2, KEPT_BYTES // max(size, 1))) if self.job.check else 0
 
-    def run(self) -> tuple[PlanReport, list[Arrays]]:
-        """All requests -> what was measured, and outputs that this rank made."""
-        begun, ended, taken, compute = 0, [], [], []
-        kept: list[Arrays] = []
-        self.wires.expect(0)
-        for request in range(self._total):
+    def work(self) -> list[tuple[int, list[int]]]:
+        """Requests and the segments of them that run here, in the order in which they do.
+
+        One order of all that all ranks do: by request, and late segments of a fleet's lanes up to `MOST_LATER` requests
+        later. That is less than the requests after which a slot is written again, so no wait is for something later.
+        """
+        parts = self.manifest.segments
+        lanes = [[s.number for s in parts if s.lane == lane] for lane in range(self.manifest.lanes)]
+        if not self.manifest.rates:
+            return [(request, list(self._segments)) for request in range(len(self.turns))]
+        later = {n: MOST_LATER * at / len(lane) for lane in lanes for at, n in enumerate(lane)}
+        found = [
+            (request >= self.job.warm_up, request + later[number], request, number)
+            for request, lane in enumerate(self.turns)
+            for number in lanes[lane]
+            if number in self._segments
+        ]
+        return [(request, [number]) for _, _, request, number in sorted(found)]
+
+    def run(self) -> tuple[PlanReport, dict[int, Arrays]]:
+        """All requests -> what was measured, and outputs that this rank made, by request."""
+        work = self.work()
+        left = Counter(request for request, _ in work)
+        index = _places(self.turns)
+        begun = time.perf_counter_ns()
+        ended, taken, compute = list[int](), list[int](), Counter[int]()
+        held: dict[int, dict[str, Any]] = {}
+        kept: dict[int, Arrays] = {}
+        for lane in range(self.manifest.lanes):
+            for ahead in range(WIRE_SLOTS):
+                self.wires.expect(lane, ahead)
+        for request, numbers in work:
+            lane = self.turns[request]
             if not self.job.pipeline:
                 self._together()
             begin = time.perf_counter_ns()
-            busy, made = self._request(request)
+            values = held.setdefault(request, dict(self._feeds[request % len(self._feeds)]))
+            busy = self._run(numbers, index[request], values)
+            left[request] -= 1
+            if not left[request]:
+                del held[request]
+                self.wires.expect(lane, index[request] + WIRE_SLOTS)
+                if request >= len(self.turns) - self.kept:
+                    made = [wire.name for wire in self.outputs if wire.lane == lane and wire.source in self._segments]
+                    kept[request] = {name: values[name] for name in made}
             end = time.perf_counter_ns()
-            if request >= self._total - self.kept:
-                kept.append(made)
             if request < self.job.warm_up:
                 begun = end
                 continue
             ended.append(end)
             taken.append(end - begin)
-            compute.append(busy)
+            compute[request] += busy
         self.wires.finish(self._sent)
-        ops = sum(len(self.manifest.segments[number].ops) for number in self._segments)
-        return PlanReport(begun, tuple(ended), tuple(taken), tuple(compute), len(self._segments), ops, self.nccl), kept
+        ops = len({op for number in self._segments for op in self.manifest.segments[number].ops})
+        each = tuple(compute.values())
+        return PlanReport(begun, tuple(ended), tuple(taken), each, len(self._segments), ops, self.nccl), kept
 
     def _together(self) -> None:
         import torch.distributed as dist
@@ -109,12 +149,11 @@ class Member:
         except (RuntimeError, ValueError) as error:
             raise lost("waited for the other processes", error, self.job.timeout) from error
 
-    def _request(self, request: int) -> tuple[int, Arrays]:
-        """Nanoseconds of computing, and outputs of the model that were made here."""
-        held: dict[str, Any] = dict(self._feeds[request % len(self._feeds)])
-        self.wires.expect(request + 1)
+    def _run(self, numbers: Sequence[int], request: int, held: dict[str, Any]) -> int:
+        """Segments of one request, which is the lane's so many-th -> ns of computing."""
         busy = 0
-        for number, segment in self._segments.items():
+        for number in numbers:
+            segment = self._segments[number]
             for message in self._receives[number]:
                 held[message.name] = self.wires.receive(message, request)
             found, taken = segment.run(held)
@@ -122,29 +161,38 @@ class Member:
             held.update(zip(segment.outputs, found, strict=True))
             for message in self._sends[number]:
                 self.wires.send(message, request, held[message.name])
-        return busy, {name: held[name] for name in self.mine}
+        return busy
 
 
-def gather(member: Member, kept: Sequence[Arrays]) -> list[tuple[int, Arrays]]:
+def _places(turns: Sequence[int]) -> list[int]:
+    """Of each request: how many of its lane came before it."""
+    seen, found = Counter[int](), []
+    for lane in turns:
+        found.append(seen[lane])
+        seen[lane] += 1
+    return found
+
+
+def gather(member: Member, kept: Mapping[int, Arrays]) -> list[tuple[int, Arrays]]:
     """At rank 0: the requests that are compared, with all outputs; nothing elsewhere."""
     rank_of = {device.id: rank for rank, device in enumerate(member.job.devices)}
-    first = member.job.warm_up + member.job.requests - len(kept)
     tag = WIRE_SLOTS * len(member.messages)
     gathered: list[tuple[int, Arrays]] = []
-    for number, made in enumerate(kept):
-        found = dict(made)
+    total = len(member.turns)
+    for request in range(total - member.kept, total):
+        found = dict(kept.get(request, {}))
         for wire in member.outputs:
             source = (
                 MODEL_INPUT if wire.source == MODEL_INPUT else rank_of[member.manifest.segments[wire.source].device]
             )
-            if source in (MODEL_INPUT, 0):
+            if source in (MODEL_INPUT, 0) or wire.lane != member.turns[request]:
                 continue
             if member.rank == source:
                 _send(found[wire.name], wire.name, tag)
             elif member.rank == 0:
                 found[wire.name] = _receive(wire.name, source, tag)
         if member.rank == 0:
-            gathered.append((first + number, found))
+            gathered.append((request, found))
     return gathered
 
 

@@ -19,14 +19,15 @@ import time
 import weakref
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weftline.errors import WeftlineError
+from weftline.errors import InputError, WeftlineError
+from weftline.units import format_bytes
 from weftline.worker.child import die_with
 from weftline.worker.parent import Child, ChildGone, ChildSilent
 
@@ -41,6 +42,7 @@ __all__ = [
     "make_memory",
     "measure_channel",
     "one_way_times",
+    "require_memory",
 ]
 
 SLOT_FILLED, SLOT_FREE = 0, 1
@@ -105,6 +107,17 @@ def memory_of_machine() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def require_memory(sizes: Mapping[str, int]) -> None:
+    """`InputError` where tensors (name -> bytes that are held of it) need more than this machine has."""
+    if sum(sizes.values()) > memory_of_machine():
+        name = max(sizes, key=lambda word: sizes[word])
+        raise InputError(
+            f"tensors between devices need {format_bytes(sum(sizes.values()))}, more than this machine has memory for",
+            where=f"tensor {name[:80]!r}, {format_bytes(sizes[name])} of it",
+            hint="keep the ops that make and read it on one device: [limits] together in the cluster file",
+        )
+
+
 class Line:
     """This process's end of the pipes between it and a peer."""
 
@@ -163,6 +176,10 @@ class Line:
     def has(self, wire: int, kind: int) -> bool:
         """Has a token arrived that was not taken?"""
         return self._arrived[2 * wire + kind] > 0
+
+    def count(self, wire: int, kind: int) -> int:
+        """How many tokens have arrived that were not taken."""
+        return self._arrived[2 * wire + kind]
 
     def pump(self) -> None:
         """Read what has arrived, at least one token."""

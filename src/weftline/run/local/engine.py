@@ -1,10 +1,9 @@
 """The local engine: workers on this machine, started, fed, watched, ended.
 
-In: lanes (a `WorkerLayout` each) and what stands for their devices. Out: for each lane when requests were sent and
-done, what workers measured, outputs that were asked for. Inputs repeat: request r gets feed r modulo their number, so
-that a mix-up of requests shows. A wire waits only for its own or an earlier request, so a lane never deadlocks. A
-worker that dies, fails or hangs is an error that names its device; whatever happens, no process, memory or file is
-left. Simplified: one parent thread; all lanes run at the same time.
+In: teams of workers (a `WorkerLayout` each) and what stands for their devices. Out: a `LanePass` for each team. Inputs
+repeat: request r gets feed r modulo their number, so that a mix-up of requests shows. A worker that dies, fails or
+hangs is an error that names its device; whatever happens, no process, memory or file is left. Simplified: one parent
+thread; all lanes run at the same time.
 """
 
 from __future__ import annotations
@@ -15,105 +14,33 @@ import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
-from statistics import mean
 from typing import Any
 
 import msgspec
 
 from weftline.errors import InputError, WeftlineError
 from weftline.run.devices import OrtDevice, SegmentRefused
-from weftline.run.local.channel import SLOT_FILLED, SLOT_FREE, Line, PeerGone, SharedBlock, make_memory
+from weftline.run.local.channel import Line, PeerGone, SharedBlock, make_memory, require_memory
+from weftline.run.local.lanes import Arrays, LanePass, WorkerLane
 from weftline.run.local.layout import PARENT_PROCESS, Go, WorkerAnswer, WorkerJob, WorkerLayout
-from weftline.run.local.slots import WireSlots
+from weftline.run.turns import lane_turns
 from weftline.worker.child import LastWords
 from weftline.worker.parent import Child, ChildFailed, ChildGone, Closing
 
-__all__ = ["HANG_SECONDS", "Arrays", "Engine", "LanePass", "Seat", "WorkerFailed", "WorkerLane"]
-
-Arrays = Mapping[str, Any]
-"""Name -> array; or a list, a map or None where the model has sequences, maps and optionals."""
-
-
-class WorkerLane:
-    """Counts requests on their way."""
-
-    def __init__(self, layout: WorkerLayout, blocks: Mapping[int, SharedBlock], lines: Mapping[int, Line]) -> None:
-        self.lines = lines
-        rings = [(wire, WireSlots(wire, blocks[wire.maker])) for wire in layout.wires]
-        self._inputs = [(wire, slots, wire.readers) for wire, slots in rings if wire.maker == PARENT_PROCESS]
-        self._outputs = [(wire, slots, wire.maker) for wire, slots in rings if PARENT_PROCESS in wire.readers]
-        self._most = 2**62 if layout.pipelined else 1
-        self._first = self._sent = self._done = self._end = 0
-        self._feeds: Sequence[Arrays] = ()
-        self._keep: frozenset[int] = frozenset()
-        self.sent_ns: list[int] = []
-        self.done_ns: list[int] = []
-        self.kept: dict[int, dict[str, Any]] = {}
-
-    @property
-    def finished(self) -> bool:
-        """No request is left or on its way."""
-        return self._done == self._end
-
-    def begin(self, requests: int, feeds: Sequence[Arrays], keep: frozenset[int]) -> None:
-        """Get ready for so many; outputs of those in `keep` are kept. Numbers count from here."""
-        self._first, self._end = self._done, self._done + requests
-        self._feeds, self._keep = feeds, keep
-        self.sent_ns, self.done_ns, self.kept = [], [], {}
-
-    def step(self) -> None:
-        """Do all that can be done without waiting."""
-        while self._complete():
-            pass
-        while self._send():
-            pass
-
-    def _send(self) -> bool:
-        if self._sent == self._end or self._sent - self._done >= self._most:
-            return False
-        lines, sent = self.lines, self._sent
-        for wire, _, readers in self._inputs:
-            if sent >= wire.slots and not all(lines[reader].has(wire.number, SLOT_FREE) for reader in readers):
-                return False
-        feed = self._feeds[(sent - self._first) % len(self._feeds)]
-        self.sent_ns.append(time.perf_counter_ns())
-        for wire, slots, readers in self._inputs:
-            if sent >= wire.slots:
-                for reader in readers:
-                    lines[reader].take(wire.number, SLOT_FREE)
-            slots.put_value(sent, feed[wire.name])
-            for reader in readers:
-                lines[reader].post(wire.number, SLOT_FILLED)
-        self._sent += 1
-        self._flush()
-        return True
-
-    def _complete(self) -> bool:
-        if self._done == self._end or (self._done == self._sent and self._inputs):
-            return False
-        lines, done = self.lines, self._done
-        if not all(lines[maker].has(wire.number, SLOT_FILLED) for wire, _, maker in self._outputs):
-            return False
-        self.done_ns.append(time.perf_counter_ns())
-        number = done - self._first
-        if number in self._keep:
-            self.kept[number] = {wire.name: deepcopy(slots.value(done)) for wire, slots, _ in self._outputs}
-        for wire, _, maker in self._outputs:
-            lines[maker].take(wire.number, SLOT_FILLED)
-            lines[maker].post(wire.number, SLOT_FREE)
-        self._done += 1
-        self._flush()
-        return True
-
-    def _flush(self) -> None:
-        for line in self.lines.values():
-            line.flush()
+__all__ = ["HANG_SECONDS", "Engine", "LanePass", "Seat", "WorkerFailed", "WorkerLost"]
 
 
 class WorkerFailed(WeftlineError):
     """A worker said why it could not go on: most often ONNX Runtime did."""
+
+
+class WorkerLost(WeftlineError):
+    """Workers have ended without a word."""
+
+    def __init__(self, message: str, devices: frozenset[str]) -> None:
+        super().__init__(message)
+        self.devices = devices
 
 
 HANG_SECONDS = 60.0
@@ -133,36 +60,8 @@ class Seat:
     speed: float = 1.0
 
 
-@dataclass(frozen=True)
-class LanePass:
-    """What one lane did."""
-
-    sent_ns: tuple[int, ...]
-    done_ns: tuple[int, ...]
-    answers: tuple[WorkerAnswer, ...]
-    """Of each worker."""
-    kept: dict[int, dict[str, Any]]
-    """Request -> its outputs."""
-
-    @property
-    def latencies(self) -> list[int]:
-        """Ns from sent to done, of each request."""
-        return [done - sent for sent, done in zip(self.sent_ns, self.done_ns, strict=True)]
-
-    def taken(self, *, pipelined: bool) -> float:
-        """Ns for a request, on average: from completion to completion once a pipeline is full, or its latency.
-
-        An average, as requests a second are: a shared core is now faster, now slower, and a median
-        is either the one or the other.
-        """
-        full = min(len(self.answers), len(self.done_ns) // 3)
-        if not pipelined or len(self.done_ns) < full + 2:
-            return mean(self.latencies)
-        return (self.done_ns[-1] - self.done_ns[full]) / (len(self.done_ns) - 1 - full)
-
-
 class Engine(Closing):
-    """Workers of one or more lanes, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
+    """Workers of one or more teams, for a `with`. `timeout`: so many seconds without a sign of life are a hang."""
 
     def __init__(
         self, lanes: Sequence[tuple[WorkerLayout, Mapping[str, Seat]]], *, timeout: float = HANG_SECONDS
@@ -187,16 +86,26 @@ class Engine(Closing):
         return [worker.pid for workers in self._workers for worker in workers]
 
     def run(
-        self, counts: Sequence[int], feeds: Sequence[Arrays], *, keep: Sequence[frozenset[int]] | None = None
+        self,
+        counts: Sequence[int],
+        feeds: Sequence[Arrays],
+        *,
+        keep: Sequence[frozenset[int]] | None = None,
+        turns: Sequence[Sequence[int]] | None = None,
     ) -> list[LanePass]:
-        """Run `counts[lane]` requests on each lane, all lanes at the same time."""
+        """Run `counts[team]` requests on each team, all teams at the same time.
+
+        `turns`: the lanes of a fleet's requests, where they are others than their rates say.
+        """
         self._answers.clear()
         self._heard = time.monotonic()
         for number, (lane, workers) in enumerate(zip(self._lanes, self._workers, strict=True)):
-            lane.begin(counts[number], feeds, keep[number] if keep else frozenset())
+            order = turns[number] if turns else lane_turns(lane.rates, counts[number])
+            lane.begin(order, feeds, keep[number] if keep else frozenset())
+            go = Go(counts[number], tuple(order.count(at) for at in range(len(lane.rates))))
             for worker in workers:
                 with suppress(ChildGone):  # one that has ended is noticed when it is listened to
-                    worker.send(Go(counts[number]))
+                    worker.send(go)
         while not all(lane.finished for lane in self._lanes):
             for lane in self._lanes:
                 self._careful(lane.step)
@@ -204,7 +113,13 @@ class Engine(Closing):
                 self._poll()
         self._wait_for("done")
         return [
-            LanePass(tuple(lane.sent_ns), tuple(lane.done_ns), tuple(self._answers[w] for w in workers), lane.kept)
+            LanePass(
+                tuple(lane.sent_ns),
+                tuple(lane.done_ns),
+                tuple(self._answers[w] for w in workers),
+                lane.kept,
+                tuple(lane.turns) if lane.rates else (),
+            )
             for lane, workers in zip(self._lanes, self._workers, strict=True)
         ]
 
@@ -222,6 +137,7 @@ class Engine(Closing):
         self._selector.close()
 
     def _start(self, layout: WorkerLayout, seats: Mapping[str, Seat]) -> None:
+        require_memory({wire.name: wire.stride * wire.slots for wire in layout.wires})
         processes = (PARENT_PROCESS, *range(len(layout.devices)))
         blocks = {process: make_memory(layout.sizes[process]) for process in processes}
         ends: dict[int, dict[int, tuple[int, int]]] = {process: {} for process in processes}
@@ -294,7 +210,7 @@ class Engine(Closing):
         silent = [worker for worker in ended if worker.failure is None]
         if silent:
             text = " and ".join(f"of device {worker.device!r} {worker.story()}" for worker in silent)
-            raise WeftlineError(f"the worker {text}")
+            raise WorkerLost(f"the worker {text}", frozenset(worker.device for worker in silent))
         failed = [(_blame(worker.failure), worker.device, worker.failure) for worker in workers if worker.failure]
         for _, device, words in sorted(failed, key=lambda found: found[0]):
             kinds = {"InputError": InputError, "SegmentRefused": SegmentRefused}

@@ -1,9 +1,10 @@
 """What workers of the local engine are told and answer, and where every tensor lies: a manifest -> a `WorkerLayout`.
 
-In: a `Manifest`. Out: one worker per device, one block of memory per process; `WorkerJob`, `Go` and `WorkerAnswer`
-travel as JSON, no code. A tensor that waits longer, because its reader stands further down the pipeline, has more
-slots, so that it does not hold its maker up. Every slot begins with room for the real shape (`slots.py`), and what is
-larger than planned finds room elsewhere. Simplified: a segment that makes nothing anyone reads is not run.
+In: a `Manifest`. Out: one worker per device, which serves all lanes of a fleet, one block of memory per process;
+`WorkerJob`, `Go` and `WorkerAnswer` travel as JSON, no code. A tensor that waits longer, because its reader stands
+further down the pipeline, has more slots, so that it does not hold its maker up. Every slot begins with room for the
+real shape (`slots.py`), and what is larger than planned finds room elsewhere. Simplified: a segment that makes nothing
+anyone reads is not run.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class WireJob(msgspec.Struct, frozen=True):
     slots: int
     open: bool = False
     """Its real shape may be another than planned: ONNX Runtime says where it lies, and it is copied."""
+    lane: int = 0
 
 
 class WorkerJob(msgspec.Struct, frozen=True):
@@ -82,6 +84,8 @@ class Go(msgspec.Struct, frozen=True):
     """Run so many requests, one after another, as their tensors arrive; then answer."""
 
     requests: int
+    lanes: tuple[int, ...] = ()
+    """A fleet: how many of each lane. A worker takes those that are ready, the one first that is due first."""
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True):
@@ -89,7 +93,7 @@ class WorkerAnswer(msgspec.Struct, frozen=True):
 
     kind: Literal["ready", "done"]
     compute_ns: tuple[int, ...] = ()
-    """Of each segment that runs here: mean, at the speed of the device."""
+    """Of each segment that runs here: mean of its requests, at the speed of the device."""
     busy_ns: int = 0
     """All computing of all requests, at the speed of the device."""
     rss: int = 0
@@ -150,6 +154,11 @@ class WorkerLayout:
         """Requests after which every slot of every ring was used."""
         return max(wire.slots for wire in self.wires)
 
+    @property
+    def rates(self) -> tuple[int, ...]:
+        """How requests are shared out among the lanes; one lane has no need of it."""
+        return self.manifest.rates
+
     def wires_of(self, process: int) -> tuple[WireJob, ...]:
         """Those that a process makes or reads."""
         return tuple(wire for wire in self.wires if process == wire.maker or process in wire.readers)
@@ -178,34 +187,36 @@ def lay_out(manifest: Manifest, folder: str, *, pipelined: bool, as_planned: boo
         maker = PARENT_PROCESS if wire.source == MODEL_INPUT else worker[wire.source]
         readers = {worker[target] for target in wire.targets if target in worker}
         readers |= {PARENT_PROCESS} if wire.output else set()
+        inside = bool(manifest.rates) and maker in readers
         readers -= {maker}
         if maker == PARENT_PROCESS and not readers:
             continue
         is_open = is_open_wire(wire, as_planned)
         stride = HEADER_BYTES + -(-_room(wire, is_open) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        slots = _slots(maker, readers, len(devices), stride) if pipelined else 1
+        far = len(devices) if inside or manifest.rates else _way(maker, readers, len(devices))
+        slots = _slots(far, stride) if pipelined and (readers or inside) else 1
         offset = sizes[maker]
         sizes[maker] += stride * slots
-        wires.append(
-            WireJob(
-                number, wire.name, wire.dtype, wire.shape, maker, tuple(sorted(readers)), offset, stride, slots, is_open
-            )
-        )
+        job = WireJob(number, wire.name, wire.dtype, wire.shape, maker, tuple(sorted(readers)), offset, stride, slots)
+        wires.append(msgspec.structs.replace(job, open=is_open, lane=wire.lane))
     if not any(PARENT_PROCESS in wire.readers for wire in wires):
         raise InputError("the model computes none of its outputs, so there is nothing to run")
     return WorkerLayout(manifest, folder, devices, segments, tuple(wires), sizes, pipelined)
 
 
-def _slots(maker: int, readers: set[int], workers: int, stride: int) -> int:
+def _way(maker: int, readers: set[int], workers: int) -> int:
+    """Stages from the one that makes a tensor to the last that reads it."""
+    last = max((workers if reader == PARENT_PROCESS else reader for reader in readers), default=maker)
+    return max(abs(last - maker), 1)
+
+
+def _slots(stages: int, stride: int) -> int:
     """One that is being made, one for each stage on the way to the last reader, and some that lie ready.
 
     A power of two, so that a segment's wires come round together: few bindings serve all requests.
     """
-    if not readers:
-        return 1
-    last = max(workers if reader == PARENT_PROCESS else reader for reader in readers)
     ahead = min(REQUESTS_AHEAD, AHEAD_BYTES // max(stride, 1))
-    return 1 << (max(abs(last - maker), 1) + ahead).bit_length()
+    return 1 << (stages + ahead).bit_length()
 
 
 def is_open_wire(wire: ModelWire, as_planned: bool) -> bool:

@@ -1,9 +1,9 @@
 """Run a plan on this machine: split the model, run the workers, measure, compare with the unsplit model.
 
-In: a plan and its ONNX file, perhaps inputs. Out: a `LocalResult`: measured beside predicted time, how far outputs are
-from one session with the whole model, and baselines of the same run: that session with all cores of the workers and
-their mean speed, and a whole-model replica on every worker, where requests are shared out by how fast each is.
-Simplified: times of a loaded machine vary; memory limits of the plan do not keep replicas from running.
+In: a plan or fleet plan and its ONNX file, perhaps inputs. Out: a `LocalResult`: measured beside predicted time, how
+far outputs are from one session with the whole model, and baselines of the same run: that session with all cores of the
+workers and their mean speed, and a whole-model replica on every worker, where requests are shared out by how fast each
+is. Simplified: times of a loaded machine vary; memory limits of the plan do not keep replicas from running.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weftline.errors import UsageError
+from weftline.plans.fleet import FleetDevice
 from weftline.run.devices import OrtDevice
 from weftline.run.feeds import as_planned
 from weftline.run.inputs import check_planned_model
-from weftline.run.local.engine import HANG_SECONDS, Engine, LanePass, Seat
+from weftline.run.local.engine import HANG_SECONDS, Engine, Seat
+from weftline.run.local.lanes import LanePass
 from weftline.run.local.layout import WorkerLayout, lay_out
 from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan, whole_model
-from weftline.run.result import OUTPUT_TOLERANCE, RunResult, misplaced_ops
+from weftline.run.planned import lane_runs, planned_compute
+from weftline.run.result import OUTPUT_TOLERANCE, LaneRun, RunResult, misplaced_ops
 from weftline.run.split.manifest import Manifest
 from weftline.units import format_time
 
 if TYPE_CHECKING:
-    from weftline.plans import Plan
+    from weftline.plans import FleetPlan, Plan
     from weftline.problem import Problem
 
 __all__ = [
@@ -52,6 +55,7 @@ class SegmentRun:
     ops: int
     compute_ns: int
     """Of one request, the mean, at the speed of the device."""
+    lane: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class DeviceRun:
     ops: int
     segments: int
     compute_ns: int
-    """Of one request: the sum of its segments."""
+    """Of one request: the sum of its segments; of a fleet, the mean of all requests, wherever they went."""
     predicted_compute_ns: int
     predicted_load_ns: int
     """Throughput: of the stage, transfers included. Latency: as predicted_compute_ns."""
@@ -74,6 +78,8 @@ class DeviceRun:
     rss: int
     """Bytes at the end."""
     peak_rss: int
+    predicted_busy: float | None = None
+    """A fleet: share of the time that the plan asks of it, transfers included."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,8 @@ class LocalResult(RunResult):
     output_tolerance: float = OUTPUT_TOLERANCE
     """What rounding can do in this precision: larger differences fail."""
 
+    lanes: tuple[LaneRun, ...] = ()
+    """A fleet: the ways of its inputs."""
     plain_difference: float | None = None
     """Where outputs differed more: the difference without ONNX Runtime's optimisations, which then counts."""
 
@@ -128,7 +136,9 @@ class LocalResult(RunResult):
         """Times."""
         word = "period" if self.objective == "throughput" else "latency"
         measured, predicted = format_time(self.measured_ns), format_time(self.predicted_ns)
-        return [f"{word}: measured {measured}, predicted {predicted} (mean of {self.requests} requests)"]
+        rates = f"; {1e9 / max(self.measured_ns, 1):.4g} per second" if self.lanes else ""
+        times = f"{word}: measured {measured}, predicted {predicted} (mean of {self.requests} requests{rates})"
+        return [times, *(lane.words() for lane in self.lanes)]
 
     def how_compared(self) -> str:
         """With their number."""
@@ -144,7 +154,8 @@ class LocalResult(RunResult):
         lines = [
             f"{run.device} (cores {','.join(map(str, run.cores))}, speed {run.speed:g}): {run.ops} ops in "
             f"{run.segments} segment{'s' if run.segments > 1 else ''}, computes {format_time(run.compute_ns)}, "
-            f"predicted {format_time(run.predicted_compute_ns)}; busy {run.utilisation:.0%}, "
+            f"predicted {format_time(run.predicted_compute_ns)}; busy {run.utilisation:.0%}"
+            f"{'' if run.predicted_busy is None else f' (planned {run.predicted_busy:.0%})'}, "
             f"peak {run.peak_rss / 2**20:.0f} MiB"
             for run in self.devices
         ]
@@ -161,7 +172,7 @@ class Baselines:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | FleetPlan,
         model: Path,
         manifest: Manifest,
         seats: Mapping[str, Seat],
@@ -210,7 +221,7 @@ RUN_REQUESTS = 100
 
 
 def run_local(
-    plan: Plan,
+    plan: Plan | FleetPlan,
     *,
     model: Path | str,
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -237,7 +248,7 @@ def run_local(
     with start_plan(plan, problem, asked) as ready:
         warm_up = len(ready.warm_up.done_ns)
         tell(f"running {requests} requests")
-        last = frozenset(range(max(0, requests - warm_up), requests))
+        last = frozenset(range(max(0, requests - len(ready.warm_up.kept)), requests))
         timed = ready.engine.run([requests], ready.feeds, keep=[last])[0]
     others = Baselines(plan, Path(model), ready.manifest, ready.seats, ready.feeds, timeout, requests)
     tell("running the unsplit model")
@@ -250,10 +261,11 @@ def run_local(
     if not worst <= ready.precision.tolerance:
         tell("outputs differ: comparing again without optimisations")
         plainly = min(_plain_difference(plan, problem, asked), 1e300)
-    return replace(_result(plan, ready, timed, (requests, warm_up), worst, others.found), plain_difference=plainly)
+    made = _result(plan, problem, ready, timed, (warm_up, worst))
+    return replace(made, baselines=others.found, plain_difference=plainly)
 
 
-def _plain_difference(plan: Plan, problem: Problem, asked: Asked) -> float:
+def _plain_difference(plan: Plan | FleetPlan, problem: Problem, asked: Asked) -> float:
     """How far outputs are from the unsplit model where both run node by node, as the file has them.
 
     ONNX Runtime's optimisations merge kernels, and a cut keeps some apart: they round otherwise. Where outputs are
@@ -274,53 +286,65 @@ def check_runtimes(problem: Problem, runtimes: Mapping[str, str]) -> None:
 
 
 def _result(
-    plan: Plan, ready: StartedPlan, timed: LanePass, counts: tuple[int, int], worst: float, baselines: dict[str, int]
+    plan: Plan | FleetPlan, problem: Problem, ready: StartedPlan, timed: LanePass, checked: tuple[int, float]
 ) -> LocalResult:
-    layout, seats = ready.layout, ready.seats
+    layout, count = ready.layout, len(timed.done_ns)
     pipelined = plan.objective == "throughput"
+    manifest, (warm_up, worst) = layout.manifest, checked
     segments = tuple(
-        SegmentRun(number, device, len(layout.manifest.segments[number].ops), taken)
+        SegmentRun(number, device, len(manifest.segments[number].ops), taken, manifest.segments[number].lane)
         for device, numbers, answer in zip(layout.devices, layout.segments, timed.answers, strict=True)
         for number, taken in zip(numbers, answer.compute_ns, strict=True)
     )
+    compute = planned_compute(plan, problem)
     return LocalResult(
         engine="local",
         objective=plan.objective,
-        requests=counts[0],
-        warm_up=counts[1],
+        requests=count,
+        warm_up=warm_up,
         measured_ns=round(timed.taken(pipelined=pipelined)),
         predicted_ns=plan.value_ns,
         latency_ns=round(median(timed.latencies)),
         latency_p95_ns=round(float(np.quantile(timed.latencies, 0.95))),
-        devices=tuple(_device(plan, layout, seats, timed, worker) for worker in range(len(layout.devices))),
+        devices=tuple(_device(plan, compute, ready, timed, worker) for worker in range(len(layout.devices))),
         segments=tuple(sorted(segments, key=lambda segment: segment.number)),
         max_output_difference=min(worst, 1e300),
-        compared=counts[1] + min(counts),
+        compared=len(ready.warm_up.kept) + len(timed.kept),
         misplaced=ready.wrong,
-        baselines=baselines,
+        baselines={},
         notes=_notes(ready),
         precision=ready.precision.name,
         output_tolerance=ready.precision.tolerance,
+        lanes=lane_runs(plan, timed.turns, timed.lane_rates()),
     )
 
 
-def _device(plan: Plan, layout: WorkerLayout, seats: Mapping[str, Seat], timed: LanePass, worker: int) -> DeviceRun:
+def _device(
+    plan: Plan | FleetPlan, compute: Mapping[str, int], ready: StartedPlan, timed: LanePass, worker: int
+) -> DeviceRun:
+    layout, seats = ready.layout, ready.seats
     id, answer = layout.devices[worker], timed.answers[worker]
-    stage = next((stage for stage in plan.stages if stage.device == id), None)
-    span = max(timed.done_ns[-1] - timed.sent_ns[0], 1)
+    planned = plan.devices[id]
+    load, busy = (
+        (round(planned.busy * plan.value_ns), planned.busy)
+        if isinstance(planned, FleetDevice)
+        else (planned.load_ns, None)
+    )
+    span = max(max(timed.done_ns) - timed.sent_ns[0], 1)
     return DeviceRun(
         device=id,
         runtime=seats[id].runtime.runtime,
         cores=seats[id].runtime.cores,
         speed=seats[id].speed,
-        ops=sum(len(layout.manifest.segments[number].ops) for number in layout.segments[worker]),
+        ops=len({op for number in layout.segments[worker] for op in layout.manifest.segments[number].ops}),
         segments=len(layout.segments[worker]),
-        compute_ns=sum(answer.compute_ns),
-        predicted_compute_ns=plan.devices[id].load_ns if stage is None else stage.compute_ns,
-        predicted_load_ns=plan.devices[id].load_ns,
+        compute_ns=sum(answer.compute_ns) if busy is None else round(answer.busy_ns / len(timed.done_ns)),
+        predicted_compute_ns=compute[id],
+        predicted_load_ns=load,
         utilisation=min(answer.busy_ns / span, 1.0),
         rss=answer.rss,
         peak_rss=answer.peak_rss,
+        predicted_busy=busy,
     )
 
 
@@ -331,6 +355,10 @@ def _notes(ready: StartedPlan) -> tuple[str, ...]:
         notes.append("inputs have other shapes than those that the plan was made for: so have predicted times")
     if len(cores) > len(set(cores)):
         notes.append("some devices share a core, so they take time from each other")
-    if ready.layout.pipelined and any(len(numbers) > 1 for numbers in ready.layout.segments):
+    if (
+        ready.layout.pipelined
+        and not ready.manifest.rates
+        and any(len(numbers) > 1 for numbers in ready.layout.segments)
+    ):
         notes.append("a device runs several segments of the pipeline, request by request: requests overlap less")
     return tuple(notes)

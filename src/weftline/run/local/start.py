@@ -24,44 +24,55 @@ from weftline.graph.ir import MODEL_INPUT
 from weftline.run.compare import Precision, as_numbers, output_difference, precision_of
 from weftline.run.devices import OrtDevice, SegmentRefused, ort_devices
 from weftline.run.feeds import MADE_STYLES, Feed, as_planned, make_feeds
-from weftline.run.local.engine import Engine, LanePass, Seat, WorkerFailed
+from weftline.run.local.engine import Engine, Seat, WorkerFailed
+from weftline.run.local.lanes import LanePass
 from weftline.run.local.layout import WorkerLayout, lay_out
+from weftline.run.planned import placements_of, used_devices
 from weftline.run.split.manifest import Manifest, ModelSegment
-from weftline.run.split.segments import parts_of_plan
-from weftline.run.split.split import split_model
+from weftline.run.split.segments import lanes_of_plan
+from weftline.run.split.split import split_lanes
 
 if TYPE_CHECKING:
-    from weftline.plans import Plan
+    from weftline.plans import FleetPlan, Plan
     from weftline.problem import Problem
 
 __all__ = ["Asked", "Feeds", "StartedPlan", "misplaced", "start_plan", "whole_model", "why_unsplit_fails"]
 
 
-def misplaced(plan: Plan, problem: Problem, manifest: Manifest, folder: Path) -> tuple[str, ...]:
+def misplaced(plan: Plan | FleetPlan, problem: Problem, manifest: Manifest, folder: Path) -> tuple[str, ...]:
     """Ops that are listed or stored on another device than the plan's, or nowhere."""
     from weftline.importers.onnx.scope import load_model
 
-    listed = {op: segment.device for segment in manifest.segments for op in segment.ops}
-    wrong = [
-        f"op {op[:80]!r} is on {listed.get(op, 'no device')!r}, planned on {device!r}"
-        for op, device in plan.placement.items()
-        if listed.get(op) != device
-    ]
+    wrong = []
     names = [op.name for op in problem.graph.ops]
     maker = {tensor.name: names[tensor.producer] for tensor in problem.graph.tensors if tensor.producer >= 0}
-    for segment in manifest.segments:
-        for node in load_model(folder / segment.file).graph.node:
-            for op in {maker[name] for name in node.output if name in maker}:
-                if plan.placement.get(op) != segment.device:
-                    wrong.append(f"op {op[:80]!r} is in the file of {segment.device!r}")
+    stored: dict[str, set[str]] = {}
+    for lane, placement in enumerate(placements_of(plan)):
+        segments = [segment for segment in manifest.segments if segment.lane == lane]
+        listed = {op: segment.device for segment in segments for op in segment.ops}
+        wrong += [
+            f"op {op[:80]!r} is on {listed.get(op, 'no device')!r}, planned on {device!r}"
+            for op, device in placement.items()
+            if listed.get(op) != device
+        ]
+        for segment in segments:
+            if segment.file not in stored:
+                nodes = load_model(folder / segment.file).graph.node
+                stored[segment.file] = {maker[name] for node in nodes for name in node.output if name in maker}
+            wrong += [
+                f"op {op[:80]!r} is in the file of {segment.device!r}"
+                for op in stored[segment.file]
+                if placement.get(op) != segment.device
+            ]
     return tuple(wrong)
 
 
 def whole_model(split: Manifest, file: str, device: str) -> Manifest:
     """The manifest of a model in one segment: its own file."""
-    inputs = [replace(wire, targets=(0,), output=False) for wire in split.tensors if wire.source == MODEL_INPUT]
-    made = [replace(wire, source=0, targets=()) for wire in split.tensors if wire.output and wire.source != MODEL_INPUT]
-    ops = tuple(op for segment in split.segments for op in segment.ops)
+    wires = split.of_lane(0)
+    inputs = [replace(wire, targets=(0,), output=False) for wire in wires if wire.source == MODEL_INPUT]
+    made = [replace(wire, source=0, targets=()) for wire in wires if wire.output and wire.source != MODEL_INPUT]
+    ops = tuple(op for segment in split.segments if segment.lane == 0 for op in segment.ops)
     names = tuple(wire.name for wire in inputs), tuple(wire.name for wire in made)
     return Manifest(
         format="weftline-stages",
@@ -76,6 +87,8 @@ def whole_model(split: Manifest, file: str, device: str) -> Manifest:
 
 
 LEAST_WARM_UP = 6
+LEAST_COMPARED = 2
+"""Requests of each lane of a fleet."""
 
 Feeds = list[Feed]
 
@@ -113,7 +126,7 @@ class StartedPlan:
 
     def worst(self, found: LanePass, expected: Feeds) -> float:
         """The largest difference of outputs that were kept to those that are expected."""
-        dtype = {wire.name: wire.dtype for wire in self.layout.wires}
+        dtype = {wire.name: wire.dtype for wire in self.manifest.tensors}
         worst = 0.0
         for request, outputs in found.kept.items():
             wanted = expected[request % len(expected)]
@@ -124,7 +137,7 @@ class StartedPlan:
 
 
 @contextmanager
-def start_plan(plan: Plan, problem: Problem, asked: Asked) -> Iterator[StartedPlan]:
+def start_plan(plan: Plan | FleetPlan, problem: Problem, asked: Asked) -> Iterator[StartedPlan]:
     """Workers for a plan, until the end of the `with`.
 
     If a segment fails, it is tried without any shapes in the segments, for some that were computed may be wrong; but
@@ -142,7 +155,7 @@ class _SegmentsFailed(Exception):
         self.error, self.manifest, self.feeds = error, manifest, feeds
 
 
-def _first_that_runs(plan: Plan, problem: Problem, asked: Asked, stack: ExitStack) -> StartedPlan:
+def _first_that_runs(plan: Plan | FleetPlan, problem: Problem, asked: Asked, stack: ExitStack) -> StartedPlan:
     styles = MADE_STYLES if asked.inputs is None else MADE_STYLES[:1]
     why = ""
     for style in styles:
@@ -178,8 +191,10 @@ def why_unsplit_fails(manifest: Manifest, model: Path, feeds: Feeds, timeout: fl
 
 
 @contextmanager
-def _started(plan: Plan, problem: Problem, asked: Asked, style: str, *, shapes: bool) -> Iterator[StartedPlan]:
-    used = [device for device in problem.devices if device.id in set(plan.placement.values())]
+def _started(
+    plan: Plan | FleetPlan, problem: Problem, asked: Asked, style: str, *, shapes: bool
+) -> Iterator[StartedPlan]:
+    used = used_devices(plan, problem)
     mine = {id: runtime for id, runtime in asked.runtimes.items() if id in {device.id for device in used}}
     speed = {device.id: device.speed for device in used}
     places = ort_devices(used, mine)
@@ -189,8 +204,10 @@ def _started(plan: Plan, problem: Problem, asked: Asked, style: str, *, shapes: 
     with run_folder() as folder:
         asked.tell("splitting the model")
         ids = [device.id for device in problem.devices]
-        parts = parts_of_plan(plan)
-        manifest = split_model(asked.model, problem.graph, parts, ids, folder, in_place=True, shapes=shapes)
+        lanes, rates = lanes_of_plan(plan)
+        manifest = split_lanes(
+            asked.model, problem.graph, lanes, ids, folder, rates=rates, in_place=True, shapes=shapes
+        )
         feeds = make_feeds(manifest, asked.inputs, asked.seed, style)
         pipelined = plan.objective == "throughput"
         layout = lay_out(manifest, str(folder), pipelined=pipelined, as_planned=as_planned(manifest, feeds))
@@ -200,9 +217,11 @@ def _started(plan: Plan, problem: Problem, asked: Asked, style: str, *, shapes: 
             try:
                 engine = stack.enter_context(Engine([(layout, seats)], timeout=asked.timeout))
                 shutil.rmtree(folder, ignore_errors=True)  # the sessions hold what they need
-                count = max(LEAST_WARM_UP, layout.most_slots, len(feeds))
-                asked.tell(f"warming up: {count} requests")
-                first = engine.run([count], feeds, keep=[frozenset(range(count))])[0]
+                each = max(LEAST_WARM_UP, layout.most_slots, len(feeds))
+                turns = [number % manifest.lanes for number in range(each * manifest.lanes)]
+                asked.tell(f"warming up: {len(turns)} requests")
+                kept = frozenset(range(min(max(each, LEAST_COMPARED * manifest.lanes), len(turns))))
+                first = engine.run([len(turns)], feeds, keep=[kept], turns=[turns])[0]
             except (SegmentRefused, WorkerFailed) as error:
                 raise _SegmentsFailed(error, manifest, feeds) from error
             yield StartedPlan(engine, layout, manifest, seats, feeds, first, wrong, precision_of(problem.graph))

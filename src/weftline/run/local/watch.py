@@ -1,8 +1,9 @@
-"""Run a plan and watch it: a device that is slower than planned brings a new plan, made from what was measured.
+"""Run a plan and watch it: a device that is slower than planned, or lost, brings a new plan.
 
-In: a plan, its ONNX file, how many requests. Out: a `WatchResult`: rounds of requests, each with its measured time, and
-the switches between plans. A round ends with no request on its way; there, and only there, plans change: none is lost
-and none is answered twice. Simplified: no request runs while the workers of a new plan start; that pause is measured.
+In: a plan or fleet plan, its ONNX file, how many requests. Out: a `WatchResult`: rounds of requests, each with its
+measured time, and the switches between plans. A round ends with no request on its way; there, and only there, plans
+change: none is lost and none is answered twice. A round in which a worker ended counts for nothing: it is run again,
+without that device. Simplified: no request runs while the workers of a new plan start; that pause is measured.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ import msgspec
 import numpy as np
 
 from weftline.cost import NO_TIME
-from weftline.errors import UsageError
+from weftline.errors import InfeasibleError, UsageError
 from weftline.run.compare import precision_of
 from weftline.run.inputs import check_planned_model
-from weftline.run.local.engine import HANG_SECONDS, LanePass
+from weftline.run.local.engine import HANG_SECONDS, WorkerLost
+from weftline.run.local.lanes import LanePass
 from weftline.run.local.run import Baselines, check_runtimes
 from weftline.run.local.start import Asked, Feeds, StartedPlan, start_plan
+from weftline.run.planned import placements_of, planned_compute
 from weftline.run.result import OUTPUT_TOLERANCE, RunResult, misplaced_ops
+from weftline.simulate.fleet import lane_loads, simulate_deployment
 from weftline.units import format_time
 
 if TYPE_CHECKING:
-    from weftline.plans import Plan
+    from weftline.plans import FleetPlan, Plan
     from weftline.problem import Problem
 
 __all__ = ["Round", "Switch", "WatchResult", "Watcher", "run_watched"]
@@ -69,10 +73,12 @@ class Switch:
     devices: dict[str, float]
     """What was slower than planned, and how much."""
     kept_ns: int
-    """What the old plan would take, by the measured times."""
+    """What the old plan would take, by the measured times; without a device that is lost, 0: it takes for ever."""
     new_ns: int
     pause_ns: int
     """Time without an answer: planning, splitting, starting, warming up."""
+    lost: tuple[str, ...] = ()
+    """Devices whose workers ended."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class WatchResult(RunResult):
     predicted_ns: int
     max_output_difference: float
     misplaced: tuple[str, ...]
-    plan: Plan
+    plan: Plan | FleetPlan
     """The one that ran last."""
     output_tolerance: float = OUTPUT_TOLERANCE
     """What rounding can do in the model's arithmetic: larger differences fail."""
@@ -131,10 +137,12 @@ class WatchResult(RunResult):
         lines = []
         for switch in self.switches:
             slow = ", ".join(f"{id} {factor:.2f}x" for id, factor in switch.devices.items())
+            why, instead = f"{slow} of the planned time", f" instead of {format_time(switch.kept_ns)}"
+            if switch.lost:
+                why, instead = f"{', '.join(switch.lost)} lost", " without it"
             lines.append(
-                f"after {switch.after} requests: {slow} of the planned time; a new plan takes "
-                f"{format_time(switch.new_ns)} instead of {format_time(switch.kept_ns)} (pause "
-                f"{format_time(switch.pause_ns)})"
+                f"after {switch.after} requests: {why}; a new plan takes "
+                f"{format_time(switch.new_ns)}{instead} (pause {format_time(switch.pause_ns)})"
             )
         return lines
 
@@ -165,7 +173,7 @@ class Watcher:
 
 
 def run_watched(
-    plan: Plan,
+    plan: Plan | FleetPlan,
     *,
     model: Path | str,
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -186,7 +194,7 @@ def run_watched(
 
 
 class _Watched:
-    def __init__(self, plan: Plan, asked: Asked) -> None:
+    def __init__(self, plan: Plan | FleetPlan, asked: Asked) -> None:
         self.plan, self.asked = plan, asked
         self.problem = plan.load_problem()
         """With the times that are believed now."""
@@ -200,9 +208,12 @@ class _Watched:
         size = max(LEAST_ROUND, min(MOST_ROUND, requests // WISHED_ROUNDS))
         begun = time.perf_counter_ns()
         while self.answered < requests:
-            with start_plan(self.plan, self.problem, self.asked) as ready:
-                self._note(ready, begun)
-                found = self._until_late(ready, size, requests)
+            try:
+                with start_plan(self.plan, self.problem, self.asked) as ready:
+                    self._note(ready, begun)
+                    found = self._until_late(ready, size, requests)
+            except WorkerLost as lost:
+                found = time.perf_counter_ns(), self._without(lost)
             if found is None:
                 break
             begun, self.plan = found
@@ -233,7 +244,7 @@ class _Watched:
         self.worst = max(self.worst, ready.worst(ready.warm_up, self.expected))
         self.wrong += ready.wrong
 
-    def _until_late(self, ready: StartedPlan, size: int, requests: int) -> tuple[int, Plan] | None:
+    def _until_late(self, ready: StartedPlan, size: int, requests: int) -> tuple[int, Plan | FleetPlan] | None:
         """Rounds until there is a better plan (when that began, and the plan) or no request is left."""
         watcher = Watcher()
         while self.answered < requests:
@@ -256,44 +267,72 @@ class _Watched:
 
     def _slower(self, ready: StartedPlan, found: LanePass) -> dict[str, float]:
         """Measured over planned computing time of every device that the plan uses."""
-        planned = dict.fromkeys(ready.layout.devices, 0)
-        for op, row in zip(self.problem.graph.ops, self.problem.cost.time.tolist(), strict=True):
-            device = self.plan.placement[op.name]
-            planned[device] += row[self.problem.device_index[device]]
+        planned = planned_compute(self.plan, self.problem)
         count = max(len(found.done_ns), 1)  # a mean, not a median: a core that is shared is late now and then
         return {
             id: answer.busy_ns / count / max(planned[id], 1)
             for id, answer in zip(ready.layout.devices, found.answers, strict=True)
         }
 
-    def _replan(self, slower: Mapping[str, float]) -> Plan | None:
+    def _replan(self, slower: Mapping[str, float]) -> Plan | FleetPlan | None:
         """Believe the measured times, and search; None if the plan that runs is as good."""
-        from weftline.ask import make_plan
-
         factor = np.array([slower.get(device.id, median(slower.values())) for device in self.problem.devices])
         time_ns = self.problem.cost.time
         scaled = np.where(time_ns == NO_TIME, NO_TIME, np.rint(time_ns * factor).astype(np.int64))
         self.problem = replace(self.problem, cost=replace(self.problem.cost, time=scaled))
-        self.asked.tell("planning again")
-        inputs = {role: sha for role, sha in self.plan.provenance.inputs.items() if role == "model"}
-        found = make_plan(
-            self.problem, time_limit=REPLAN_SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
-        )
+        found = self._planned()
         kept = _value(self.problem, self.plan)
         if found.value_ns > (1 - LEAST_GAIN) * kept:
             return None
         self.switches.append(Switch(self.answered, dict(slower), kept, found.value_ns, 0))
         return found
 
+    def _without(self, lost: WorkerLost) -> Plan | FleetPlan:
+        """A plan that does not use what is lost; that it is lost, if there is none."""
+        if not lost.devices <= self.problem.device_index.keys():  # one that is none of the plan's
+            raise lost
+        columns = [self.problem.device_index[id] for id in lost.devices]
+        time_ns = self.problem.cost.time.copy()
+        time_ns[:, columns] = NO_TIME
+        self.problem = replace(self.problem, cost=replace(self.problem.cost, time=time_ns))
+        self.asked.tell(str(lost))
+        try:
+            found = self._planned()
+        except InfeasibleError as error:
+            raise lost from error
+        self.switches.append(Switch(self.answered, {}, 0, found.value_ns, 0, tuple(sorted(lost.devices))))
+        return found
 
-def _value(problem: Problem, plan: Plan) -> int:
-    """What a plan takes by the times of the problem."""
+    def _planned(self) -> Plan | FleetPlan:
+        """The same question with the times that are believed now."""
+        from weftline.ask import make_plan
+        from weftline.ask.fleets import make_fleet
+        from weftline.plans import Plan
+
+        self.asked.tell("planning again")
+        inputs = {role: sha for role, sha in self.plan.provenance.inputs.items() if role == "model"}
+        make = make_plan if isinstance(self.plan, Plan) else make_fleet
+        return make(
+            self.problem, time_limit=REPLAN_SECONDS, seed=self.asked.seed, inputs=inputs, argv=("run", "--watch")
+        )
+
+
+def _value(problem: Problem, plan: Plan | FleetPlan) -> int:
+    """What a plan takes by the times of the problem; a fleet keeps its shares, so its busiest device decides."""
+    from weftline.plans import Plan
     from weftline.search import Search
 
+    placements = [
+        np.array([problem.device_index[placement[op.name]] for op in problem.graph.ops], np.int32)
+        for placement in placements_of(plan)
+    ]
+    if not isinstance(plan, Plan):
+        loads = [lane_loads(problem, placement) for placement in placements]
+        found = simulate_deployment(problem, loads, [lane.rate for lane in plan.lanes])
+        return -(-max(found.busy) // found.rate)
     search = Search(problem)
-    placement = np.array([problem.device_index[plan.placement[op.name]] for op in problem.graph.ops], np.int32)
     order = None
     if plan.timeline is not None:
         order = np.array([op for _, _, op in sorted((b, e, op) for op, b, e in plan.timeline.ops)], np.int32)
-    search.offer(placement, order=order)
+    search.offer(placements[0], order=order)
     return search.best.value if search.best is not None else plan.value_ns

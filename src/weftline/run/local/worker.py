@@ -3,13 +3,16 @@
 In: a `WorkerJob` (JSON, from the descriptor that the command line names), then lines of `Go` on standard input. Out: an
 `WorkerAnswer` for each on standard output. Inputs are read and outputs are written where they lie, in memory that
 processes share; what has an open shape is allocated by ONNX Runtime, and copied with its real shape. Where a planned
-shape turns out to be wrong, that segment's outputs are open from then on. It ends when its input ends, so it never
-outlives its parent. Simplified: one request at a time.
+shape turns out to be wrong, that segment's outputs are open from then on. A worker of a fleet (`LaneRunner`) takes
+whatever is ready, of any lane, the request first that is due first; segments that are the same in several lanes are one
+session. It ends when its input ends, so it never outlives its parent. Simplified: one request at a time; weights that
+two different segments of a device have are there twice.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -24,7 +27,7 @@ from weftline.run.local.layout import ELEMENTS, Go, WireJob, WorkerAnswer, Worke
 from weftline.run.local.slots import PlacedTensor, WireSlots
 from weftline.worker.child import Conversation, die_with, serve
 
-__all__ = ["Runner", "main"]
+__all__ = ["LaneRunner", "Runner", "main"]
 
 MOST_BINDINGS = 64
 """Of one segment, kept."""
@@ -34,6 +37,7 @@ MOST_BINDINGS = 64
 class _Step:
     """A segment and what is to do around it."""
 
+    number: int
     session: Any
     inputs: tuple[WireSlots, ...]
     outputs: tuple[WireSlots, ...]
@@ -56,20 +60,25 @@ class Runner:
         bind_cores(job.runtime.cores)
         self._job, self._pace = job, Pace(job.runtime, job.speed)
         blocks = {process: SharedBlock(descriptor) for process, descriptor in job.blocks.items()}
-        self._slots = {wire.name: WireSlots(wire, blocks[wire.maker]) for wire in job.wires}
+        self._slots = {(wire.lane, wire.name): WireSlots(wire, blocks[wire.maker]) for wire in job.wires}
+        self._sessions: dict[str, Any] = {}
         self._lines = {process: Line(*ends) for process, ends in job.lines.items()}
         self._steps = [self._step(number) for number in job.segments]
         self._request = 0
 
-    def run(self, requests: int) -> WorkerAnswer:
+    def run(self, go: Go) -> WorkerAnswer:
         """Run so many; the times are those of computing alone, stretched."""
         taken = [0] * len(self._steps)
-        for _ in range(requests):
+        for _ in range(go.requests):
             for place, step in enumerate(self._steps):
                 taken[place] += self._run(step)
             self._request += 1
+        return self._answer(taken, [go.requests] * len(taken))
+
+    @staticmethod
+    def _answer(taken: list[int], counts: list[int]) -> WorkerAnswer:
         now, peak = memory_in_use()
-        each = tuple(round(ns / requests) for ns in taken) if requests else ()
+        each = tuple(round(ns / max(count, 1)) for ns, count in zip(taken, counts, strict=True))
         return WorkerAnswer("done", compute_ns=each, busy_ns=sum(taken), rss=now, peak_rss=peak)
 
     def _run(self, step: _Step) -> int:
@@ -148,13 +157,15 @@ class Runner:
 
     def _step(self, number: int) -> _Step:
         job, segment = self._job, self._job.manifest.segments[number]
-        inputs = tuple(self._slots[name] for name in segment.inputs)
-        outputs = tuple(self._slots[name] for name in segment.outputs)
+        inputs = tuple(self._slots[segment.lane, name] for name in segment.inputs)
+        outputs = tuple(self._slots[segment.lane, name] for name in segment.outputs)
         foreign = [slots.wire for slots in inputs if slots.wire.maker != job.me]
         read = {other: set(job.manifest.segments[other].inputs) for other in job.segments}
-        session = open_segment(Path(job.folder), job.manifest, number, job.runtime)
+        if segment.file not in self._sessions:
+            self._sessions[segment.file] = open_segment(Path(job.folder), job.manifest, number, job.runtime)
         return _Step(
-            session,
+            number,
+            self._sessions[segment.file],
             inputs,
             outputs,
             tuple(w for w in foreign if not any(w.name in read[o] for o in job.segments if o < number)),
@@ -162,6 +173,117 @@ class Runner:
             [slots.wire.open for slots in outputs],
             all(slots.wire.dtype in ELEMENTS for slots in (*inputs, *outputs)),
         )
+
+
+@dataclass(slots=True, eq=False)
+class _Queued:
+    """A segment of a lane, and what its next request waits for."""
+
+    step: _Step
+    rate: int
+    arriving: tuple[tuple[Line, int], ...]
+    """Wires from others."""
+    makers: list[_Queued]
+    """Segments here whose outputs it reads."""
+    leaving: tuple[tuple[int, list[tuple[Line, int]], list[_Queued]], ...]
+    """Of each output: slots, readers elsewhere, readers here."""
+    first: int = 0
+    """Requests before this run."""
+    passed: int = 0
+    end: int = 0
+    taken: int = 0
+    """Ns in this run."""
+
+    @property
+    def due(self) -> float:
+        """When the next request is due: in turns, by the share of the lane."""
+        return (self.passed - self.first + 0.5) / self.rate
+
+    def is_ready(self) -> bool:
+        """Have its inputs arrived as often as it needs, and were the slots that it writes read?"""
+        number = self.passed
+        if number == self.end or any(maker.passed <= number for maker in self.makers):
+            return False
+        if any(line.count(wire, SLOT_FILLED) <= number for line, wire in self.arriving):
+            return False
+        return all(
+            all(line.count(wire, SLOT_FREE) > number - slots for line, wire in others)
+            and all(reader.passed > number - slots for reader in here)
+            for slots, others, here in self.leaving
+        )
+
+
+class LaneRunner(Runner):
+    """Serves the lanes of a fleet: whatever is ready, the request first that is due first by the rates of the lanes.
+
+    Nothing but counts decide what may run, so a device never waits while it could work. The oldest request of a lane
+    always finds free slots on its way, so nothing waits in a circle.
+    """
+
+    def __init__(self, job: WorkerJob) -> None:
+        super().__init__(job)
+        segments = job.manifest.segments
+        rates = {step.number: job.manifest.rates[segments[step.number].lane] for step in self._steps}
+        queued = [_Queued(step, rates[step.number], (), [], ()) for step in self._steps]
+        reading: dict[int, list[_Queued]] = {}
+        for one in queued:
+            for slots in one.step.inputs:
+                reading.setdefault(slots.wire.number, []).append(one)
+        for one in queued:
+            wires = [slots.wire for slots in one.step.inputs]
+            one.arriving = tuple((self._lines[wire.maker], wire.number) for wire in wires if wire.maker != job.me)
+            made = [slots.wire for slots in one.step.outputs]
+            for wire in made:
+                for reader in reading.get(wire.number, ()):
+                    reader.makers.append(one)
+            one.leaving = tuple(
+                (
+                    wire.slots,
+                    [(self._lines[reader], wire.number) for reader in wire.readers],
+                    reading.get(wire.number, []),
+                )
+                for wire in made
+            )
+        self._queued, self._reading = queued, reading
+        self._told = dict.fromkeys(reading, 0)
+        """By wire: requests that were read here, as its maker knows."""
+        self._poll, self._by_descriptor = select.poll(), {line.reading: line for line in self._lines.values()}
+        for descriptor in self._by_descriptor:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def run(self, go: Go) -> WorkerAnswer:
+        """Run so many of each lane."""
+        for one in self._queued:
+            one.first, one.taken = one.passed, 0
+            one.end = one.passed + go.lanes[self._job.manifest.segments[one.step.number].lane]
+        while any(one.passed < one.end for one in self._queued):
+            self._listen(0)
+            ready = [one for one in self._queued if one.is_ready()]
+            if ready:
+                self._take(min(ready, key=lambda one: one.due))
+            else:
+                self._listen(None)
+        return self._answer([one.taken for one in self._queued], [one.end - one.first for one in self._queued])
+
+    def _listen(self, timeout: int | None) -> None:
+        for descriptor, _ in self._poll.poll(timeout):
+            self._by_descriptor[descriptor].pump()
+
+    def _take(self, one: _Queued) -> None:
+        self._request = one.passed
+        one.taken += self._compute(one.step) if one.step.plain else self._compute_values(one.step)
+        one.passed += 1
+        for slots in one.step.outputs:
+            for reader in slots.wire.readers:
+                self._lines[reader].post(slots.wire.number, SLOT_FILLED)
+        for slots in one.step.inputs:
+            wire = slots.wire
+            read = min(reader.passed for reader in self._reading[wire.number])
+            if wire.maker != self._job.me and read > self._told[wire.number]:
+                self._told[wire.number] = read
+                self._lines[wire.maker].post(wire.number, SLOT_FREE)
+        for line in self._lines.values():
+            line.flush()
 
 
 def memory_in_use() -> tuple[int, int]:
@@ -179,11 +301,11 @@ def memory_in_use() -> tuple[int, int]:
 
 def answer(conversation: Conversation, job: WorkerJob) -> None:
     """Serve until the input ends."""
-    runner = Runner(job)
+    runner = LaneRunner(job) if job.manifest.rates else Runner(job)
     now, peak = memory_in_use()
     conversation.send(WorkerAnswer("ready", rss=now, peak_rss=peak))
     while True:
-        conversation.send(runner.run(conversation.receive(Go).requests))
+        conversation.send(runner.run(conversation.receive(Go)))
 
 
 def main() -> NoReturn:

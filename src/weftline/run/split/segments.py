@@ -1,11 +1,11 @@
 """Which ops run in one go: a plan or placement -> segments, so that every device runs its segments one after another.
 
 In: a plan, or a graph, the device of every op and perhaps an order. Out: `Parts`: a pipeline's stages, or the planned
-order of each device, cut where others wait for it. Segment numbers are a topological order of the quotient graph, which
-is acyclic by construction, and each device runs its segments in ascending order. In a latency plan neighbours on a
-device become one where the plan is not slower for it: every segment costs a call of the backend, and a layout that
-kernels could have kept among themselves. Simplified: segments take the sum of their ops and a fixed overhead, transfers
-do not wait for each other; many segments are merged as far as a budget of work goes.
+order of each device, cut where others wait for it; of a fleet one for every lane. Segment numbers are a topological
+order of the quotient graph, which is acyclic by construction, and each device runs its segments in ascending order. In
+a latency plan neighbours on a device become one where the plan is not slower for it: every segment costs a call of the
+backend, and a layout that kernels could have kept among themselves. Simplified: segments take the sum of their ops and
+a fixed overhead, transfers do not wait for each other; many segments are merged as far as a budget of work goes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ import numpy as np
 from weftline.errors import InputError, UsageError
 from weftline.graph import Graph
 from weftline.graph.arrays import Indices
+from weftline.plans.fleet import FleetPlan
 from weftline.plans.plan import Plan
 from weftline.problem import Problem
 
 __all__ = [
     "Parts",
     "cut_places",
+    "lanes_of_plan",
     "merge_segments",
+    "parts_by_lane",
     "parts_by_level",
     "parts_by_order",
     "parts_by_stage",
@@ -70,6 +73,20 @@ def parts_by_stage(graph: Graph, placement: Indices, stages: Sequence[int], host
     rank = {device: position for position, device in enumerate(stages)}
     keys = [(at, rank.get(device, len(rank)), device) for at, device in zip(level, placement.tolist(), strict=True)]
     return _numbered(keys, placement)
+
+
+def parts_by_lane(graph: Graph, placement: Indices) -> Parts:
+    """One segment per device; a device that waits for what another made of its own has one for each of its levels."""
+    source, target, _ = graph.arrays.edges()
+    devices = list(dict.fromkeys(placement.tolist()))
+    links = set(zip(placement[source].tolist(), placement[target].tolist(), strict=True))
+    reached = {device: {b for a, b in links if a == device != b} for device in devices}
+    for through in devices:  # Warshall: there are few devices
+        for device in devices:
+            if through in reached[device]:
+                reached[device] |= reached[through]
+    again = {device for device in devices if device in reached[device]}
+    return parts_by_stage(graph, placement, devices, again)
 
 
 def parts_by_order(graph: Graph, placement: Indices, order: Sequence[int]) -> Parts:
@@ -262,3 +279,12 @@ def parts_of_plan(plan: Plan) -> Parts:
     # Ops of no duration start together with others: then the one that ends first comes first.
     by_time = sorted((start, end, op) for op, start, end in plan.timeline.ops)
     return merge_segments(problem, parts_by_order(graph, placement, [op for _, _, op in by_time]))
+
+
+def lanes_of_plan(plan: Plan | FleetPlan) -> tuple[tuple[Parts, ...], tuple[int, ...]]:
+    """The ways of an input through the model, and how inputs are shared out among them; a plan has one, and no rate."""
+    if isinstance(plan, Plan):
+        return (parts_of_plan(plan),), ()
+    problem = plan.load_problem()
+    lanes = tuple(parts_by_lane(problem.graph, placement) for placement in plan.placements())
+    return lanes, tuple(lane.rate for lane in plan.lanes)

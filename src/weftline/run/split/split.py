@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from weftline.errors import InputError, unreadable
@@ -34,7 +35,7 @@ from weftline.run.split.weights import INLINE_BYTES, WeightStore
 if TYPE_CHECKING:
     from weftline.run.split.segments import Parts
 
-__all__ = ["SplitModel", "has_external_weights", "read_split_model", "segment_model", "split_model"]
+__all__ = ["SplitModel", "has_external_weights", "read_split_model", "segment_model", "split_lanes", "split_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,20 +246,36 @@ def split_model(
     Weights that lie in files beside the model are copied, or, `in_place`, stay there: then the manifest says where.
     Without `shapes` segments declare those of the model's inputs alone.
     """
+    return split_lanes(model, graph, [parts], devices, folder, in_place=in_place, shapes=shapes)
+
+
+def split_lanes(
+    model: Path | str,
+    graph: Graph,
+    lanes: Sequence[Parts],
+    devices: Sequence[str],
+    folder: Path | str,
+    *,
+    rates: tuple[int, ...] = (),
+    in_place: bool = False,
+    shapes: bool = True,
+) -> Manifest:
+    """The same for several ways through the model; segments that are the same in several lanes have one file."""
     from weftline.importers.onnx.scope import load_model
     from weftline.importers.registry import file_sha256
 
     model, folder = Path(model), Path(folder)
-    if len(parts.part) != len(graph.ops):
-        raise InputError(f"the segments are those of {len(parts.part)} ops, the graph has {len(graph.ops)}")
+    for parts in lanes:
+        if len(parts.part) != len(graph.ops):
+            raise InputError(f"the segments are those of {len(parts.part)} ops, the graph has {len(graph.ops)}")
     try:
         with unchanged(model):
             split, digest = read_split_model(load_model(model), graph, shapes=shapes), file_sha256(model)
-        wires = _wires(split, graph, parts)
+        wires = [_wires(split, graph, parts) for parts in lanes]
         source, stays = model.parent.resolve(), in_place and has_external_weights(split.model)
+        segments = _with_files(_segments(graph, p, devices, w) for p, w in zip(lanes, wires, strict=True))
         with WeightStore(source, folder, stays) as store:
-            segments = _segments(graph, parts, devices, wires)
-            for segment in segments:
+            for segment in {segment.file: segment for segment in segments}.values():
                 ops = [graph.index[name] for name in segment.ops]
                 made = segment_model(split, ops, segment.inputs, segment.outputs, store)
                 write_atomically(folder / segment.file, _serialized(made))
@@ -276,14 +293,37 @@ def split_model(
         inputs=tuple(split.scope.inputs),
         outputs=tuple(value.name for value in split.model.graph.output),
         segments=tuple(segments),
-        tensors=tuple(wires),
+        tensors=tuple(_numbered_wires(wires, [len(parts.device) for parts in lanes])),
         weights_folder=str(source) if stays else "",
+        rates=rates,
     )
     write_manifest(manifest, folder)
     return manifest
 
 
+def _with_files(lanes: Iterable[list[ModelSegment]]) -> list[ModelSegment]:
+    """The segments of all lanes, numbered through, with the names of their files."""
+    found = [replace(segment, lane=lane) for lane, segments in enumerate(lanes) for segment in segments]
+    first: dict[tuple[tuple[str, ...], ...], int] = {}
+    numbers = [first.setdefault((s.ops, s.inputs, s.outputs), number) for number, s in enumerate(found)]
+    return [
+        replace(segment, number=number, file=segment_file(numbers[number], len(found)))
+        for number, segment in enumerate(found)
+    ]
+
+
+def _numbered_wires(lanes: Sequence[Sequence[ModelWire]], counts: Sequence[int]) -> Iterator[ModelWire]:
+    """The tensors of all lanes, with the numbers that their segments have among all."""
+    begin = 0
+    for lane, (wires, count) in enumerate(zip(lanes, counts, strict=True)):
+        for wire in wires:
+            source = wire.source if wire.source == MODEL_INPUT else begin + wire.source
+            yield replace(wire, lane=lane, source=source, targets=tuple(begin + target for target in wire.targets))
+        begin += count
+
+
 def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequence[ModelWire]) -> list[ModelSegment]:
+    """Those of one lane, without their files."""
     count = len(parts.device)
     ops: list[list[str]] = [[] for _ in range(count)]
     inputs: list[list[str]] = [[] for _ in range(count)]
@@ -296,15 +336,8 @@ def _segments(graph: Graph, parts: Parts, devices: Sequence[str], wires: Sequenc
         for target in wire.targets:
             inputs[target].append(wire.name)
     return [
-        ModelSegment(
-            number=number,
-            device=devices[parts.device[number]],
-            file=segment_file(number, count),
-            ops=tuple(ops[number]),
-            inputs=tuple(inputs[number]),
-            outputs=tuple(outputs[number]),
-        )
-        for number in range(count)
+        ModelSegment(n, devices[parts.device[n]], "", tuple(ops[n]), tuple(inputs[n]), tuple(outputs[n]))
+        for n in range(count)
     ]
 
 

@@ -111,13 +111,21 @@ def _cause(folder: Path, first: Child) -> WeftlineError:
     # A process that lost its peer says so; the peer knows why.
     said.sort(key=lambda pair: (not pair[1].ours, "onnect" in pair[1].what, pair[0]))
     if not said:
-        tail = "\n".join(first.printed(100))[-2000:]
-        return WeftlineError(f"a process of the run ended with code {first.code}:\n{tail}")
+        code, tail = first.code or 0, "\n".join(first.printed(100))[-2000:]
+        how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with code {code}"
+        return WeftlineError(f"a process of the run {how}" + (f":\n{tail}" if tail else ", and the others with it"))
     rank, words = said[0]
     if words.ours:
         kinds: dict[str, type[WeftlineError]] = {"InputError": InputError, "UsageError": UsageError}
         return kinds.get(words.kind, WeftlineError)(words.what)
     return WeftlineError(f"process {rank} of the run failed: {words.kind}: {words.what}")
+
+
+def _signal(number: int) -> str:
+    """`signal 9 (SIGKILL)`."""
+    with suppress(ValueError):
+        return f"signal {number} ({signal.Signals(number).name})"
+    return f"signal {number}"
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,7 @@ def _first_failure(folder: Path, children: dict[int, int]) -> int:
         rank = children.pop(child)
         if status:
             if os.WIFSIGNALED(status):
-                _write_error(folder, rank, WeftlineError(f"process {rank} was ended by signal {os.WTERMSIG(status)}"))
+                _write_error(folder, rank, WeftlineError(f"process {rank} was ended by {_signal(os.WTERMSIG(status))}"))
             # The others may have an error of their own to write down.
             threading.Event().wait(0.2)
             for other in children:
