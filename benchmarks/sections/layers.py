@@ -21,7 +21,7 @@ from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
 from benchmarks.stats import best_known, busy_words, is_late, kept
 from weftline.ask.layers import make_layer_plan
-from weftline.fleet.layers import prepare as prepare_layers
+from weftline.fleet.layers import prepare
 from weftline.problem.layers import DevicePool, LayerProblem, read_layers
 
 __all__ = ["SECTION", "helix_file", "helix_problem"]
@@ -89,7 +89,7 @@ def helix_problem(name: str) -> LayerProblem | None:
 
 def measure(settings: Row, collect: Collector) -> None:
     """All rows."""
-    prepare_layers()
+    prepare()
     short, long = settings["time_limit"], settings["many_limit"]
     for name in settings["files"]:
         _ask(collect, {"table": "file", "instance": name}, name, short)

@@ -97,7 +97,7 @@ def test_one_section_leaves_the_others_alone(tmp_path: Path) -> None:
     assert after["unequal"]["settings"]["time_limit"] == 0.3
     page = (tmp_path / "docs/benchmarks.md").read_text()
     assert "### Pipelines of random graphs" in page
-    assert "### Pipelines on unequal devices" in page
+    assert "### Pipelines and fleets on unequal devices" in page
     assert SECTIONS["quality"].title not in page
 
 
