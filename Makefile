@@ -38,7 +38,7 @@ $(BASE): pyproject.toml
 	touch $(BASE)
 
 compile-pipelines:
-	@$(BIN)/python -m weftline.ask.compiling throughput
+	@$(BIN)/python -m weftline.ask.compiling throughput copies
 
 compile-placements:
 	@$(BIN)/python -m weftline.ask.compiling latency policy
