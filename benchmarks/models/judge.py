@@ -95,7 +95,7 @@ class Judge:
     def _planned(self, made: Made, graph: Any, folder: Path) -> None:
         theirs = made.path is not None and made.path.suffix == ".xml"
         how: dict[str, Any] = (
-            {"objective": "latency", "runtime": "sequential"} if theirs else {"objective": "throughput"}
+            {"objective": "latency", "runtime": "sequential"} if theirs else {"objective": "throughput", "copies": 1}
         )
         cluster = worker_cluster((1.0, 1.0))
         if made.path is None:  # its export is by layers, which stay whole then

@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PROMISED = {
-    "plan_zoo_model.py": ("resnet50: ", "latency", "period", "replicas", "verified: value "),
+    "plan_zoo_model.py": ("resnet50: ", "latency", "inputs per second", "no deployment", "verified: value "),
     "custom_cluster.py": ("with limits: ", "without: ", "ops moved"),
     "train_transformer.py": (
         "zigzag: 2 processes",
