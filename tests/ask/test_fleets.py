@@ -234,5 +234,8 @@ def test_advice_comes_first() -> None:
         found = make_fleet(problem(split, transfer=1, source=source), work_limit=50)
         assert found.depth > 1
         assert ("less than these estimates can tell (about 10%)" in advise_fleet(found)) is said
+    worse = make_fleet(problem([[1_000, 10**7], [10**7, 1_000]], transfer=1), solver="replicas")
+    assert (worse.baselines["pipeline"] or 0) > worse.rate
+    assert advise_fleet(worse) == ""
     alone = make_fleet(problem([[1_000, 10**5], [1_000, 10**5]], transfer=10**6, source="analytic"), work_limit=50)
     assert advise_fleet(alone).startswith("Use d0 alone: all devices together give 1.0% more")

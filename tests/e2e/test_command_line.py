@@ -258,7 +258,9 @@ def test_doctor_and_demo(tmp_path: Path) -> None:
     run("verify", "demo/run/plan.json", cwd=tmp_path)
     for entry in told["plans"]:
         folder = tmp_path / entry["folder"]
-        assert {path.name for path in folder.iterdir()} == {"plan.json", "trace.json", "summary.md", "report.html"}
+        fleet = json.loads((folder / "plan.json").read_bytes())["format"] == "weftline-fleet"
+        files = {"plan.json", "summary.md", "report.html"} | (set() if fleet else {"trace.json"})
+        assert {path.name for path in folder.iterdir()} == files
         assert entry["proved_bound_ns"] <= entry["value_ns"]
         assert "lower bound" in (folder / "summary.md").read_text()
 

@@ -147,7 +147,9 @@ def demo(
         folder = output / f"{model}-{cluster}-{objective}"
         folder.mkdir(exist_ok=True)
         found.save(folder / "plan.json")
-        if not isinstance(found, FleetPlan):
+        if isinstance(found, FleetPlan):
+            write_atomically(folder / "summary.md", f"```text\n{found.summary()}\n```\n".encode())
+        else:
             write_atomically(folder / "trace.json", trace_json(found))
             write_atomically(folder / "summary.md", plan_markdown(found).encode())
         write_atomically(folder / "report.html", report_html(found))
@@ -156,7 +158,13 @@ def demo(
         if not json:
             show(f"{model} on {cluster}: {objective}")
             if isinstance(found, FleetPlan):
-                show(found.summary(), "", fleet_comparison_table(found), "", f"verified; the plan is in {folder}")
+                show(
+                    found.summary(),
+                    "",
+                    fleet_comparison_table(found),
+                    "",
+                    f"verified; plan and summary are in {folder}",
+                )
             else:
                 show(comparison_table(found), "", bound_line(found))
                 show(f"verified; plan, trace and summary are in {folder}")

@@ -147,7 +147,7 @@ def generate_lanes(search: FleetSearch, first: Sequence[LaneLoads], *, held: NDA
     for _ in range(numbers.most_rounds if lanes else 0):
         rates = best_rates(lanes)
         search.offer(lanes, rates.rates.tolist())
-        if search.stopped_by:
+        if search.stopped_by and (search.bound is not None or held is not None):  # the first prices are always asked
             break
         prices = whole_prices(problem, shared_prices(rates.prices, equal))
         found = cheapest_lane(

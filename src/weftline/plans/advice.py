@@ -53,6 +53,8 @@ def advised(plan: Plan) -> Plan:
 
 def advise_fleet(plan: FleetPlan) -> str:
     """The one line for a fleet: where one device, or whole copies alone, are as good as anybody can tell."""
+    if any(rate and rate > plan.rate for rate in plan.baselines.values()):  # a solver was named that is not the best
+        return ""
     ids = [device.id for device in plan.problem.devices]
     used = sorted({device for lane in plan.lanes for device, _, _ in lane.hops})
     names = [format_name(ids[device]) for device in used]
@@ -68,7 +70,7 @@ def advise_fleet(plan: FleetPlan) -> str:
         where += f" and {len(names) - MOST_NAMES_LISTED} more" if len(names) > MOST_NAMES_LISTED else ""
         return f"Run a whole copy on {where}: do not split the model, no split that was found gives more."
     if replicas and plan.rate / replicas - 1 < error:
-        many = "every device that can hold one"
+        many = "every device that can hold one (--solver replicas)"
         return f"Run a whole copy on {many}: to split gives {_gain(plan, replicas)} more, {off}."
     return ""
 

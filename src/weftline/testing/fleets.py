@@ -64,7 +64,8 @@ LAYER_KINDS = (
 UNIT_RATE = 10**6
 """Rates of generated problems are about so much, so that rounding to whole numbers is little."""
 MOST_STATES = 400_000
-CLOSE_ENOUGH = 1e-6
+CLOSE_SHARE = 1e-6
+"""Of a rate: what rounding to whole numbers may change."""
 
 Holding = tuple[int, int, int]
 """(unit, first, last)."""
@@ -299,10 +300,10 @@ def check_layer_solver(solver: FleetSolver, problem: LayerProblem, *, optimum: f
         demand(
             best == simulate_layers(problem, best.instances, best.lanes), "has an answer that is not the simulator's"
         )
-        demand(0 < best.rate <= most * (1 + CLOSE_ENOUGH) + 1, f"says {best.rate}, but the optimum is {most}")
+        demand(0 < best.rate <= most * (1 + CLOSE_SHARE) + 1, f"says {best.rate}, but the optimum is {most}")
     if (bound := search.bound) is not None:
         demand(best is None or bound.rate > best.rate, f"refutes {bound.rate}, which it reaches")
-        demand(bound.rate > most * (1 - CLOSE_ENOUGH) - 1, f"refutes {bound.rate}, but the optimum is {most}")
+        demand(bound.rate > most * (1 - CLOSE_SHARE) - 1, f"refutes {bound.rate}, but the optimum is {most}")
         again = refuted_rate(msgspec.to_builtins(problem), bound.witness())
         demand(again == bound.rate, f"has a witness of {again} for {bound.rate}")
     for seed in (0, 1):
