@@ -27,9 +27,9 @@ HEAD = """# Benchmarks
 
 Written by `python -m benchmarks`; do not edit. Figures are of the newest whole run (`+`: changes not committed).
 
-- *ours* is the plan of `auto`, unless a line says otherwise. *best known* is the best value that any kept run of any
-  solver found for the same problem, or the published optimum; it is ours where nobody else was asked.
-- *bound* is the best lower bound of the same search: *bound / ours* of 1 means that no better plan exists.
+- *ours* is the plan of `auto`, unless a line says otherwise. *best known*: of all kept runs of all solvers on the same
+  problem, or published; ours where nobody else was asked. *bound* is the best lower bound of the same search: *bound /
+  ours* of 1 means that no better plan exists.
 - Times of plans are simulated; only columns in seconds, and the chapter on real runs, were measured.
 - The points below a table say where we are behind, missed a goal or overran. They are the part to read."""
 

@@ -201,6 +201,6 @@ def scores(title: str, field: str, *, solver: str | None = None, text: str = "")
     def lines(run: Run) -> list[Group]:
         rows = _with_best(run, solver)
         found = [(str(name), each) for name, each in grouped(rows, field).items()]
-        return [*found, ("**all**", rows)] if len(found) > 1 else found
+        return [*found, ("**all**", rows)] if len(found) > 3 else found
 
     return Table((Column(title, lambda group: group[0]), *SCORES), lines, text)

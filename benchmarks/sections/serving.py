@@ -185,11 +185,15 @@ def _verdict(run: Run) -> Iterator[str]:
         return
     (base,), best = theirs, max(ours, key=lambda row: row["rate"])
     both = [row for row in ours if row["rate"] > base["rate"] and row["first"][0] < base["first"][0]]
-    yield (
+    said = (
         f"In our simulator the best of ours makes **{best['rate']:.0f}** tokens per second ({best['layout']}), Helix's "
         f"own layout {base['rate']:.0f} ({best['rate'] / base['rate'] - 1:+.1%}). {len(both)} of our {len(ours)} "
         "layouts are better than Helix's in both, tokens per second and time to the first token."
     )
+    if base["again"]:
+        more = ", ".join(f"{a / b - 1:+.1%}" for a, b in zip(best["again"], base["again"], strict=True))
+        said += f" The best was chosen by seed 0 of the lengths; with other seeds it is {more} against Helix's own."
+    yield said
 
 
 def _losses(run: Run) -> Iterator[str]:
@@ -209,10 +213,6 @@ def _losses(run: Run) -> Iterator[str]:
             f"Fewer tokens per second than Helix's own: {len(slower)} of {len(run.rows) - 1}; later first tokens: "
             f"{len(later)} of {len(run.rows) - 1}."
         )
-    if theirs and theirs[0]["again"]:
-        best = max((row for row in run.rows if row["kind"] != "theirs"), key=lambda row: row["rate"])
-        more = ", ".join(f"{a / b - 1:+.1%}" for a, b in zip(best["again"], theirs[0]["again"], strict=True))
-        yield f"The best was chosen by seed 0 of the lengths; with other seeds it is {more} against Helix's own."
     own = [(row, HELIX_SIMULATED.get(row["known_as"] or row["layout"])) for row in run.rows]
     if told := [f"{r['known_as'] or r['layout']} {rate} ({r['rate'] / rate - 1:+.1%})" for r, rate in own if rate]:
         said.append(f"Only these were run in Helix's own simulator (and ours is so far from it): {', '.join(told)}.")
