@@ -96,22 +96,16 @@ def load_problem(
 ) -> Problem:
     """Read a model or problem file as the command line does, with everything that may be said about it.
 
-    The cluster is an object, a file, or a preset.
-
-    `rules` are objective, runtime, transfers, communication, memory, stages (for files with accelerators: how many);
-    `without` drops limits: cpus, memory, together.
+    The cluster is an object, a file, or a preset; `rules` are objective, runtime, transfers, communication, memory,
+    stages (for files with accelerators: how many); `without` drops limits: cpus, memory, together.
     """
     from weftline.ask.answer import find_devices, model_path
     from weftline.ask.request import import_options
     from weftline.problem import load_problem
 
-    return load_problem(
-        model_path(a_path(path, "path")),
-        cluster=find_devices(cluster),
-        rules=rules,
-        without=several(without, "without", a_text, '("cpus",)'),
-        options=import_options(shapes, dims),
-    )[0]
+    options, dropped = import_options(shapes, dims), several(without, "without", a_text, '("cpus",)')
+    file, devices = model_path(a_path(path, "path")), find_devices(cluster)
+    return load_problem(file, cluster=devices, rules=rules, without=dropped, options=options)[0]
 
 
 @overload
@@ -185,21 +179,18 @@ def plan(  # type: ignore[misc]
     a Problem has its own devices. What is not given keeps the problem's rules or the defaults (latency, parallel,
     per-tensor, added, dynamic). `shapes`, `dims` and `without` are as in `load_problem`, for a file. `time_limit` is in
     seconds, or text like "5s" or "2 min"; `gap` a share, or text like "1%". `solver` is the name of one
-    (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput
-    search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless
-    time or work is limited.
+    (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput search stops within 0.01 %
+    of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
 
     Throughput is the rate of the whole cluster, a `FleetPlan`: whole copies of the model, pipelines side by side,
     whatever gives most. `copies=1` asks for one pipeline, a `Plan`; so do `stages`, `coarsen`, measured rewards, a
     solver of pipelines, and a model with its own devices (a Problem, or its file), where `copies="auto"` asks for a
     fleet. `max_depth` is the most devices in a row on the way of an input, `latency_limit` ("5ms", or seconds) the
-    longest that an input that is alone may take.
+    longest that an input that is alone may take. A LayerProblem, or its file, gives a `LayerPlan`.
 
     `keep="layers"` keeps each layer whole on one device: numbered blocks where ops have names of them, else sub-graphs
-    that repeat; ops between layers are placed freely.
-
-    `costs` are measured times (`wl.profile`, or the file it was saved to) of a Graph on the cluster; kernels that ran
-    as one are not cut.
+    that repeat; ops between layers are placed freely. `costs` are measured times (`wl.profile`, or the
+    file it was saved to) of a Graph on the cluster; kernels that ran as one are not cut.
 
     A model some of whose dimensions cannot be computed is planned with guessed costs (`Plan.guessed` says for how many
     ops, and the summary begins with it); `strict` makes it an `InputError`.
@@ -213,6 +204,7 @@ def plan(  # type: ignore[misc]
     turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
     """
     from weftline.ask.answer import NOTE_MARK, answer, resolve
+    from weftline.ask.layers import answer_layers, read_layer_problem
     from weftline.ask.request import PlanRequest
 
     request = PlanRequest(
@@ -246,6 +238,8 @@ def plan(  # type: ignore[misc]
         settings=settings,
     )
     a_function(on_event, "on_event")
+    if (layers := read_layer_problem(model)) is not None:
+        return answer_layers(request, *layers, on_event=on_event)  # type: ignore[return-value]
     notes: list[str] = []
     found = resolve(request, say=notes.append)
     for note in notes:
