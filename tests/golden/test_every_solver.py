@@ -131,7 +131,7 @@ def problem(question: str, name: str) -> Any:
     model, cluster, rules = PLANNED[question][name]
     family, _, ops = model.partition(":")
     graph = synthetic(family, ops=int(ops), seed=1) if ops else zoo_graph(family, size="small")
-    return graph, {"cluster": wl.Cluster.preset(cluster), "objective": question, **rules}
+    return graph, {"cluster": wl.Cluster.preset(cluster), "objective": question, "copies": 1, **rules}
 
 
 @cache
