@@ -10,7 +10,7 @@ from weftline.ask.layers import serve_plan
 from weftline.certify import LayersVerdict
 from weftline.plans.layers import LayerPlan
 from weftline.problem.layers import DevicePool, LayerProblem, LayerUnit
-from weftline.problem.serving import fixed_requests
+from weftline.problem.serving import ServingRules, fixed_requests
 
 PROFILE = """{"tiny": {"layers": 6, "avg_input": 100, "avg_output": 20, "kinds": {"d": {"max_layers": 3,
 "kv_tokens_per_layer": [40000, 20000, 12000], "prompt_ms_per_layer": [[0, 0.0], [2000, 20.0]],
@@ -42,6 +42,7 @@ def test_a_plan_of_layers_is_served(tmp_path: Path) -> None:
     assert isinstance(plan, LayerPlan)
     path = tmp_path / "profiles.json"
     path.write_text(PROFILE)
-    rows = serve_plan(plan, path, requests=fixed_requests(200, 100, 20))
+    rules = ServingRules(warm_up_ns=10**9, duration_ns=10**10)
+    rows = serve_plan(plan, path, requests=fixed_requests(20_000, 100, 20), rules=rules)
     assert [row.depth for row in rows] == [2, 3]
     assert all(row.run is not None and row.run.rate > 0 for row in rows)

@@ -133,26 +133,31 @@ def make_fleet(
         most_latency=most_latency,
     )
     baselines: dict[str, float | None] = {}
+    search.starts = () if start is None else (start,)
     with Interruption(insist=True) as stop:
-        search.starts = () if start is None else (start,)
         _offer_pipelines(replace(search, best=None, on_event=None) if chosen.baseline else search, baselines)
-        try:
-            chosen.solve(search)
-        except InfeasibleError:
-            if search.best is None:
-                raise
+        _solved(chosen, search)
+    if search.best is None and stop.ended:
+        raise KeyboardInterrupt
     if search.best is None:
-        if stop.ended:
-            raise KeyboardInterrupt
         raise InfeasibleError(f"{chosen.name} found no deployment within the limits", conflicts=search.refused)
     ended = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
     spent = None if work_limit is not None else round(search.seconds, 3)
     baselines["replicas"] = _offer_replicas(search)
+    about: dict[str, Any] = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
     with uninterrupted():
         found = search.best if chosen.baseline else _simplest(search, baselines, asked)
-        about: dict[str, Any] = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
         about |= {"inputs": dict(inputs), "argv": tuple(argv)}
         return _assemble(search, found, (ended, spent), baselines, about)
+
+
+def _solved(chosen: FleetSolver, search: FleetSearch) -> None:
+    """Solve; where nothing more is possible, what was found before stands."""
+    try:
+        chosen.solve(search)
+    except InfeasibleError:
+        if search.best is None:
+            raise
 
 
 def _find(given: str | Solver) -> FleetSolver:

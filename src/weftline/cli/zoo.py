@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -96,7 +96,8 @@ def _parameters(words: list[str]) -> dict[str, int]:
 MODEL, SPEEDS, DEMO_REQUESTS = "mobilenet-v3", (1.0, 0.5), 100
 FLEET_WORK = 400
 """Lanes and pipelines that the demo costs: with this limit it prints the same on every machine."""
-QUESTIONS: tuple[tuple[str, str, Literal["latency", "throughput"]], ...] = (
+Asked = Literal["latency", "throughput"]
+QUESTIONS: tuple[tuple[str, str, Asked], ...] = (
     ("flava", "four-unequal", "latency"),
     ("bert", "two-gpus", "throughput"),
 )
@@ -116,11 +117,27 @@ def demo(
     Builds the models, plans them, compares with the baselines, verifies, and writes plans, traces and reports. Then a
     model is measured, planned and run for real on two workers of this machine, one at half its speed.
     """
+    from weftline.errors import InputError
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", where=str(output)) from error
+    written = [_planned(*question, output, json) for question in QUESTIONS]
+    done = _run(output / "run", json) if run else None
+    if json:
+        print_json({"plans": written, "run": done})
+    else:
+        show(f"Next: weftline explain {written[0]['folder']}/plan.json. Or plan your own model:")
+        show("weftline plan model.onnx --cluster laptop -o plan.json")
+
+
+def _planned(model: str, cluster: str, objective: Asked, output: Path, quiet: bool) -> dict[str, object]:
+    """Plan one question of the demo, verify it, and write it down -> the folder and the verdict."""
     from weftline.ask.answer import answer
     from weftline.ask.request import PlanRequest
     from weftline.certify import verify_file
     from weftline.cluster import Cluster
-    from weftline.errors import InputError
     from weftline.files import write_atomically
     from weftline.plans.fleet import FleetPlan
     from weftline.plans.summary import bound_line
@@ -129,52 +146,32 @@ def demo(
     from weftline.report.html import report_html
     from weftline.zoo import zoo_graph
 
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", where=str(output)) from error
-    written = []
-    for model, cluster, objective in QUESTIONS:
-        request = PlanRequest(
-            model=zoo_graph(model),
-            cluster=Cluster.preset(cluster),
-            objective=objective,
-            work_limit=FLEET_WORK if objective == "throughput" else None,
-            argv=("demo",),
-        )
-        with progress(f"planning {model} on {cluster}") as tell:
-            found = answer(request, on_event=tell)
-        folder = output / f"{model}-{cluster}-{objective}"
-        folder.mkdir(exist_ok=True)
-        found.save(folder / "plan.json")
-        if isinstance(found, FleetPlan):
-            write_atomically(folder / "summary.md", f"```text\n{found.summary()}\n```\n".encode())
-        else:
-            write_atomically(folder / "trace.json", trace_json(found))
-            write_atomically(folder / "summary.md", plan_markdown(found).encode())
-        write_atomically(folder / "report.html", report_html(found))
-        verdict = verify_file(folder / "plan.json")
-        written.append({"folder": str(folder), **verdict._asdict()})
-        if not json:
-            show(f"{model} on {cluster}: {objective}")
-            if isinstance(found, FleetPlan):
-                show(
-                    found.summary(),
-                    "",
-                    fleet_comparison_table(found),
-                    "",
-                    f"verified; plan and summary are in {folder}",
-                )
-            else:
-                show(comparison_table(found), "", bound_line(found))
-                show(f"verified; plan, trace and summary are in {folder}")
-            show(f"look at it: {folder / 'report.html'}", "")
-    done = _run(output / "run", json) if run else None
-    if json:
-        print_json({"plans": written, "run": done})
+    request = PlanRequest(
+        model=zoo_graph(model),
+        cluster=Cluster.preset(cluster),
+        objective=objective,
+        work_limit=FLEET_WORK if objective == "throughput" else None,
+        argv=("demo",),
+    )
+    with progress(f"planning {model} on {cluster}") as tell:
+        found = answer(request, on_event=tell)
+    folder = output / f"{model}-{cluster}-{objective}"
+    folder.mkdir(exist_ok=True)
+    found.save(folder / "plan.json")
+    if isinstance(found, FleetPlan):
+        write_atomically(folder / "summary.md", f"```text\n{found.summary()}\n```\n".encode())
+        shown: tuple[Any, ...] = (found.summary(), "", fleet_comparison_table(found), "")
+        files = "plan and summary are"
     else:
-        show(f"Next: weftline explain {written[0]['folder']}/plan.json. Or plan your own model:")
-        show("weftline plan model.onnx --cluster laptop -o plan.json")
+        write_atomically(folder / "trace.json", trace_json(found))
+        write_atomically(folder / "summary.md", plan_markdown(found).encode())
+        shown, files = (comparison_table(found), "", bound_line(found)), "plan, trace and summary are"
+    write_atomically(folder / "report.html", report_html(found))
+    verdict = verify_file(folder / "plan.json")
+    if not quiet:
+        show(f"{model} on {cluster}: {objective}", *shown, f"verified; {files} in {folder}")
+        show(f"look at it: {folder / 'report.html'}", "")
+    return {"folder": str(folder), **verdict._asdict()}
 
 
 def _run(folder: Path, quiet: bool) -> dict[str, object]:
