@@ -83,7 +83,7 @@ def test_limits_in_bytes(tmp_path: Path) -> None:
     """Tests that a sweep over memory of a plan takes and shows sizes and times with units, and says what lacks."""
     save_plan(pipeline(None), tmp_path / "p.json")
     words = ["schedule", "--plan", str(tmp_path / "p.json"), "-n", "4", "--work", "40", "--sweep-memory"]
-    shown = CliRunner().invoke(app, [*words, "50B,1KiB"])
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "50B,1KiB"])
     assert shown.exit_code == 0, shown.output
     for text in ("50 B", "does not fit", "1 KiB", " ns", "memory 1 KiB reaches the least period found"):
         assert text in shown.stdout
