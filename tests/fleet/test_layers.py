@@ -36,7 +36,7 @@ from weftline.testing.fleets import (
     solve_layer_problem,
 )
 
-COUNT = int(environ.get("WEFTLINE_PROBLEMS", "15"))
+COUNT = int(environ.get("WEFTLINE_PROBLEMS", "10"))
 """Problems of each kind; `auto` gets every third of them."""
 ROUNDING = 20
 """Units per million seconds that whole numbers may lose."""
