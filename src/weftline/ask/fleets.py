@@ -143,9 +143,9 @@ def make_fleet(
         raise InfeasibleError(f"{chosen.name} found no deployment within the limits", conflicts=search.refused)
     ended = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
     spent = None if work_limit is not None else round(search.seconds, 3)
-    baselines["replicas"] = _offer_replicas(search)
     about: dict[str, Any] = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
     with uninterrupted():
+        baselines["replicas"] = _offer_replicas(search)
         found = search.best if chosen.baseline else _simplest(search, baselines, asked)
         about |= {"inputs": dict(inputs), "argv": tuple(argv)}
         return _assemble(search, found, (ended, spent), baselines, about)

@@ -18,7 +18,7 @@ from weftline.ask.planning import stop_rules
 from weftline.ask.request import PlanRequest
 from weftline.certify import check_layers as checker
 from weftline.certify.check import Refusal
-from weftline.errors import InfeasibleError, UsageError, VerificationError, near
+from weftline.errors import InfeasibleError, InputError, UsageError, VerificationError, near
 from weftline.fleet import FleetSolver, LayerSearch, fleet_solvers
 from weftline.fleet.coverage import CoverageBound
 from weftline.fleet.layers import layer_baselines, prepare
@@ -27,7 +27,7 @@ from weftline.plans.layers import HeldLayers, LayerBound, LayerFrontPoint, Layer
 from weftline.plans.plan import Provenance
 from weftline.problem.layers import LayerInstance, LayerProblem, check_layers, layers_hash, read_layers
 from weftline.search import Event, Termination, check_names
-from weftline.simulate.layers import simulate_layers
+from weftline.simulate.layers import layer_violations, simulate_layers
 
 if TYPE_CHECKING:
     from weftline.fleet.serving import ServingRow
@@ -67,15 +67,20 @@ def answer_layers(
         "--shape": bool(request.shapes),
         "--dim": bool(request.dims),
         "--keep": bool(request.keep),
+        "--without": bool(request.without),
+        "--runtime": request.runtime is not None,
+        "--transfers": request.transfers is not None,
+        "--communication": request.communication is not None,
+        "--memory": request.memory is not None,
+        "--latency-limit": request.latency_limit is not None,
         "--coarsen": request.coarsen != "none",
         "--reward": request.reward != "simulated",
         "--copies 1": request.copies == 1,
-        "--latency-limit": request.latency_limit is not None,
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(f"{problem.name} holds its own devices, layers and rates; leave {', '.join(wrong)} out")
     if request.max_depth is not None:
-        depth = min(request.max_depth, problem.max_depth or request.max_depth)
+        depth = min(request.max_depth, problem.max_depth or request.max_depth, problem.layers)
         problem = msgspec.structs.replace(problem, max_depth=depth)
     limits = request.limits
     return make_layer_plan(
@@ -119,8 +124,9 @@ def make_layer_plan(
         solver=chosen.name,
         options=settings or {},
     )
+    baselines: dict[str, int | None] = {}
     with Interruption(insist=True) as stop:
-        baselines = layer_baselines(search)
+        layer_baselines(search, baselines)
         chosen.solve(search)
     if search.best is None:
         if stop.ended:
@@ -239,13 +245,16 @@ def serve_plan(
     from weftline.fleet.serving import crossed_lanes, serve_front
     from weftline.problem.serving import profile_for, read_serving, sample_requests
 
-    problem = plan.problem
+    problem = check_layers(plan.problem)
     layouts = [simulate_layers(problem, plan.placed(), plan.lanes)]
     for point in plan.front:
         instances = [LayerInstance(*one) for one in point.instances]
         found = simulate_layers(problem, instances, point.lanes)
         if all((found.depth, found.rate) != (one.depth, one.rate) for one in layouts):
             layouts.append(found)
+    for one in layouts:
+        if wrong := layer_violations(problem, one):
+            raise InputError(f"the plan does not hold: {wrong[0]}", hint="weftline verify says more")
     crossed = [replace(one, lanes=crossed_lanes(problem, one)) for one in layouts]
     asked = requests or sample_requests(SERVED_REQUESTS)
     return serve_front(

@@ -39,6 +39,8 @@ SOURCE_END, SINK_END = -1, -2
 MAX_RATE, MAX_WEIGHT, MAX_STEPS, MAX_COUNT = 10**15, 10**6, 2_000, 100_000
 MAX_TOGETHER = 2**60
 """Rates of all devices."""
+MAX_POINTS = 256
+"""Bounds, and points of the front, of one file."""
 MAX_WORK = 2 * 10**8
 """Weight x steps of one knapsack."""
 CHECKS = ("problem hash", "instances", "lanes", "links", "rate", "front", "bound")
@@ -157,13 +159,13 @@ def _check(plan: dict[str, Any]) -> LayersVerdict:
     need(digest == plan["provenance"]["problem_sha256"], "hash", "the embedded problem is not the one that was planned")
     _check_form(plan)
     problem = _Problem(plan["problem"])
-    instances = []
+    instances, number = [], {name: i for i, name in enumerate(problem.names)}
+    unit_of = {name: i for i, (*_, name) in enumerate(problem.units)}
     for one in rows(plan["instances"], "instances"):
         need(one.keys() == {"node", "devices", "unit", "first", "last", "rate"}, "fields", "an instance: wrong fields")
-        number = {name: i for i, name in enumerate(problem.names)}
-        unit = [i for i, (*_, name) in enumerate(problem.units) if name == one["unit"]]
-        need(len(unit) == 1 and one["node"] == one["devices"][0], "instance", "an instance of no unit")
-        instances.append([unit[0], [number[name] for name in one["devices"]], one["first"], one["last"]])
+        devices = rows(one["devices"], "devices")
+        need(one["unit"] in unit_of and one["node"] == devices[0], "instance", "an instance of no unit")
+        instances.append([unit_of[one["unit"]], [number[name] for name in devices], one["first"], one["last"]])
     total, depth, served = _added(problem, instances, plan["lanes"], problem.depth)
     for one, rate in zip(plan["instances"], served, strict=True):
         need(_is(one["rate"], rate / RATE_SCALE), "instance-rate", "an instance serves another rate")
@@ -173,8 +175,10 @@ def _check(plan: dict[str, Any]) -> LayersVerdict:
     value = -(-NS_SCALE // total)
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
     need(whole(plan["depth"], "depth") == depth, "depth", f"depth is {plan['depth']}, re-computed {depth}")
-    for point in rows(plan["front"], "front"):
+    need(len(rows(plan["front"], "front")) <= MAX_POINTS, "front", "too many points")
+    for point in plan["front"]:
         _check_point(problem, plan["problem"], point)
+        need(point["rate"] <= plan["rate"], "front", "a point of the front has a higher rate than the plan")
     proved = _check_bounds(problem, plan, total)
     return LayersVerdict(
         value, plan["rate"], None if proved is None else proved / RATE_SCALE, plan["rate_bound"], CHECKS
@@ -258,7 +262,8 @@ def _check_point(problem: _Problem, form: dict[str, Any], point: dict[str, Any])
 def _check_bounds(problem: _Problem, plan: dict[str, Any], total: int) -> int | None:
     """The smallest rate that is proved; every bound lies above what is reached."""
     proved = best = None
-    for bound in rows(plan["bounds"], "bounds"):
+    need(len(rows(plan["bounds"], "bounds")) <= MAX_POINTS, "bound", "too many bounds")
+    for bound in plan["bounds"]:
         need(bound.keys() == {"by", "rate_bound", "proof", "witness"}, "fields", "a bound: wrong fields")
         need(isinstance(bound["by"], str) and bound["proof"] in ("proved", "claimed"), "bound", "unknown words")
         claim = bound["rate_bound"]
@@ -266,7 +271,10 @@ def _check_bounds(problem: _Problem, plan: dict[str, Any], total: int) -> int | 
         need(_is(claim, limit / RATE_SCALE) and limit >= total, "bound", f"bound {claim!r:.60} lies below the rate")
         if bound["proof"] == "proved":
             again = refuted_rate(plan["problem"], bound["witness"]) - 1
-            need(again == limit, "bound-unproved", f"a witness proves {again / RATE_SCALE}, not {claim}")
+            need(
+                _is(claim, again / RATE_SCALE), "bound-unproved", f"a witness proves {again / RATE_SCALE}, not {claim}"
+            )
+            limit = again
             proved = limit if proved is None else min(proved, limit)
         best = limit if best is None else min(best, limit)
     need(

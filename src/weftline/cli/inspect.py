@@ -126,14 +126,14 @@ def simulate(
     """
     from weftline.certify.run import is_fleet, is_schedule
 
-    if profile is not None:
-        serve_file(plan, profile, json)
-        return
-
     asked: dict[str, Any] = {"cluster": cluster, "costs": costs, "objective": objective, "stages": stages}
     asked |= {"runtime": runtime, "transfers": transfers, "communication": communication, "memory": memory}
     question = {name: value for name, value in asked.items() if value is not None}
-    if placement is not None:
+    if profile is not None:
+        if question or shape or dim or without or placement is not None or trace is not None:
+            raise UsageError("--profile serves a plan of layers as it is; leave all else but --json out")
+        serve_file(plan, profile, json)
+    elif placement is not None:
         question |= {
             "shapes": read_shapes(shape or [], "--shape "),
             "dims": read_dims(dim or [], "--dim "),

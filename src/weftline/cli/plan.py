@@ -123,7 +123,7 @@ def plan(
         settings=settings,
         argv=tuple(call_arguments()),
     )
-    if _plan_layers(request, output, json):
+    if _plan_layers(request, output, json, alone=not (several or calibrate)):
         return
     if request.fleet_words and (several or calibrate):
         raise UsageError(
@@ -166,13 +166,17 @@ def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | Fleet
         return answer(found, begun=begun, on_event=tell)
 
 
-def _plan_layers(request: PlanRequest, output: Path | None, json: bool) -> bool:
+def _plan_layers(request: PlanRequest, output: Path | None, json: bool, *, alone: bool) -> bool:
     """Where the file holds layers on devices with tables, their rate; False for all other models."""
     from weftline.ask.layers import answer_layers, read_layer_problem
 
     read = read_layer_problem(request.model)
     if read is None:
         return False
+    if not alone:
+        raise UsageError(
+            "layers on devices are one plan with a front: leave --stages, --sweep-stages and --calibrate out"
+        )
 
     with progress(f"planning {read[0].name}") as tell:
         found = answer_layers(request, *read, begun=process_begun(), on_event=tell)

@@ -182,15 +182,20 @@ def _pairs(problem: LayerProblem, ends: dict[int, int]) -> list[tuple[int, int, 
 
 def _program_ways(problem: LayerProblem, instances: Sequence[LayerInstance], linked: bool) -> list[Way]:
     """By a linear program, rounded down."""
-    deep = problem.max_depth is not None
+    deep, levels = problem.max_depth is not None, 1
+    if problem.max_depth is not None:
+        levels = max(1, min(problem.max_depth, problem.layers, len(instances)))
+    count = sum(one.held * (one.held + 1) // 2 if problem.partial else 1 for one in instances) * levels
+    if count > MOST_HOPS:
+        return []
     hops = [
         (i, p, q, h)
         for i, one in enumerate(instances)
         for p in (range(one.first, one.last) if problem.partial else (one.first,))
         for q in (range(p + 1, one.last + 1) if problem.partial else (one.last,))
-        for h in range(problem.max_depth or 1)
+        for h in range(levels)
     ]
-    if not hops or len(hops) > MOST_HOPS:
+    if not hops:
         return []
     program = _LaneProgram(problem, instances, hops, deep)
     if linked:
@@ -198,6 +203,17 @@ def _program_ways(problem: LayerProblem, instances: Sequence[LayerInstance], lin
     else:
         program.join_at_positions()
     return _merged(program.ways())
+
+
+def _joined(hops: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Two stays on one instance, one behind the other, are one."""
+    found: list[tuple[int, int, int]] = []
+    for i, p, q in hops:
+        if found and found[-1][0] == i:
+            found[-1] = (i, found[-1][1], q)
+        else:
+            found.append((i, p, q))
+    return found
 
 
 class _LaneProgram:
@@ -290,7 +306,7 @@ class _LaneProgram:
             if len(amount) and amount[column] > 0:
                 edges["source" if i < 0 else ("out", i, q, h), "sink" if j < 0 else ("in", j, q, h)] = amount[column]
         return [
-            (width, [node[1:4] for node in path if node[0] == "hop"])
+            (width, _joined([node[1:4] for node in path if node[0] == "hop"]))
             for width, path in _decompose(edges, "source", "sink")
         ]
 

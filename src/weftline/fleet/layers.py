@@ -92,6 +92,9 @@ def solve_layers(search: LayerSearch) -> None:
         _front(search, coverage, numbers)
     if not search.free and not done:
         _more_walks(search, numbers)
+    if search.best is not None:  # what was found last may be better, or need less depth
+        search.front = {depth: point for depth, point in search.front.items() if depth < search.best.depth}
+        search.offer_front(FrontPoint(search.best.depth, search.best, search.bound))
 
 
 def _limit_rate(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, over: Callable[[], bool]) -> None:
@@ -277,6 +280,7 @@ def _front(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) -
             return
         known, above = small.best or known, small.bound
         if small.best is not None:
+            search.adopt(small.best)  # it may even be better than what was found with more depth
             search.offer_front(FrontPoint(depth, small.best, small.bound or search.bound))
 
 
@@ -286,7 +290,7 @@ def _within(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) 
     def over() -> bool:
         return bool(search.stopped_by)
 
-    layer_baselines(search)
+    layer_baselines(search, {})
     if search.bound is None:
         _limit_rate(search, coverage, numbers, over)
     if search.limit == 0:
@@ -296,17 +300,15 @@ def _within(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) 
     return True
 
 
-def layer_baselines(search: LayerSearch) -> dict[str, int | None]:
+def layer_baselines(search: LayerSearch, found: dict[str, int | None]) -> None:
     """What simple deployments give, offered to the search too; None where one cannot be."""
     problem = search.problem
-    found: dict[str, int | None] = {}
     for name, make in SIMPLE_LAYOUTS.items():
         best: int | None = None
         for stages in make(problem):
             deployment = search.offer(pipeline_instances(problem, stages))
             best = max((rate for rate in (best, deployment and deployment.rate) if rate), default=None)
         found[name] = best
-    return found
 
 
 SOLVERS = (

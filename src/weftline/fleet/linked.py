@@ -24,6 +24,10 @@ __all__ = ["LinkedStages", "Walk", "linked_stages", "place_of", "stage_walk", "w
 
 Whole = NDArray[np.int64]
 Network = tuple[Whole, Whole, Whole, Whole]
+MOST_LINKED = 2_000
+"""Devices; with more of them walks take too long."""
+MOST_LOOKS = 2 * 10**9
+"""Pairs of devices that are looked at in one walk."""
 FLOW_WEIGHT, JOINT_WEIGHT = 40.0, 8.0
 """What all of the flow is worth, and what can pass between two stages, in layers."""
 
@@ -51,7 +55,11 @@ class Walk:
 
 def linked_stages(problem: LayerProblem) -> LinkedStages | None:
     """The arrays; None where groups of devices work as one, or one pool has several units."""
-    if any(unit.size > 1 for unit in problem.units) or len({unit.pool for unit in problem.units}) < len(problem.units):
+    if (
+        problem.offsets[-1] > MOST_LINKED
+        or any(unit.size > 1 for unit in problem.units)
+        or len({unit.pool for unit in problem.units}) < len(problem.units)
+    ):
         return None
     count = problem.offsets[-1]
     longest = min(problem.layers, max(len(unit.rates) for unit in problem.units))
@@ -76,6 +84,7 @@ def stage_walk(
 ) -> Walk:
     """Anneal towards a rate, from stages that are known or from all devices in one row."""
     devices = len(about.rates)
+    steps = max(1, min(steps, MOST_LOOKS // devices**2))
     place = np.full(devices, NOBODY, np.int64)
     if start is not None:
         place[:] = start

@@ -87,11 +87,16 @@ def _smallest_sets(problem: LayerProblem, rate: int, most: int) -> dict[tuple[in
     for layers in range(1, min(problem.layers, max(len(unit.rates) for unit in units)) + 1):
         able = sorted((u for u in range(len(units)) if problem.rate(u, layers)), key=lambda u: -problem.rate(u, layers))
         counts, free = [0] * len(units), list(room)
+        rest = [0]  # what those from a place on can serve at most
+        for unit in reversed(able):
+            rest.insert(0, rest[0] + problem.rate(unit, layers) * (room[units[unit].pool] // units[unit].size))
 
         def grow(place: int, missing: int, layers: int = layers, able: list[int] = able) -> None:
             if len(found) > most:
                 return
             for position in range(place, len(able)):
+                if rest[position] < missing:  # noqa: B023
+                    break
                 unit = able[position]
                 about, serves = units[unit], problem.rate(unit, layers)
                 if free[about.pool] < about.size:  # noqa: B023

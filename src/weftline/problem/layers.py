@@ -158,7 +158,7 @@ def check_layers(problem: LayerProblem, where: str = "") -> LayerProblem:
     together = sum(problem.pools[unit.pool].count * max(unit.rates[: problem.layers]) for unit in problem.units)
     need(together <= MOST_TOGETHER, "the rates of all devices together are too large")
     need(len({unit.name for unit in problem.units}) == len(problem.units), "two units have one name")
-    need(problem.max_depth is None or problem.max_depth >= 1, "max_depth must be at least 1")
+    need(problem.max_depth is None or 1 <= problem.max_depth <= MOST_LAYERS, f"max_depth is 1 to {MOST_LAYERS}")
     _check_links(problem, where)
     return problem
 
