@@ -11,9 +11,10 @@ from tests.export.layer_plans import by_layer, placed
 
 from weftline.errors import InputError, UsageError
 from weftline.export import ExportOptions, plan_exporters
-from weftline.export.layers import check_partition, layers_of, megatron_layout, read_layout, vllm_partition
-from weftline.export.weights import accelerate_map, check_device_map, layer_devices, llamacpp_arguments
+from weftline.export.layers import layers_of, megatron_layout, read_layout, vllm_partition
+from weftline.export.weights import accelerate_map, check_device_map, llamacpp_arguments
 from weftline.plans import Plan
+from weftline.plans.launch import assigned_layers, check_partition
 
 FOUR = ["gpu0", "gpu0", "gpu0", "gpu1"]
 
@@ -77,14 +78,14 @@ def test_llamacpp_in_a_row() -> None:
     assert llamacpp_arguments(gpt(FOUR))[-1] == "-ot '^(token_embd|position_embd|token_types)=CUDA0'"
     named = llamacpp_arguments(gpt(FOUR, embedding="cpu0"), {"gpu1": "llamacpp:Vulkan1"})
     assert named[2] == "--device CUDA0,Vulkan1"
-    assert layer_devices(4, 3, ["a", "b"], [1, 2]) == ["CPU", "CPU", "a", "b", "b"]
+    assert assigned_layers(4, 3, ["a", "b"], [1, 2]) == ["CPU", "CPU", "a", "b", "b"]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 7, 31, 80, 126])
 def test_llamacpp_rounding(layers: int) -> None:
     """Tests that shares of whole layers survive single precision for every cut."""
     for first in range(1, layers + 1):
-        found = layer_devices(layers, layers + 1, ["a", "b"], [first, layers + 1 - first])
+        found = assigned_layers(layers, layers + 1, ["a", "b"], [first, layers + 1 - first])
         assert found == ["a"] * first + ["b"] * (layers + 1 - first)
 
 

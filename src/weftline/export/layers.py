@@ -33,6 +33,8 @@ from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.graph.stack import one_device, one_stack
 from weftline.plans.fleet import AnyFleet
+from weftline.plans.launch.line import visible_gpus
+from weftline.plans.launch.servers import VLLM_PARTITION, check_partition, partition_words
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 
@@ -42,7 +44,6 @@ __all__ = [
     "check_fits",
     "check_layers",
     "check_no_cpu",
-    "check_partition",
     "gpu_numbers",
     "layers_of",
     "megatron_layout",
@@ -214,7 +215,7 @@ def _rank_notes(stages: Sequence[tuple[str, int]], gpus: Sequence[int]) -> list[
 
 
 def _visible(gpus: Sequence[int]) -> str:
-    return f"CUDA_VISIBLE_DEVICES={','.join(map(str, gpus))}"
+    return " ".join(f"{name}={value}" for name, value in visible_gpus(gpus, by_bus=False))
 
 
 def _lane_launch(stages: Sequence[tuple[str, int]], gpus: Sequence[int], line: str, *, listens: bool) -> LaneLaunch:
@@ -239,17 +240,6 @@ def vllm_partition(plan: Placed) -> tuple[Layers, list[tuple[str, int]]]:
     return layers, stages
 
 
-def check_partition(text: str, *, layers: int, ranks: int) -> list[int]:
-    """vLLM's own rules: whole numbers, one for each rank, all layers in all."""
-    words = text.split(",")
-    if not all(word.isascii() and word.isdigit() and int(word) >= 1 for word in words):
-        raise InputError(f"{text[:80]!r} is not a list of numbers of layers")
-    counts = [int(word) for word in words]
-    if len(counts) != ranks or sum(counts) != layers:
-        raise InputError(f"{text[:80]!r} is not for {layers} layers on {ranks} ranks")
-    return counts
-
-
 def _vllm_ranks(plan: Placed, options: ExportOptions) -> tuple[Layers, list[tuple[str, int]], list[int]]:
     layers, stages = vllm_partition(plan)
     return layers, stages, gpu_numbers(plan, stages, options.runtimes)
@@ -257,10 +247,10 @@ def _vllm_ranks(plan: Placed, options: ExportOptions) -> tuple[Layers, list[tupl
 
 def _vllm_words(plan: Placed, layers: Layers, stages: Sequence[tuple[str, int]]) -> tuple[str, str]:
     """The variable and the argument, held to the model."""
-    text = ",".join(str(count) for _, count in stages)
+    variable, text = partition_words(VLLM_PARTITION, [count for _, count in stages], layers.number)
     counts = check_partition(text, layers=layers.number, ranks=len(stages))
     check_layers(plan, _each_layer(stages, counts), VLLM)
-    return f"VLLM_PP_LAYER_PARTITION={text}", f"--pipeline-parallel-size {len(stages)}"
+    return f"{variable}={text}", f"--pipeline-parallel-size {len(stages)}"
 
 
 def _export_vllm(plan: Plan, folder: Path, options: ExportOptions) -> list[Path]:

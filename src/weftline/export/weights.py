@@ -22,8 +22,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from weftline.cluster import Device
 from weftline.errors import InputError, UsageError
 from weftline.export.exporter import Exporter, ExportOptions
@@ -33,10 +31,11 @@ from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.graph.stack import named_stacks, one_device, path_of, whole_hint
 from weftline.plans.fleet import AnyFleet
+from weftline.plans.launch.llamacpp import assigned_layers
 from weftline.plans.plan import Plan
 from weftline.units import format_names
 
-__all__ = ["EXPORTERS", "accelerate_map", "check_device_map", "layer_devices", "llamacpp_arguments", "read_arguments"]
+__all__ = ["EXPORTERS", "accelerate_map", "check_device_map", "llamacpp_arguments", "read_arguments"]
 
 ACCELERATE = "accelerate"
 MOST_CONSTANT = 64
@@ -179,24 +178,12 @@ def read_arguments(words: Sequence[str], layers: int) -> list[str]:
     given = dict(word.split(" ", 1) for word in words if not word.startswith("-ot "))
     if "--tensor-split" in given:
         shares = [int(share) for share in given["--tensor-split"].split(",")]
-        return layer_devices(layers, int(given["--n-gpu-layers"]), given["--device"].split(","), shares)[:-1]
+        return assigned_layers(layers, int(given["--n-gpu-layers"]), given["--device"].split(","), shares)[:-1]
     found = dict.fromkeys(range(layers), CPU)
     for word in words:
         if moved := _MOVED.fullmatch(word):
             found |= dict.fromkeys(map(int, moved[1].split("|")), moved[2])
     return list(found.values())
-
-
-def layer_devices(layers: int, n_gpu_layers: int, devices: Sequence[str], tensor_split: Sequence[int]) -> list[str]:
-    """llama.cpp's rule: the device of each layer, and last of the output layer."""
-    points = np.cumsum(np.array(tensor_split, np.float32)) / np.float32(sum(tensor_split))
-    first = max(layers + 1 - n_gpu_layers, 0)
-    active = min(n_gpu_layers, layers + 1)
-    found = [CPU] * first
-    for layer in range(first, layers + 1):
-        share = np.float32(layer - first) / np.float32(active)
-        found.append(devices[int(np.searchsorted(points, share, side="right"))])
-    return found
 
 
 def _tensor_split(at: Sequence[str]) -> list[str] | None:
@@ -209,7 +196,7 @@ def _tensor_split(at: Sequence[str]) -> list[str] | None:
         return None  # builds of llama.cpp differ in whether the output layer counts among those that stay
     counts = [at[on_cpu:].count(device) for device in devices]
     offloaded = len(at) - on_cpu
-    if CPU in devices or layer_devices(len(at) - 1, offloaded, devices, counts) != list(at):
+    if CPU in devices or assigned_layers(len(at) - 1, offloaded, devices, counts) != list(at):
         return None
     return [
         f"--n-gpu-layers {offloaded}",
