@@ -1,10 +1,13 @@
 """The machines a plan is made for.
 
-In: a TOML file with written units, the name of a preset, or this machine, measured. Out: an immutable `Cluster` of
-devices and one-way links, checked by `check_cluster`, with a canonical TOML form that reads back as the same cluster.
+In: a TOML file with written units, the name of a preset, names of products, or this machine, measured. Out: an
+immutable `Cluster` of devices and one-way links, checked by `check_cluster`, with a canonical TOML form that reads back
+as the same cluster.
 Simplified: a device is one compute rate per number format and one memory; a link is a latency and a bandwidth.
 """
 
+from weftline.cluster.catalogue import Accelerator, accelerators, find_accelerator
+from weftline.cluster.catalogue_options import DeviceOption, read_device_option
 from weftline.cluster.detect import detect
 from weftline.cluster.model import (
     Cluster,
@@ -21,17 +24,22 @@ from weftline.cluster.rules import check_cluster, warnings
 from weftline.cluster.toml import toml_document
 
 __all__ = [
+    "Accelerator",
     "Cluster",
     "Device",
+    "DeviceOption",
     "Limits",
     "Link",
     "OpDevice",
     "Rate",
+    "accelerators",
     "check_cluster",
     "detect",
+    "find_accelerator",
     "preset_descriptions",
     "preset_names",
     "preset_text",
+    "read_device_option",
     "toml_document",
     "warnings",
 ]
