@@ -1,0 +1,89 @@
+"""Popular models by name: what their published configurations say, so that no file is needed.
+
+In: a name as people write it. Out: the shape of its stack. Simplified: one entry stands for base and instruct models
+alike, which have the same tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import msgspec
+
+from weftline.errors import InputError, near
+from weftline.importers.llm.catalogue_table import KNOWN_FAMILIES
+from weftline.importers.llm.configuration import stack_from_config
+from weftline.importers.llm.stack import StackShape
+
+__all__ = ["KnownModel", "is_known_model", "known_models", "known_stack"]
+
+
+class KnownModel(msgspec.Struct, frozen=True):
+    """An entry of the catalogue."""
+
+    name: str
+    aliases: tuple[str, ...]
+    architecture: str
+    layers: int
+    context: int
+    source: str
+    """Where its numbers are from."""
+
+
+@cache
+def _entries() -> dict[str, tuple[dict[str, object], tuple[str, ...], str]]:
+    found: dict[str, tuple[dict[str, object], tuple[str, ...], str]] = {}
+    for family in KNOWN_FAMILIES:
+        for line in family.models.strip().splitlines():
+            name, *cells = line.split()
+            names = name.split(",")
+            numbers = {
+                key: int(value) for key, value in zip(family.columns.split(), cells, strict=True) if value != "-"
+            }
+            found[names[0]] = ({**family.fields, **numbers}, tuple(names[1:]), family.source)
+    return found
+
+
+def known_models() -> tuple[KnownModel, ...]:
+    """The whole catalogue."""
+    return tuple(
+        KnownModel(
+            name=name,
+            aliases=aliases,
+            architecture=str(config["model_type"]),
+            layers=int(str(config["num_hidden_layers"])),
+            context=int(str(config["max_position_embeddings"])),
+            source=source,
+        )
+        for name, (config, aliases, source) in _entries().items()
+    )
+
+
+def _plain(name: str) -> str:
+    """A name without what differs between spellings: owner, case, marks, and words for tuned models."""
+    plain = re.sub(r"[\s_:-]+", "-", name.strip().lower().rpartition("/")[2][:200])
+    plain = re.sub(r"-(instruct|it|chat|hf|base|gguf|bf16|fp16)(?=-|$)", "", plain)
+    plain = re.sub(r"^meta-(?=llama)", "", plain)
+    return re.sub(r"^([a-z]+)-(?=\d)", r"\1", plain)
+
+
+@cache
+def _names() -> dict[str, str]:
+    return {_plain(one): name for name, (_, aliases, _) in _entries().items() for one in (name, *aliases)}
+
+
+def is_known_model(name: str) -> bool:
+    """Is this a name of the catalogue?"""
+    return _plain(name) in _names()
+
+
+def known_stack(name: str) -> StackShape:
+    """The stack of a model of the catalogue; `InputError` with a guess where there is none."""
+    found = _names().get(_plain(name))
+    if found is None:
+        guess = near(_plain(name), _names())
+        hint = "weftline fit --models lists all; a folder, a config.json or a .gguf file is read too"
+        raise InputError(f"no model of this name is known{guess}", where=name[:200], hint=hint)
+    config, _, source = _entries()[found]
+    return stack_from_config(config, name=found, source=source)
