@@ -9,7 +9,7 @@ WORKERS ?= 2
 OPTIONS ?=
 INPUTS ?= 200000
 
-.PHONY: help install demo test test-slow coverage lint bench fuzz reliability docs package clean compile-pipelines compile-placements
+.PHONY: help install demo test test-slow coverage lint bench fuzz reliability docs package checker clean compile-pipelines compile-placements
 
 help:
 	@echo "make demo     plan zoo models, compare, verify, run one on this machine; plans and traces go to demo/"
@@ -23,6 +23,7 @@ help:
 	@echo "make reliability  fuzz, determinism, agreement, kills, mutants: hours; writes docs/reliability.md"
 	@echo "make docs     build the docs site into build/site, and check that every command and link in it works"
 	@echo "make package  build wheels (with and without machine code) and sdist into dist/, install them and try them"
+	@echo "make checker  pack the checkers into dist/check.pyz, which needs Python and nothing else"
 	@echo "make install  only create .venv with weftline and all extras"
 
 install: $(STAMP)
@@ -89,6 +90,9 @@ docs: $(STAMP)
 package: $(STAMP)
 	$(BIN)/python tools/make_wheel.py dist
 	$(BIN)/python -m pytest -q tests/package
+
+checker:
+	$(PYTHON) tools/make_checker.py dist/check.pyz
 
 clean:
 	rm -rf $(VENV) .coverage demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -41,18 +41,24 @@ OBJECTIVES = ("latency", "throughput")
 
 def test_it_imports_the_standard_library_alone() -> None:
     """Tests that the checker depends on nothing that could share a bug with a solver, also inside functions."""
-    tree = ast.parse(Path(check.__file__).read_text(encoding="utf-8"))
+    folder = Path(check.__file__).parent
     imported = set()
-    for node in ast.walk(tree):
+    for node in (node for path in folder.glob("*.py") for node in _nodes_of(path)):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            imported.add(str(node.module).partition(".")[0])
+            if not str(node.module).startswith("weftline.certify"):
+                imported.add(str(node.module).partition(".")[0])
         elif isinstance(node, ast.Name):
             assert node.id not in {"__import__", "eval", "exec", "compile"}
     assert imported <= set(sys.stdlib_module_names) | {"__future__"}
     assert "json" in imported
+
+
+def _nodes_of(path: Path) -> list[ast.AST]:
+    """Of a checker; two files speak to the rest of weftline and are not part of it."""
+    return [] if path.name in {"__init__.py", "run.py"} else list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -15,6 +15,7 @@ from weftline.certify import Unreadable, Verdict, check, read_plan, verify_file
 from weftline.certify.run import verify_bytes
 from weftline.errors import InputError, VerificationError
 
+MAKER = Path(__file__).parents[2] / "tools" / "make_checker.py"
 TEXT = json.dumps(latency_plan()).encode()
 
 
@@ -131,9 +132,9 @@ def test_wrong_call(arguments: tuple[str, ...], code: int, capsys: pytest.Captur
 
 
 def test_the_script_needs_no_package(tmp_path: Path) -> None:
-    """Tests that a copy of check.py alone, far from weftline, gives exit codes and one JSON object."""
-    script, path = tmp_path / "check.py", tmp_path / "plan.json"
-    script.write_bytes(Path(check.__file__).read_bytes())
+    """Tests that the archive alone, far from weftline, gives exit codes and one JSON object."""
+    script, path = tmp_path / "check.pyz", tmp_path / "plan.json"
+    subprocess.run([sys.executable, str(MAKER), str(script)], check=True, capture_output=True)
     expected = {TEXT: 0, b"": 3, _edited(value_ns=1): 6}
     for data, code in expected.items():
         path.write_bytes(data)

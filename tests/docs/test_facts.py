@@ -11,6 +11,7 @@ import typer.main
 from weftline import cluster, graph, units
 from weftline.ask import scheduling
 from weftline.certify import check
+from weftline.certify import problem as reader
 from weftline.cli.main import app
 from weftline.cluster import rules
 from weftline.cluster import toml as toml_form
@@ -141,7 +142,7 @@ def test_security_states_the_limits() -> None:
     }
     stated = {name: rows[name].partition(" (")[0] for name in expected}
     assert stated == expected
-    assert check.MAX_FILE_BYTES == files.MAX_PLAN_BYTES
+    assert reader.MAX_FILE_BYTES == files.MAX_PLAN_BYTES
     assert f"{scheduling.MAX_OPERATIONS:,} are planned" in rows["schedule file"]
 
 

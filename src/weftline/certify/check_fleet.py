@@ -1,8 +1,8 @@
-"""Checks a fleet plan with the standard library alone: `python check_fleet.py fleet.json` (exit 0, 3 or 6).
+"""Checks a fleet plan with the standard library alone: `python check.pyz fleet.json` (exit 0, 3 or 6).
 
 It re-adds the lanes: what an input of each costs every device, that no device is busier than always, what each holds,
-the rate and the period; and every proved bound from its prices. It knows nothing about how a plan was found. Beside it
-lies `check.py`, whose reader, embedded problem and labellings it uses.
+the rate and the period; and every proved bound from its prices. It knows nothing about how a plan was found.
+`problem.py` holds its reader and the embedded problem.
 
 A bound by prices: an input pays the price of the time that it takes from each device. If no way of an input through the
 cluster costs less than c, and all devices together sell at most S in a second, no period is shorter than c / S.
@@ -14,15 +14,11 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING or __package__:
-    from weftline.certify import check
-    from weftline.certify.check import PlanProblem, Refusal, need, read_strictly, rows, same, whole
-else:  # run as a script, where no package is known: the neighbour lies in the same folder
-    sys.path.insert(0, __file__.removesuffix("check_fleet.py") or ".")
-    import check
-    from check import PlanProblem, Refusal, need, read_strictly, rows, same, whole
+from weftline.certify import check
+from weftline.certify.problem import PlanProblem, Refusal, need, read_strictly, rows, same, whole
+from weftline.certify.stages import peak_of, stage_intervals
 
 __all__ = ["FleetVerdict", "check_fleet", "fleet_bound_of", "main", "read_fleet"]
 
@@ -155,10 +151,8 @@ class _Lane:
         for d, _ in set(zip(device, level, strict=True)):
             visits[d] += 1
         static = problem.rule("memory", "static")
-        held = check._stage_intervals(problem, self.placement)
-        self.activations = [
-            0 if static else check._peak(each) * max(n, 1) for each, n in zip(held, visits, strict=True)
-        ]
+        held = stage_intervals(problem, self.placement)
+        self.activations = [0 if static else peak_of(each) * max(n, 1) for each, n in zip(held, visits, strict=True)]
 
 
 def _placement(problem: PlanProblem, hops: Sequence[Any]) -> list[int]:
@@ -340,7 +334,7 @@ def _priced(
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
     if len(arguments) != 1:
-        print("usage: check_fleet.py fleet.json", file=sys.stderr)  # noqa: T201
+        print("usage: check.pyz fleet.json", file=sys.stderr)  # noqa: T201
         return 2
     try:
         verdict = check_fleet(read_fleet(arguments[0]))
@@ -349,7 +343,3 @@ def main(arguments: list[str]) -> int:
         return refusal.exit_code
     print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

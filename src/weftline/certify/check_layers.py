@@ -1,9 +1,9 @@
-"""Checks a plan of layers on devices with tables with the standard library alone: `python check_layers.py plan.json`
+"""Checks a plan of layers on devices with tables with the standard library alone: `python check.pyz plan.json`
 (exit 0, 3 or 6).
 
 It re-adds the lanes: that each is a way through all layers, that no instance, link or port is asked for more than it
-can, the rate; and every proved bound from its witness. It knows nothing about how a plan was found. Beside it lies
-`check.py`, whose reader it uses.
+can, the rate; and every proved bound from its witness. It knows nothing about how a plan was found. `problem.py`
+holds its reader.
 
 A bound by coverage: s is a step function of flows that never falls. Every layer is covered by flows that add up to the
 rate F, and such flows have steps that add up to `full` at least. An instance that holds k layers and serves f adds
@@ -21,15 +21,10 @@ import json
 import sys
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING or __package__:
-    from weftline.certify import check
-    from weftline.certify.check import Refusal, need, read_strictly, rows, whole
-else:  # run as a script, where no package is known: the neighbour lies in the same folder
-    sys.path.insert(0, __file__.removesuffix("check_layers.py") or ".")
-    import check
-    from check import Refusal, need, read_strictly, rows, whole
+from weftline.certify import check
+from weftline.certify.problem import Refusal, need, read_strictly, rows, whole
 
 __all__ = ["LayersVerdict", "check_layer_plan", "main", "read_layer_plan", "refuted_rate"]
 
@@ -383,7 +378,7 @@ def _worth(held: int, most: int, steps: list[tuple[int, int]], rate: int, slope:
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
     if len(arguments) != 1:
-        print("usage: check_layers.py plan.json", file=sys.stderr)  # noqa: T201
+        print("usage: check.pyz plan.json", file=sys.stderr)  # noqa: T201
         return 2
     try:
         verdict = check_layer_plan(read_layer_plan(arguments[0]))
@@ -392,7 +387,3 @@ def main(arguments: list[str]) -> int:
         return refusal.exit_code
     print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
-"""Checks a schedule file with the standard library alone: `python check_schedule.py sched.json` (exit 0, 3 or 6).
+"""Checks a schedule file with the standard library alone: `python check.pyz sched.json` (exit 0, 3 or 6).
 
 It re-computes starts, makespan, spans, bubbles and memory from the orders of the actions, the period from the repetend
 (or from the makespan where nothing repeats), and the part of the bounds that needs no solver: loads, and what must lie
-before and after them. It knows nothing about how a schedule was found. Beside it lies `check.py`, whose reader it uses.
+before and after them. It knows nothing about how a schedule was found. `problem.py` holds its reader.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ import json
 import re
 import sys
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING or __package__:
-    from weftline.certify.check import Refusal, flag, need, read_strictly, rows, whole
-else:  # run as a script, where no package is known: the neighbour lies in the same folder
-    sys.path.insert(0, __file__.removesuffix("check_schedule.py") or ".")
-    from check import Refusal, flag, need, read_strictly, rows, whole
+from weftline.certify.problem import Refusal, flag, need, read_strictly, rows, whole
 
 __all__ = ["ScheduleVerdict", "bound_of", "check_schedule", "main", "period_bound_of", "read_schedule"]
 
@@ -425,7 +421,7 @@ def _check_exact(name: str, given: Any, exact: Fraction) -> None:
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
     if len(arguments) != 1:
-        print("usage: check_schedule.py sched.json", file=sys.stderr)  # noqa: T201
+        print("usage: check.pyz sched.json", file=sys.stderr)  # noqa: T201
         return 2
     try:
         verdict = check_schedule(read_schedule(arguments[0]))
@@ -434,7 +430,3 @@ def main(arguments: list[str]) -> int:
         return refusal.exit_code
     print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -20,12 +20,12 @@ __all__ = ["AnyVerdict", "is_fleet", "is_schedule", "verify_bytes", "verify_file
 AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict
 
 SCHEDULE, FLEETS = b'"weftline-schedule"', (b'"weftline-fleet"', b'"weftline-layer-plan"')
-_KINDS: dict[bytes, tuple[str, Callable[..., AnyVerdict]]] = {
-    SCHEDULE: ("check_schedule.py", ScheduleVerdict),
-    FLEETS[0]: ("check_fleet.py", FleetVerdict),
-    FLEETS[1]: ("check_layers.py", LayersVerdict),
+_KINDS: dict[bytes, Callable[..., AnyVerdict]] = {
+    SCHEDULE: ScheduleVerdict,
+    FLEETS[0]: FleetVerdict,
+    FLEETS[1]: LayersVerdict,
 }
-"""What a file says that it is -> its checker; a plan otherwise."""
+"""What a file says that it is -> what its checker answers; a plan otherwise."""
 HEAD_BYTES = 200
 """Bytes of a file that say what it is."""
 
@@ -42,9 +42,9 @@ def verify_file(path: Path | str) -> AnyVerdict:
     """The verdict on a plan or schedule, or `InputError` (unreadable) or `VerificationError` (refused)."""
     if "\0" in str(path) or not Path(path).exists():
         raise no_such_file(path)
-    script, verdict = next((kind for word, kind in _KINDS.items() if _says(Path(path), word)), ("check.py", Verdict))
+    verdict = next((kind for word, kind in _KINDS.items() if _says(Path(path), word)), Verdict)
     done = subprocess.run(
-        [sys.executable, "-I", str(Path(__file__).with_name(script)), str(path)],
+        [sys.executable, "-I", str(Path(__file__).parent), str(path)],
         capture_output=True,
         encoding="utf-8",
         errors="replace",
