@@ -284,8 +284,9 @@ SECTION = Section(
             ),
             heading="All models",
             text="*counted* is torch's own counter of flops for what is made of a module, and else a count of products "
-            "and convolutions by the shapes of a real run of ONNX Runtime; bodies of If and Loop, and Fourier "
-            "transforms, are not in it. Ours has element-wise operations too, and so is some per cent larger. "
+            "and convolutions (Fourier transforms: n log n) by the shapes of a real run of ONNX Runtime, with the "
+            "branches that it takes and the rounds of its loops. Ours has element-wise operations too, and so is some "
+            "per cent larger; of a branch that is not known it counts the dearer one. "
             "*segments* are the files that the plan cuts the model into; OpenVINO cuts by itself.",
         ),
     ),

@@ -81,6 +81,40 @@ def test_counter(tmp_path: Path) -> None:
     assert count_by_runtime(path, feeds) == convolution + transposed + product + recurrent + last
 
 
+def test_counter_of_bodies(tmp_path: Path) -> None:
+    """Tests that the branch that is taken counts, every round of a loop, and a Fourier transform."""
+    make, value, whole = helper.make_node, helper.make_tensor_value_info, TensorProto.INT64
+    wide, narrow = np.ones((4, 5), np.float32), np.ones((4, 2), np.float32)
+
+    def branch(name: str, weight: np.ndarray) -> onnx.GraphProto:
+        stored = onnx.numpy_helper.from_array(weight, f"{name} w")
+        nodes = [make("MatMul", ["x", f"{name} w"], [f"{name} y"])]
+        return helper.make_graph(nodes, name, [], [value(f"{name} y", 1, None)], [stored])
+
+    rounds = helper.make_graph(
+        [make("MatMul", ["x in", "s"], ["x out"]), make("Identity", ["go"], ["going"])],
+        "rounds",
+        [value("turn", whole, []), value("go", TensorProto.BOOL, []), value("x in", 1, [3, 4])],
+        [value("going", TensorProto.BOOL, []), value("x out", 1, [3, 4])],
+    )
+    stored = {"s": np.ones((4, 4), np.float32), "trips": np.array(6), "yes": np.array(True), "step": np.array(64)}
+    stored |= {"window": np.ones(128, np.float32)}
+    nodes = [
+        make("If", ["which"], ["a"], then_branch=branch("then", wide), else_branch=branch("else", narrow)),
+        make("Loop", ["trips", "yes", "x"], ["b"], body=rounds),
+        make("STFT", ["sound", "step", "window"], ["c"]),
+    ]
+    inputs = [value("x", 1, [3, 4]), value("which", TensorProto.BOOL, []), value("sound", 1, [1, 320])]
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph(nodes, "g", inputs, [value(name, 1, None) for name in "abc"], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    for which, columns in ((True, 5), (False, 2)):
+        feeds = {"x": np.ones((3, 4), np.float32), "which": np.array(which), "sound": np.ones((1, 320), np.float32)}
+        products = 2 * 3 * 4 * columns + 6 * 2 * 3 * 4 * 4
+        assert count_by_runtime(tmp_path / "m.onnx", feeds) == products + 5 * 4 * 128 * 7 // 2
+
+
 def test_values_of_inputs(tmp_path: Path) -> None:
     """Tests that an input can be set to a number, that masks are 1, and that ids stay below a limit."""
     kinds = {"length": TensorProto.INT64, "attention_mask": TensorProto.INT64, "ids": TensorProto.INT64}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import TensorProto, defs, helper
+from onnxruntime import InferenceSession
 
 from weftline.graph import Op
 from weftline.importers.onnx.model import graph_of_model
@@ -168,6 +170,52 @@ def test_bilinear_resize() -> None:
     graph = helper.make_graph([node], "g", [value("x", FLOAT, [1, 3, 4, 4])], [value("y", FLOAT, None)], [scales])
     op = graph_of_model(helper.make_model(graph), ImportOptions()).ops[0]
     assert op.flops == 2 * 4 * prod((1, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("signal", "attributes", "wide", "frame", "flops"),
+    [
+        ([1, 1600, 1], {}, 129, True, 5 * 9 * 256 * 8 // 2),
+        ([1, 1600], {}, 129, True, 5 * 9 * 256 * 8 // 2),
+        ([1, 1600, 1], {"onesided": 0}, 256, True, 5 * 9 * 256 * 8 // 2),
+        ([1, 1600, 2], {"onesided": 0}, 256, True, 5 * 9 * 256 * 8),
+        ([2, 1600, 1], {"onesided": 1}, 129, False, 2 * 5 * 9 * 256 * 8 // 2),
+    ],
+)
+def test_frames_of_a_signal(signal: list[int], attributes: dict[str, int], wide: int, frame: bool, flops: int) -> None:
+    """Tests STFT against ONNX Runtime's own shape and n log n: without a word it gives one side."""
+    stored = [
+        helper.make_tensor("step", INT64, [], [160]),
+        helper.make_tensor("window", FLOAT, [256], [1.0] * 256),
+        helper.make_tensor("frame", INT64, [], [256]),
+    ]
+    names = ["x", "step", "window"] if frame else ["x", "step", "", "frame"]
+    node = helper.make_node("STFT", names, ["y"], **attributes)
+    given = [helper.make_tensor_value_info("x", FLOAT, signal)]
+    body = helper.make_graph([node], "g", given, [helper.make_tensor_value_info("y", FLOAT, None)], stored)
+    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    graph = graph_of_model(model, ImportOptions())
+    (made,) = InferenceSession(model.SerializeToString()).run(None, {"x": np.zeros(signal, np.float32)})
+    shape = next(tensor.shape for tensor in graph.tensors if tensor.name == "y")
+    assert shape == made.shape == (signal[0], 9, wide, 2)
+    assert graph.ops[0].flops == flops
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes", "flops"),
+    [
+        ((1, 256, 2), {"axis": 1}, 5 * 256 * 8),
+        ((3, 256, 1), {"axis": 1, "onesided": 1}, 3 * 5 * 256 * 8 // 2),
+        ((3, 8, 256, 1), {"axis": 2}, 3 * 8 * 5 * 256 * 8 // 2),
+    ],
+)
+def test_transforms(shape: tuple[int, ...], attributes: dict[str, int], flops: int) -> None:
+    """Tests DFT against n log n along its axis."""
+    node = helper.make_node("DFT", ["x"], ["y"], **attributes)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph([node], "g", [value("x", FLOAT, shape)], [value("y", FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert graph_of_model(model, ImportOptions()).ops[0].flops == flops
 
 
 def test_the_table_knows_the_standard() -> None:

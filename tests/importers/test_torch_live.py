@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -95,6 +96,45 @@ def test_a_transformer_is_planned_and_exported_by_layer(tmp_path: Any) -> None:
     whole = {op.name: "gpu1" if op.block.startswith("layers.2") else "gpu0" for op in graph.ops}
     files = wl.export(msgspec.structs.replace(plan, placement=whole), "vllm", tmp_path / "vllm")
     assert files[0].read_text() == "VLLM_PP_LAYER_PARTITION=2,1\n"
+
+
+class Words(nn.Module):  # type: ignore[misc]
+    """Words and positions, two layers; the positions of all words are known before there is any input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word, self.position = nn.Embedding(50, 16), nn.Embedding(12, 16)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        x = self.word(words) + self.position(torch.arange(words.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    """Has them as a module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Words()
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.body(words)
+
+
+def test_weights_that_are_read_before_any_input_belong_to_their_module(tmp_path: Any) -> None:
+    """Tests that positions do not tie the whole module that adds them to one device."""
+    graph = wl.from_torch(Model(), torch.zeros(1, 12, dtype=torch.long))
+    held = {op.block: op.weight_bytes for op in graph.ops if op.weight_bytes}
+    assert held["body.position"] == 12 * 16 * 4
+    assert "body" not in held
+    plan = wl.plan(graph, wl.Cluster.preset("two-gpus"), objective="latency", work_limit=50)
+    cut = {op.name: "gpu1" if op.block.startswith("body.layers.1") else "gpu0" for op in graph.ops}
+    (path,) = wl.export(msgspec.structs.replace(plan, placement=cut), "accelerate", tmp_path / "out")
+    found = json.loads(path.read_text())
+    assert found == {"body.word": 0, "body.position": 0, "body.layers.0": 0, "body.layers.1": 1}
 
 
 def test_a_convolutional_network() -> None:

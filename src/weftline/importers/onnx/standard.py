@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from onnx import NodeProto, TypeProto, defs, numpy_helper
+from onnx import NodeProto, TypeProto, defs, helper, numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
 from weftline.importers.onnx.call import Array, Call, Dimensions, TensorType, declared_type
@@ -25,6 +25,9 @@ __all__ = ["Declared", "StandardInference", "is_safe_to_infer"]
 
 Declared = tuple[int, Dimensions | None]
 """Element type (0 = not said) and dimensions (None = not even the rank is said)."""
+
+FORGOTTEN_DEFAULTS: dict[str, dict[str, int]] = {"STFT": {"onesided": 1}}
+"""Defaults of the standard that its own inference does not apply."""
 
 
 def is_safe_to_infer(call: Call, outputs: int) -> bool:
@@ -103,6 +106,8 @@ class StandardInference:
             known = zip(node.inputs, values, strict=True)
             data = {name: numpy_helper.from_array(value) for name, value in known if value is not None}
             proto = node.proto if schema.name == node.kind and schema.domain == node.domain else _renamed(node, schema)
+            if node.kind in FORGOTTEN_DEFAULTS:
+                proto = _with_defaults(proto, FORGOTTEN_DEFAULTS[node.kind])
             found = infer_node_outputs(schema, proto, kinds, data, opset_imports=self.opsets)
         except Exception:  # inference errors, and what the C++ side makes of odd nodes: then nothing is known
             return []
@@ -130,6 +135,13 @@ def _either_answer(
     if isinstance(exact, str) and exact in sizes:
         return sizes[exact]
     return Size(most, guessed=doubt) if isinstance(most, int) else None
+
+
+def _with_defaults(proto: Any, defaults: Mapping[str, int]) -> Any:
+    """The node with the attributes that it leaves out."""
+    said = {attribute.name for attribute in proto.attribute}
+    more = [helper.make_attribute(name, value) for name, value in defaults.items() if name not in said]
+    return NodeProto(op_type=proto.op_type, input=proto.input, output=proto.output, attribute=[*proto.attribute, *more])
 
 
 def _renamed(node: Node, schema: Any) -> Any:

@@ -72,9 +72,28 @@ def _grid_sample(call: Call) -> int:
     return 2 * neighbours * call.output().elements
 
 
-def _fourier(call: Call) -> int:
-    count = max(call.input(0).elements, call.output().elements)
-    return 5 * count * max(count - 1, 1).bit_length()
+def _fourier(call: Call, length: int) -> int:
+    """Transforms of so many points, of which a fast one takes 5 n log n; of real numbers, half of that."""
+    real = call.dimension(0, -1) == 1 or (call.kind == "STFT" and len(call.input(0).shape) == 2)
+    points = call.output().elements // 2
+    if call.kind == "STFT":  # batch x frames x bins x 2
+        points = prod(call.output().shape[:2]) * length
+    elif call.integer("onesided", 0):
+        points = max(points, call.input(0).elements // (1 if real else 2))
+    return 5 * points * max(length - 1, 1).bit_length() // (2 if real else 1)
+
+
+def _whole_transform(call: Call) -> int:
+    axis = call.number(2) if call.has(2) else call.integer("axis", 1)
+    axis = -2 if axis is None else axis
+    shape = call.output().shape
+    made = shape[axis] if -len(shape) <= axis < len(shape) else 1
+    return _fourier(call, largest(made, call.dimension(0, axis)))
+
+
+def _framed_transform(call: Call) -> int:
+    length = call.dimension(2, 0) if call.has(2) else call.limit(3) or call.output().elements
+    return _fourier(call, length)
 
 
 def _variadic(call: Call) -> int:
@@ -175,7 +194,8 @@ FLOPS: dict[str, Flops] = {
     **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp"), _per_input(5)),
     **dict.fromkeys(("TopK", "Unique", "NonZero"), _logarithmic),
     "NonMaxSuppression": _suppression,
-    **dict.fromkeys(("DFT", "STFT"), _fourier),
+    "DFT": _whole_transform,
+    "STFT": _framed_transform,
     "Det": lambda call: call.input(0).elements * call.dimension(0, -1),
     "Inverse": lambda call: 2 * call.input(0).elements * call.dimension(0, -1),
     **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), _per_input(6)),

@@ -152,7 +152,7 @@ class _Reader:
                 for given in self._nodes(node.args):
                     for number in self._made.get(given, ()):
                         self._tensors[number]["output"] = True
-        ops = [replace(op, weight_bytes=self._own(number)) for number, op in enumerate(self._ops)]
+        ops = [self._weighted(op, number) for number, op in enumerate(self._ops)]
         tied = [Tied(word, self._bytes[word], tuple(used)) for word, used in self._used.items() if len(used) > 1]
         return assemble(name, ops, [Tensor(**tensor) for tensor in self._tensors], tied)
 
@@ -257,8 +257,16 @@ class _Reader:
         """In bytes."""
         return prod(self._sizes.shape(value)) * int(value.element_size())
 
-    def _own(self, number: int) -> int:
-        return sum(self._bytes[word] for word, used in self._used.items() if used == [number])
+    def _weighted(self, op: Op, number: int) -> Op:
+        """With its own weights; what reads the weights of one module inside its own (positions, looked up before there
+        is any input) belongs to that module."""
+        own = [word for word, used in self._used.items() if used == [number]]
+        homes = {word.rpartition(".")[0] for word in own}
+        home = homes.pop() if len(homes) == 1 else ""
+        inside = home.startswith(f"{op.block}." if op.block else "")
+        return replace(
+            op, weight_bytes=sum(self._bytes[word] for word in own), block=home if inside and home else op.block
+        )
 
     def _kind(self, node: Any) -> str:
         word = getattr(node.target, "overloadpacket", node.target).__name__
