@@ -5,17 +5,20 @@ In: a LanguageModel, `LlmSettings`, `LlmDevice`s. Out: integer bytes and ns that
 constants are fitted per class of devices, not per card.
 """
 
-from weftline.cost.llm.constants import DecodeConstants, constants_for, number_family
+from weftline.cost.llm.constants import LlmConstants, constants_for, number_family
 from weftline.cost.llm.decode import (
     DecodeCosts,
     decode_costs,
     decode_time,
     experts_touched,
     hop_time,
+    matrix_time,
+    part_parameters,
     part_reads,
     read_time,
+    weight_time,
 )
-from weftline.cost.llm.devices import CostClass, LlmDevice
+from weftline.cost.llm.devices import CostClass, LlmDevice, cost_class, llm_device
 from weftline.cost.llm.interval import Interval, LlmCalibration, LlmMeasurement, calibrate, read_measurement
 from weftline.cost.llm.memory import (
     Position,
@@ -45,10 +48,10 @@ __all__ = [
     "CACHE_TYPES",
     "MOVABLE_PARTS",
     "CostClass",
-    "DecodeConstants",
     "DecodeCosts",
     "Interval",
     "LlmCalibration",
+    "LlmConstants",
     "LlmDevice",
     "LlmEngine",
     "LlmMeasurement",
@@ -61,6 +64,7 @@ __all__ = [
     "calibrate",
     "compute_buffer",
     "constants_for",
+    "cost_class",
     "decode_costs",
     "decode_time",
     "embedding_bytes",
@@ -72,9 +76,12 @@ __all__ = [
     "layer_cells",
     "layer_prefill",
     "layer_weights",
+    "llm_device",
+    "matrix_time",
     "moved_part",
     "number_family",
     "output_weights",
+    "part_parameters",
     "part_reads",
     "part_weights",
     "prefill_time",
@@ -82,4 +89,5 @@ __all__ = [
     "read_time",
     "tensor_share",
     "usable_memory",
+    "weight_time",
 ]

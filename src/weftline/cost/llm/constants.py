@@ -1,35 +1,48 @@
 """Constants of decode and prefill per class of devices and family of number formats.
 
-In: a class of devices and a model. Out: `DecodeConstants`, with the range that measurements fell into.
+In: a class of devices and a model. Out: `LlmConstants`, with the range that measurements fell into.
 Simplified: one efficiency for all sizes of matrices; what a class was not measured for is taken from the nearest one.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 
 from weftline.cost.llm.devices import CostClass
 from weftline.cost.llm.interval import UNCALIBRATED, Interval, LlmCalibration
+from weftline.cost.llm.settings import LlmEngine
 from weftline.importers.llm import LanguageModel
 
-__all__ = ["DecodeConstants", "constants_for", "number_family"]
+__all__ = ["SERVER_CONSTANTS", "LlmConstants", "constants_for", "fitted_constants", "number_family"]
 
 
-class DecodeConstants(msgspec.Struct, frozen=True):
-    """Of one class of devices and one family of number formats."""
+class LlmConstants(msgspec.Struct, frozen=True):
+    """Of one class of devices and one family of number formats. A decoded token takes
+
+    weights / (memory x bandwidth) + cache / (cache x bandwidth) + FLOPs / (vector x 32-bit rate) + layer + hop times,
+
+    a prompt FLOPs / (matrix x matrix rate) + attention / (attention x matrix rate) + layer times per micro-batch.
+    Shares are parts per million of peaks; a share of 0 leaves its term out.
+    """
 
     memory_ppm: int
-    """Share of the peak bandwidth that decode reaches, in parts per million."""
+    cache_ppm: int
+    vector_ppm: int
     layer_ns: int
     """Launches and small kernels, per layer."""
     hop_ns: int
     """From one device to the next."""
-    compute_ppm: int
-    """Share of the dense 16-bit peak that prefill reaches."""
+    matrix_ppm: int
+    attention_ppm: int
+    batch_layer_ns: int
+    """Per layer and micro-batch of a prompt."""
     low_ppm: int
-    """Measured rates lay between these shares of the estimate."""
+    """Most measured rates lay between these shares of the estimate."""
     high_ppm: int
     prefill_low_ppm: int
     prefill_high_ppm: int
@@ -46,34 +59,8 @@ class DecodeConstants(msgspec.Struct, frozen=True):
 
 FLOAT_FAMILY, QUANTISED_FAMILY = "float", "quantised"
 _FLOAT_TYPES = {"f64", "f32", "f16", "bf16"}
-_SPEC = "llama-bench rows of GPU-Benchmarks-on-LLM-Inference, May 2024"
-
-_TABLE: dict[tuple[CostClass, str], DecodeConstants] = {
-    (CostClass.GDDR, "float"): DecodeConstants(
-        880_000, 85_000, 112_000, 600_000, 800_000, 1_200_000, 500_000, 1_800_000, _SPEC
-    ),
-    (CostClass.GDDR, "quantised"): DecodeConstants(
-        870_000, 94_000, 185_000, 600_000, 750_000, 1_250_000, 500_000, 1_800_000, _SPEC
-    ),
-    (CostClass.HBM, "float"): DecodeConstants(
-        640_000, 165_000, 506_000, 300_000, 650_000, 1_400_000, 400_000, 1_800_000, _SPEC
-    ),
-    (CostClass.HBM, "quantised"): DecodeConstants(
-        610_000, 115_000, 556_000, 300_000, 700_000, 1_400_000, 400_000, 1_800_000, _SPEC
-    ),
-    (CostClass.APPLE, "float"): DecodeConstants(
-        840_000, 220_000, 300_000, 700_000, 400_000, 1_500_000, 500_000, 1_500_000, _SPEC
-    ),
-    (CostClass.APPLE, "quantised"): DecodeConstants(
-        660_000, 191_000, 300_000, 700_000, 600_000, 1_500_000, 500_000, 1_500_000, _SPEC
-    ),
-}
-_NEAREST = {
-    CostClass.AMD: CostClass.GDDR,
-    CostClass.INTEL: CostClass.GDDR,
-    CostClass.UNIFIED: CostClass.GDDR,
-    CostClass.CPU: CostClass.GDDR,
-}
+_NEAREST = {CostClass.INTEL: CostClass.AMD}
+"""Classes that nobody measured, and the class whose constants they take."""
 
 
 def number_family(model: LanguageModel) -> str:
@@ -84,6 +71,35 @@ def number_family(model: LanguageModel) -> str:
     return max(sizes, key=lambda family: sizes[family], default=FLOAT_FAMILY)
 
 
-def constants_for(cost_class: CostClass, family: str) -> DecodeConstants:
+SERVER_CONSTANTS = LlmConstants(
+    memory_ppm=800_000,
+    cache_ppm=800_000,
+    vector_ppm=0,
+    layer_ns=30_000,
+    hop_ns=50_000,
+    matrix_ppm=550_000,
+    attention_ppm=300_000,
+    batch_layer_ns=60_000,
+    low_ppm=550_000,
+    high_ppm=1_250_000,
+    prefill_low_ppm=400_000,
+    prefill_high_ppm=1_600_000,
+    source="AIConfigurator: 0.8 of the bandwidth, 3 us for each of about ten kernels of a layer; not fitted",
+)
+"""vLLM and SGLang: nobody published enough measurements to fit them."""
+
+
+@cache
+def constants_for(cost_class: CostClass, family: str, engine: LlmEngine = LlmEngine.LLAMACPP) -> LlmConstants:
     """The constants of a class, or of the nearest class that was measured."""
-    return _TABLE[_NEAREST.get(cost_class, cost_class), family]
+    if engine is not LlmEngine.LLAMACPP:
+        return SERVER_CONSTANTS
+    return fitted_constants()[_NEAREST.get(cost_class, cost_class), family]
+
+
+@cache
+def fitted_constants() -> dict[tuple[CostClass, str], LlmConstants]:
+    """The table beside this file, written by `python -m benchmarks.llm.write` and never by hand."""
+    text = (files("weftline.cost.llm") / "constants.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {(CostClass(row["class"]), row["family"]): msgspec.convert(row, LlmConstants, strict=False) for row in rows}

@@ -1,7 +1,7 @@
 """Time per decoded token, in parts that add up: what a part of a layer costs on a device, and each layer, hop and step.
 
 In: a LanguageModel, settings, devices. Out: `DecodeCosts`, integer ns, and `decode_time` of a placement.
-Simplified: time = bytes / (efficiency x bandwidth) + a constant per layer + a constant per hop; nothing overlaps. With
+Simplified: reading, computing, a constant per layer and a constant per hop are added; nothing overlaps. With
 many requests weights are read once, caches once per request, and experts as many as are touched on average.
 """
 
@@ -11,19 +11,32 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weftline.cost.llm.constants import constants_for, number_family
+from weftline.cost.llm.constants import LlmConstants, constants_for, number_family
 from weftline.cost.llm.devices import LlmDevice
 from weftline.cost.llm.memory import cache_read
 from weftline.cost.llm.settings import LlmSettings
-from weftline.cost.llm.weights import MOVABLE_PARTS, output_weights, part_weights
-from weftline.importers.llm import LanguageModel, LlmLayer
+from weftline.cost.llm.weights import MOVABLE_PARTS, moved_part, output_weights, part_weights
+from weftline.importers.llm import LanguageModel, LlmLayer, TensorPart
 
-__all__ = ["DecodeCosts", "decode_costs", "decode_time", "experts_touched", "hop_time", "part_reads", "read_time"]
+__all__ = [
+    "DecodeCosts",
+    "decode_costs",
+    "decode_time",
+    "experts_touched",
+    "hop_time",
+    "matrix_time",
+    "part_parameters",
+    "part_reads",
+    "read_time",
+    "weight_time",
+]
 
 ALL_REDUCE_NS = 20_000
 """Latency of one all-reduce between cards of one host (10 to 50 us without peer access)."""
 SPLIT_NS = 30_000
 """A part of a layer away from the layer's device: over and back again."""
+FLOPS_PER_BYTE = 40
+"""Rate of matrix products that is assumed where none is known: FLOP/s for each byte/s of memory bandwidth."""
 PARTS_PER_MILLION = 1_000_000
 
 
@@ -65,18 +78,45 @@ def part_reads(layer: LlmLayer, tokens: int = 1, width: int = 1) -> tuple[int, .
     return tuple(reads)
 
 
-def read_time(device: LlmDevice, size: int, family: str) -> int:
-    """Nanoseconds to read so many bytes of a family of number formats, rounded up."""
-    if not size:
-        return 0
-    rate = device.bandwidth * constants_for(device.cost_class, family).memory_ppm // PARTS_PER_MILLION
-    return -(-size * 10**9 // max(1, rate))
+def read_time(device: LlmDevice, size: int, share_ppm: int) -> int:
+    """Nanoseconds to read so many bytes with a share of the bandwidth, rounded up."""
+    rate = device.bandwidth * share_ppm // PARTS_PER_MILLION
+    return -(-size * 10**9 // max(1, rate)) if size else 0
 
 
-def hop_time(model: LanguageModel, settings: LlmSettings, one: LlmDevice, other: LlmDevice, family: str) -> int:
+def weight_time(device: LlmDevice, size: int, parameters: int, tokens: int, constants: LlmConstants) -> int:
+    """Nanoseconds to read weights once, and to multiply each of so many tokens with `parameters` of them: the first
+    with 32-bit units, more together with matrix units too."""
+    time = read_time(device, size, constants.memory_ppm)
+    if constants.vector_ppm and device.vector_flops:
+        rate = device.vector_flops * constants.vector_ppm // PARTS_PER_MILLION
+        time += -(-2 * parameters * 10**9 // max(1, rate))
+    if tokens > 1:
+        time += matrix_time(device, 2 * parameters * tokens, constants.matrix_ppm, quantised=False)
+    return time
+
+
+def matrix_time(device: LlmDevice, flops: int, share_ppm: int, *, quantised: bool) -> int:
+    """Nanoseconds of products of matrices, at a share of the peak of the units that are used."""
+    peak = (device.integer_ops if quantised else 0) or device.flops or device.bandwidth * FLOPS_PER_BYTE
+    return -(-flops * 10**9 // max(1, peak * share_ppm // PARTS_PER_MILLION))
+
+
+def part_parameters(layer: LlmLayer, width: int = 1) -> tuple[int, ...]:
+    """Weights of each of MOVABLE_PARTS that one token is multiplied with, on one rank."""
+    found = dict.fromkeys(MOVABLE_PARTS, 0)
+    for tensor in layer.tensors:
+        count = tensor.parameters
+        if tensor.part is TensorPart.EXPERTS and layer.experts:
+            count = count * layer.experts_used // layer.experts
+        found[moved_part(tensor)] += -(-count // width)
+    return tuple(found.values())
+
+
+def hop_time(model: LanguageModel, settings: LlmSettings, one: LlmDevice, other: LlmDevice) -> int:
     """From the last layer on one device to the first on another: a fitted constant, and the row of each request."""
-    rows = 4 * model.hidden * settings.concurrency
-    fixed = max(constants_for(device.cost_class, family).hop_ns for device in (one, other))
+    rows, family = 4 * model.hidden * settings.concurrency, number_family(model)
+    fixed = max(constants_for(device.cost_class, family, settings.engine).hop_ns for device in (one, other))
     slow = 0
     for device in (one, other):
         if device.remote and device.network_bandwidth:
@@ -91,16 +131,29 @@ def decode_costs(
 ) -> DecodeCosts:
     """All that a step may cost; `width`: each device stands for a tensor-parallel group of so many like it."""
     family, tokens = number_family(model), settings.concurrency
-    reads = [part_reads(layer, tokens, width) for layer in model.layers]
+    known = [constants_for(device.cost_class, family, settings.engine) for device in devices]
+    reads = [
+        list(zip(part_reads(layer, tokens, width), part_parameters(layer, width), strict=True))
+        for layer in model.layers
+    ]
     caches = [cache_read(layer, settings, width) for layer in model.layers]
     head = output_weights(model, width)
+    rows = -(-model.hidden * model.vocabulary // width)
     reduce = [2 * _all_reduce(model, settings, device) if width > 1 else 0 for device in devices]
-    pairs = [[hop_time(model, settings, a, b, family) if a is not b else 0 for b in devices] for a in devices]
+    pairs = [[hop_time(model, settings, a, b) if a is not b else 0 for b in devices] for a in devices]
     return DecodeCosts(
-        parts=tuple(tuple(tuple(read_time(d, size, family) for size in sizes) for d in devices) for sizes in reads),
-        cache=tuple(tuple(read_time(d, size, family) for d in devices) for size in caches),
-        layer=tuple(constants_for(d.cost_class, family).layer_ns + r for d, r in zip(devices, reduce, strict=True)),
-        output=tuple(read_time(device, head, family) for device in devices),
+        parts=tuple(
+            tuple(
+                tuple(weight_time(d, size, count, tokens, k) for size, count in sizes)
+                for d, k in zip(devices, known, strict=True)
+            )
+            for sizes in reads
+        ),
+        cache=tuple(
+            tuple(read_time(d, size, k.cache_ppm) for d, k in zip(devices, known, strict=True)) for size in caches
+        ),
+        layer=tuple(k.layer_ns + r for k, r in zip(known, reduce, strict=True)),
+        output=tuple(weight_time(d, head, rows, tokens, k) for d, k in zip(devices, known, strict=True)),
         hop=tuple(map(tuple, pairs)),
         away=tuple(tuple(SPLIT_NS if time else 0 for time in row) for row in pairs),
     )

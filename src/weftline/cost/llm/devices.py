@@ -10,7 +10,16 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["CostClass", "LlmDevice"]
+from weftline.cluster.catalogue import Accelerator
+
+__all__ = ["CostClass", "LlmDevice", "cost_class", "llm_device"]
+
+LANE_BANDWIDTH = {1: 250, 2: 500, 3: 985, 4: 1969, 5: 3938, 6: 7563}
+"""PCIe: MB/s each way of one lane of a generation."""
+REACHED_PERCENT = 80
+"""Of a PCIe link, by large copies."""
+USUAL_LINK = 12_800_000_000
+"""Of a card whose bus nobody says: about PCIe 3.0 x16."""
 
 
 class CostClass(Enum):
@@ -37,7 +46,11 @@ class LlmDevice(msgspec.Struct, frozen=True):
     bandwidth: int
     """Of its memory, bytes per second."""
     flops: int = 0
-    """Dense 16-bit FLOP/s with 32-bit sums; 0: unknown, prefill is then estimated from the bandwidth."""
+    """Dense 16-bit FLOP/s of matrix units, the faster kind of sums; 0: unknown, then guessed from the bandwidth."""
+    integer_ops: int = 0
+    """Dense 8-bit integer operations/s: products of quantised weights; 0: as `flops`."""
+    vector_flops: int = 0
+    """32-bit FLOP/s without matrix units: single tokens are computed there; 0: unknown, left out."""
     kind: str = "gpu"
     """"gpu" or "cpu"."""
     host_bandwidth: int = 0
@@ -56,3 +69,51 @@ class LlmDevice(msgspec.Struct, frozen=True):
     def card_bytes(self) -> int:
         """All memory of the card."""
         return max(self.total_bytes, self.memory_bytes)
+
+
+def cost_class(accelerator: Accelerator) -> CostClass:
+    """The class whose constants are used for a product."""
+    if accelerator.device_class == "memory":
+        return CostClass.CPU
+    if accelerator.device_class == "apple":
+        return CostClass.APPLE
+    if accelerator.device_class == "integrated":
+        return CostClass.UNIFIED
+    if accelerator.vendor == "NVIDIA":
+        return CostClass.HBM if accelerator.memory_type == "hbm" else CostClass.GDDR
+    return CostClass.INTEL if accelerator.vendor == "Intel" else CostClass.AMD
+
+
+def llm_device(
+    ident: str,
+    accelerator: Accelerator,
+    memory_bytes: int,
+    *,
+    host_bandwidth: int = 0,
+    peer_bandwidth: int = 0,
+    remote: bool = False,
+    network_bandwidth: int = 0,
+    network_latency_ns: int = 0,
+) -> LlmDevice:
+    """A product as a device of a plan, with the memory that may be used of it; links of 0 are those of its bus."""
+    peaks = accelerator.peaks
+    lane = LANE_BANDWIDTH.get(accelerator.pcie_generation, 0)
+    bus = lane * accelerator.pcie_lanes * 10**4 * REACHED_PERCENT
+    alone = accelerator.kind == "cpu" or accelerator.unified
+    return LlmDevice(
+        id=ident,
+        name=accelerator.name,
+        cost_class=cost_class(accelerator),
+        memory_bytes=memory_bytes,
+        bandwidth=accelerator.bandwidth,
+        flops=max(peaks.get("fp16", 0), peaks.get("fp16_acc16", 0)),
+        integer_ops=peaks.get("int8", 0),
+        vector_flops=peaks.get("fp32", 0),
+        kind=accelerator.kind,
+        host_bandwidth=host_bandwidth or (0 if alone else bus or USUAL_LINK),
+        peer_bandwidth=peer_bandwidth or accelerator.link_bandwidth,
+        remote=remote,
+        network_bandwidth=network_bandwidth,
+        network_latency_ns=network_latency_ns,
+        total_bytes=accelerator.memory_bytes or memory_bytes,
+    )

@@ -8,31 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weftline.cost.llm.constants import constants_for, number_family
-from weftline.cost.llm.decode import part_reads, read_time
+from weftline.cost.llm.constants import QUANTISED_FAMILY, constants_for, number_family
+from weftline.cost.llm.decode import matrix_time, part_parameters, part_reads, read_time
 from weftline.cost.llm.devices import LlmDevice
-from weftline.cost.llm.settings import LlmSettings
+from weftline.cost.llm.settings import LlmEngine, LlmSettings
 from weftline.cost.llm.weights import layer_weights
-from weftline.importers.llm import AttentionKind, LanguageModel, LlmLayer, TensorPart
+from weftline.importers.llm import AttentionKind, LanguageModel, LlmLayer
 
-__all__ = ["OFFLOAD_BATCH", "active_parameters", "attention_flops", "layer_prefill", "prefill_time"]
+__all__ = ["OFFLOAD_BATCH", "attention_flops", "layer_prefill", "prefill_time"]
 
 OFFLOAD_BATCH = 32
 """llama.cpp: from so many tokens on, weights in the host's memory are copied to a card and used there."""
-FLOPS_PER_BYTE = 40
-"""Compute rate that is assumed where none is known: FLOP/s for each byte/s of memory bandwidth."""
-PARTS_PER_MILLION = 1_000_000
-
-
-def active_parameters(layer: LlmLayer) -> int:
-    """Weights of a layer that one token is multiplied with."""
-    total = 0
-    for tensor in layer.tensors:
-        if tensor.part is TensorPart.EXPERTS and layer.experts:
-            total += tensor.parameters * layer.experts_used // layer.experts
-        else:
-            total += tensor.parameters
-    return total
 
 
 def attention_flops(layer: LlmLayer, first: int, tokens: int) -> int:
@@ -46,11 +32,6 @@ def attention_flops(layer: LlmLayer, first: int, tokens: int) -> int:
     return 2 * layer.heads * length * seen
 
 
-def _compute_time(device: LlmDevice, flops: int, family: str) -> int:
-    peak = device.flops or device.bandwidth * FLOPS_PER_BYTE
-    return -(-flops * 10**9 // max(1, peak * constants_for(device.cost_class, family).compute_ppm // PARTS_PER_MILLION))
-
-
 def layer_prefill(
     layer: LlmLayer,
     settings: LlmSettings,
@@ -61,18 +42,20 @@ def layer_prefill(
     width: int = 1,
 ) -> int:
     """Nanoseconds of a whole prompt in one layer. `helper`: the card that computes what lies in the host's memory."""
-    batches = -(-prompt // max(1, settings.micro_batch))
-    tokens = min(prompt, settings.micro_batch)
+    size = settings.micro_batch if settings.engine is LlmEngine.LLAMACPP else settings.prompt_batch
+    batches, tokens = -(-prompt // size), min(prompt, size)
     spilled = device.kind == "cpu" and helper is not None and tokens >= OFFLOAD_BATCH
     worker = helper if spilled and helper is not None else device
-    work = 2 * active_parameters(layer) * prompt // width + attention_flops(layer, 0, prompt) // width
-    time = _compute_time(worker, work, family)
-    reading = batches * read_time(worker, sum(part_reads(layer, tokens, width)), family)
+    known = constants_for(worker.cost_class, family, settings.engine)
+    flops = 2 * sum(part_parameters(layer, width)) * prompt
+    time = matrix_time(worker, flops, known.matrix_ppm, quantised=family == QUANTISED_FAMILY)
+    seen = attention_flops(layer, 0, prompt) // width
+    time += matrix_time(worker, seen, known.attention_ppm, quantised=False)
     if spilled:
         reading = batches * -(-layer_weights(layer, width) * 10**9 // max(1, worker.host_bandwidth))
-        return time + reading
-    fixed = batches * constants_for(device.cost_class, family).layer_ns
-    return max(time, reading) + fixed
+        return time + reading + batches * known.batch_layer_ns
+    reading = batches * read_time(worker, sum(part_reads(layer, tokens, width)), known.memory_ppm)
+    return max(time, reading) + batches * known.batch_layer_ns
 
 
 def prefill_time(
