@@ -1,16 +1,25 @@
 """The rate of the whole cluster: copies of the model, pipelines side by side, shared stages, shares of the inputs.
 
-In: a FleetSearch on a Problem with objective throughput, or a LayerSearch on a LayerProblem. Out: a deployment, lanes
-with rates, costed by the simulator, and a bound that holds for every deployment at all. Simplified: devices never wait
-for each other.
+In: a FleetSearch on a Problem with objective throughput, a LayerSearch on a LayerProblem, or a FitProblem (`fit/`).
+Out: a deployment, lanes with rates, costed by the simulator, and a bound that holds for every deployment at all.
+Simplified: devices never wait for each other.
 """
 
+from __future__ import annotations
+
 from functools import cache
+from typing import TYPE_CHECKING
 
-from weftline.fleet.search import FleetSearch, FleetSolver, LayerSearch
-from weftline.plugins import registered
+from weftline.lazy import lazy_names
 
-__all__ = ["FleetSearch", "FleetSolver", "LayerSearch", "fleet_solvers", "prepare"]
+if TYPE_CHECKING:
+    from weftline.fleet.search import FleetSearch, FleetSolver, FrontPoint, LayerSearch
+
+__all__ = ["FleetSearch", "FleetSolver", "FrontPoint", "LayerSearch", "fleet_solvers", "prepare"]
+
+__getattr__ = lazy_names(
+    __name__, dict.fromkeys(("FleetSearch", "FleetSolver", "FrontPoint", "LayerSearch"), "weftline.fleet.search")
+)
 
 
 @cache
@@ -18,6 +27,7 @@ def fleet_solvers(*, layers: bool = False) -> dict[str, FleetSolver]:
     """All solvers by name: of ops on devices, or of layers on devices with tables."""
     from weftline.fleet import columns, exact
     from weftline.fleet import layers as tables
+    from weftline.plugins import registered
 
     own = tables.SOLVERS + exact.SOLVERS if layers else columns.SOLVERS
     found = registered("weftline.fleet", own)
@@ -31,6 +41,7 @@ def prepare() -> None:
 
     from weftline.cost import CostTable, devices_of_file, expand_file_costs
     from weftline.fleet.holdings import memory_bound
+    from weftline.fleet.search import FleetSearch
     from weftline.problem import Problem, Rules
     from weftline.zoo import regal_costs, synthetic
 
