@@ -35,6 +35,7 @@ __all__ = [
     "Replacement",
     "check_writable",
     "is_stdout",
+    "opened",
     "other_kind",
     "protect",
     "protected",
@@ -309,25 +310,31 @@ def _version(path: Path | str) -> list[tuple[int, ...]]:
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read_limited(path: Path | str, most: int) -> bytes:
-    """Read a regular file of at most `most` bytes; everything else, a pipe or a device too, is an `InputError`."""
+@contextmanager
+def opened(path: Path | str) -> Iterator[tuple[BinaryIO, int]]:
+    """A regular file, open for reading, and its size; everything else, a pipe or a device too, is an `InputError`."""
     path = Path(path)
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(path.stat().st_mode):
             raise InputError("is not a regular file", where=str(path))
         with os.fdopen(os.open(path, _READING), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):  # another since then; nobody waits for it
                 raise InputError("is not a regular file", where=str(path))
-            data = file.read(min(most, status.st_size) + 1)  # memory for the file, not for the limit
-            if status.st_size < len(data) <= most:  # it grew meanwhile, or is one of those that have no size
-                data += file.read(most + 1 - len(data))
+            yield file, status.st_size
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise unreadable(path, error) from error
+
+
+def read_limited(path: Path | str, most: int) -> bytes:
+    """Read a regular file of at most `most` bytes."""
+    with opened(path) as (file, size):
+        data = file.read(min(most, size) + 1)  # memory for the file, not for the limit
+        if size < len(data) <= most:  # it grew meanwhile, or is one of those that have no size
+            data += file.read(most + 1 - len(data))
     if len(data) > most:
-        size = f"{most >> 20} MiB" if most >= 2**20 else f"{most} bytes"
-        raise InputError(f"larger than {size}", where=str(path))
+        text = f"{most >> 20} MiB" if most >= 2**20 else f"{most} bytes"
+        raise InputError(f"larger than {text}", where=str(path))
     return data
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         make_problem,
         random_problem,
     )
+    from weftline.testing.gguf import gguf_header, write_gguf_header
     from weftline.testing.schedules import block_dags, brute_force_schedule, check_scheduler, make_blocks, random_blocks
     from weftline.testing.strategies import DrawnChooser, clusters, graphs, orders, placements, problems
 
@@ -37,6 +38,7 @@ __all__ = [
     "check_scheduler",
     "check_solver",
     "clusters",
+    "gguf_header",
     "graphs",
     "make_blocks",
     "make_graph",
@@ -49,11 +51,13 @@ __all__ = [
     "random_blocks",
     "random_layers",
     "random_problem",
+    "write_gguf_header",
 ]
 
 _MODULES = {
     "conformance": ("brute_force_latency", "brute_force_throughput", "check_solver"),
     "fleets": ("best_layer_rate", "check_fleet_solver", "check_layer_solver", "random_layers"),
+    "gguf": ("gguf_header", "write_gguf_header"),
     "generate": (
         "Chooser",
         "SeededChooser",

@@ -4,6 +4,7 @@ In: a Hugging Face folder or config.json, a GGUF header, or the name of a known 
 Simplified: text only (vision towers are left out), one stack of layers.
 """
 
+from weftline.importers.llm.build import requantised
 from weftline.importers.llm.catalogue import KnownModel, is_known_model, known_models
 from weftline.importers.llm.model import AttentionKind, LanguageModel, LlmLayer, LlmTensor, TensorPart
 from weftline.importers.llm.reading import read_language_model
@@ -28,5 +29,6 @@ __all__ = [
     "quantisation_names",
     "quantisations",
     "read_language_model",
+    "requantised",
     "tensor_bytes",
 ]

@@ -1,7 +1,7 @@
 """From the shape of a stack to tensors with their bytes.
 
-In: a `StackShape` and the name of a quantisation. Out: a `LanguageModel`. Simplified: tensors are those of GGUF files;
-those with one row are 32-bit there, and as published elsewhere.
+In: a `StackShape`, or a model and the name of a quantisation. Out: a `LanguageModel`. Simplified: tensors are those of
+GGUF files; those with one row are 32-bit there, and as published elsewhere.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from weftline.importers.llm.model import AttentionKind, LanguageModel, LlmLayer, LlmTensor, TensorPart
-from weftline.importers.llm.recipes import TensorFacts, recipe_types
+from weftline.importers.llm.recipes import TensorFacts, find_quantisation, published_type, recipe_types
 from weftline.importers.llm.stack import LatentShape, LayerShape, LinearShape, StackShape, TensorStyle
 from weftline.importers.llm.types import tensor_bytes
 
-__all__ = ["build_model"]
+__all__ = ["build_model", "requantised"]
 
 
 class _Row(NamedTuple):
@@ -25,8 +25,8 @@ class _Row(NamedTuple):
     shape: tuple[int, ...]
 
 
-def build_model(stack: StackShape, quantisation: str = "") -> LanguageModel:
-    """The model with the types that the recipe gives to its tensors; without a recipe, as it was published."""
+def build_model(stack: StackShape) -> LanguageModel:
+    """The model as it was published."""
     rows = [_layer_rows(layer, stack.hidden, stack.style) for layer in stack.layers]
     extra = [_mtp_rows(layer, stack) for layer in stack.mtp]
     embedding = [_Row("token_embd.weight", TensorPart.EMBEDDING, (stack.hidden, stack.vocabulary))]
@@ -39,21 +39,7 @@ def build_model(stack: StackShape, quantisation: str = "") -> LanguageModel:
         output.append(_Row("output.weight", TensorPart.OUTPUT, (stack.hidden, stack.vocabulary)))
     blocks = [[row._replace(name=f"blk.{i}.{row.name}") for row in block] for i, block in enumerate(rows + extra)]
     every = [*embedding, *output, *(row for block in blocks for row in block)]
-    first = stack.layers[0] if stack.layers else LayerShape(AttentionKind.NONE)
-    facts = TensorFacts(
-        architecture=stack.architecture,
-        layers=len(blocks),
-        heads=first.heads,
-        kv_heads=1 if first.latent else first.kv_heads,
-        experts=max((layer.experts for layer in stack.layers), default=0),
-        tied=stack.tied,
-        type=stack.type,
-        published=stack.quantisation,
-    )
-    types = recipe_types(quantisation, [(row.name, row.shape) for row in every], facts)
-    made = {
-        row.name: LlmTensor(*row, type, tensor_bytes(type, row.shape)) for row, type in zip(every, types, strict=True)
-    }
+    made = {row.name: _tensor(row, published_type(row.name, stack.type, stack.quantisation)) for row in every}
     wide = {layer: _layer(layer, ()) for layer in {*stack.layers, *stack.mtp}}
     layers = [
         replace(wide[layer], tensors=tuple(made[row.name] for row in block))
@@ -71,8 +57,48 @@ def build_model(stack: StackShape, quantisation: str = "") -> LanguageModel:
         output=tuple(made[row.name] for row in output),
         tied=stack.tied,
         mtp=tuple(layers[len(stack.layers) :]),
-        quantisation=quantisation or stack.quantisation or stack.type,
+        quantisation=stack.quantisation or stack.type,
         notes=stack.notes,
+    )
+
+
+def _tensor(row: _Row, type: str) -> LlmTensor:
+    return LlmTensor(row.name, row.part, row.shape, type, tensor_bytes(type, row.shape))
+
+
+def requantised(model: LanguageModel, quantisation: str) -> LanguageModel:
+    """The same model with the types that a recipe gives to its tensors."""
+    name = find_quantisation(quantisation).name
+    layers = (*model.layers, *model.mtp)
+    looking = next((layer for layer in layers if layer.heads and layer.attention is not AttentionKind.RECURRENT), None)
+    blocks = [tensor for layer in layers for tensor in layer.tensors]
+    facts = TensorFacts(
+        architecture=model.architecture,
+        layers=len(layers),
+        heads=looking.heads if looking else 0,
+        kv_heads=looking.kv_heads if looking else 0,
+        experts=max((layer.experts for layer in layers), default=0),
+        tied=model.tied,
+        small_experts=any(tensor.type == "mxfp4" and tensor.part is TensorPart.EXPERTS for tensor in blocks),
+    )
+    every = (*model.embedding, *model.output, *blocks)
+    types = recipe_types(name, [(tensor.name, tensor.shape) for tensor in every], facts)
+    found = {
+        tensor.name: LlmTensor(tensor.name, tensor.part, tensor.shape, type, tensor_bytes(type, tensor.shape))
+        for tensor, type in zip(every, types, strict=True)
+    }
+
+    def retyped(tensors: tuple[LlmTensor, ...]) -> tuple[LlmTensor, ...]:
+        return tuple(found[tensor.name] for tensor in tensors)
+
+    return replace(
+        model,
+        layers=tuple(replace(layer, tensors=retyped(layer.tensors)) for layer in model.layers),
+        mtp=tuple(replace(layer, tensors=retyped(layer.tensors)) for layer in model.mtp),
+        embedding=retyped(model.embedding),
+        output=retyped(model.output),
+        quantisation=name,
+        exact_bytes=False,
     )
 
 

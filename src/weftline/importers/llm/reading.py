@@ -9,10 +9,12 @@ import json
 from pathlib import Path
 
 from weftline.errors import InputError, no_such_file
-from weftline.files import read_limited
-from weftline.importers.llm.build import build_model
+from weftline.files import opened, read_limited
+from weftline.importers.llm.build import build_model, requantised
 from weftline.importers.llm.catalogue import is_known_model, known_stack
 from weftline.importers.llm.configuration import stack_from_config
+from weftline.importers.llm.gguf import read_gguf_header
+from weftline.importers.llm.gguf_model import model_from_gguf
 from weftline.importers.llm.model import LanguageModel
 from weftline.importers.llm.recipes import find_quantisation
 
@@ -24,16 +26,51 @@ _MOST_CONFIG_BYTES = 4 * 2**20
 def read_language_model(source: str | Path, quantisation: str = "") -> LanguageModel:
     """The model that `source` names, with the types that its files or the quantisation give to its tensors."""
     name = find_quantisation(quantisation).name if quantisation else ""
+    model = _read(source)
+    return requantised(model, name) if name and name != model.quantisation else model
+
+
+def _read(source: str | Path) -> LanguageModel:
     path = Path(source)
-    if not path.exists():
-        if is_known_model(str(source)) or not path.suffix or path.parent == Path():
-            return build_model(known_stack(str(source)), name)
+    if not _is_there(path):
+        if is_known_model(str(source)) or not path.suffix.strip(".0123456789b") or path.parent == Path():
+            return build_model(known_stack(str(source)))
         raise no_such_file(path)
-    config = path / "config.json" if path.is_dir() else path
+    if path.is_dir():
+        return _read_folder(path)
+    with opened(path) as (file, _):
+        head = file.read(16)
+    if head.startswith(b"GGUF"):
+        return model_from_gguf(read_gguf_header(path), name=path.stem, source=str(path))
+    return _read_config(path)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long, or has a null character
+        return False
+
+
+def _read_folder(path: Path) -> LanguageModel:
+    config = path / "config.json"
+    if config.is_file():
+        return _read_config(config)
+    files = sorted(path.glob("*.gguf"))[:512]
+    whole = [file for file in files if not file.name.startswith("mmproj")]
+    first = [file for file in whole if "-of-" not in file.name or "-00001-of-" in file.name]
+    if len(first) == 1:
+        return _read(first[0])
+    if first:
+        names = ", ".join(file.name for file in first[:5])
+        raise InputError(f"holds {len(first)} models", where=str(path), hint=f"give one of {names}")
+    raise InputError("holds neither config.json nor a .gguf file", where=str(path))
+
+
+def _read_config(config: Path) -> LanguageModel:
     text = read_limited(config, _MOST_CONFIG_BYTES)
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"is no JSON: {error}", where=str(config)) from error
-    stack = stack_from_config(values, name=config.resolve().parent.name, source=str(config))
-    return build_model(stack, name)
+    return build_model(stack_from_config(values, name=config.resolve().parent.name, source=str(config)))

@@ -16,7 +16,15 @@ import msgspec
 from weftline.errors import InputError, near
 from weftline.importers.llm.types import NUMBER_TYPES
 
-__all__ = ["Quantisation", "TensorFacts", "find_quantisation", "quantisation_names", "quantisations", "recipe_types"]
+__all__ = [
+    "Quantisation",
+    "TensorFacts",
+    "find_quantisation",
+    "published_type",
+    "quantisation_names",
+    "quantisations",
+    "recipe_types",
+]
 
 Shape = tuple[int, ...]
 
@@ -46,10 +54,8 @@ class TensorFacts(msgspec.Struct, frozen=True):
     kv_heads: int
     experts: int
     tied: bool
-    type: str = "bf16"
-    """Of published weights."""
-    published: str = ""
-    """Quantisation of published weights."""
+    small_experts: bool = False
+    """Are experts published in four bits (mxfp4)? They stay so."""
 
     @property
     def group(self) -> int:
@@ -140,30 +146,39 @@ def find_quantisation(name: str) -> Quantisation:
 
 def recipe_types(name: str, tensors: Sequence[tuple[str, Shape]], facts: TensorFacts) -> list[str]:
     """A type for each tensor (name and shape, innermost first); tensors of one layer stand before those of the next."""
-    if not name:
-        return [_published_type(tensor, shape, facts) for tensor, shape in tensors]
     recipe = find_quantisation(name)
     if recipe.format == "packed":
-        return [_packed_type(recipe.type, tensor, shape, facts) for tensor, shape in tensors]
+        return [_packed_type(recipe.type, tensor, "bf16") for tensor, _ in tensors]
     mixing = _Mixing(recipe, facts, sum(_kind(tensor) in _VALUES for tensor, _ in tensors))
     return [mixing.type(tensor, shape) for tensor, shape in tensors]
 
 
-def _published_type(name: str, shape: Shape, facts: TensorFacts) -> str:
-    if facts.published == "mxfp4":
-        return "mxfp4" if re.search(r"_exps\.weight$", name) else facts.type
-    if facts.published in _QUANTISATIONS:
-        return _packed_type(_QUANTISATIONS[facts.published].type, name, shape, facts)
-    return facts.type
+def published_type(name: str, type: str, quantised: str = "") -> str:
+    """What a tensor was published in, where weights are of one type, or quantised by a method."""
+    if quantised == "mxfp4":
+        return "mxfp4" if name.endswith("_exps.weight") else type
+    if quantised in _QUANTISATIONS:
+        return _packed_type(_QUANTISATIONS[quantised].type, name, type)
+    return type
 
 
-def _packed_type(type: str, name: str, shape: Shape, facts: TensorFacts) -> str:
+def _packed_type(type: str, name: str, other: str) -> str:
     """Matrices of layers are packed; tables, norms and routers are not."""
-    inside = name.startswith("blk.") and len(shape) > 1 and name.endswith(".weight")
-    kept = any(word in name for word in ("ffn_gate_inp", "ssm_conv1d", "ssm_alpha", "ssm_beta", "nextn."))
-    return type if inside and not kept else ("f16" if type == "int4" else facts.type)
+    inside = name.startswith("blk.") and name.endswith(".weight") and "_norm" not in name
+    kept = any(word in name for word in _UNPACKED)
+    return type if inside and not kept else ("f16" if type == "int4" else other)
 
 
+_UNPACKED = (
+    "ffn_gate_inp",
+    "ssm_conv1d",
+    "ssm_alpha",
+    "ssm_beta",
+    "ssm_ba",
+    "attn_sinks",
+    "nextn.",
+    "layer_output_scale",
+)
 _KINDS = (
     "attn_qkv.weight",
     "attn_kv_b.weight",
@@ -213,7 +228,7 @@ class _Mixing:
             return "f32"
         if self.plain:
             return self.default
-        if self.facts.published == "mxfp4" and name.endswith("_exps.weight"):
+        if self.facts.small_experts and name.endswith("_exps.weight"):
             return "mxfp4"  # such experts are published in 4 bits, and stay so
         kind = _kind(name)
         chosen = self._mixed(kind, name, shape)
