@@ -92,7 +92,7 @@ def test_formats_name_every_field(struct: type) -> None:
 def test_formats_name_every_witness() -> None:
     """Tests that every kind of witness is explained."""
     rows = table_rows(page("docs/formats.md"))
-    missing = [kind for kind in check.WITNESSES if f"`{kind}`" not in rows]
+    missing = [kind for kind in check.WITNESSES | check.REFUTATIONS if f"`{kind}`" not in rows]
     assert not missing, "docs/formats.md: the table of kinds of witness lacks a row"
 
 

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from weftline.certify.allowance import Allowance
 from weftline.certify.bound_flow import cut_witness
 from weftline.certify.bound_labelling import elimination_witness, messages_witness
+from weftline.certify.bound_pipeline import refute_pipelines
 from weftline.certify.bound_simple import group_witness, load_witness, path_witness, work_witness
 from weftline.certify.problem import (
     PlanProblem,
@@ -213,9 +215,14 @@ def _check_bounds(problem: PlanProblem, plan: dict[str, Any], value: int) -> int
     return proved
 
 
-def bound_of(problem: PlanProblem, witness: dict[str, Any]) -> int:
+def bound_of(problem: PlanProblem, witness: dict[str, Any], allowance: Allowance | None = None) -> int:
     """What a witness proves, in exact integers."""
     kind = witness["kind"]
+    if isinstance(kind, str) and kind in REFUTATIONS:
+        target = whole(witness["target"], "target", 1)
+        refuted = REFUTATIONS[kind](problem, witness, target, allowance or Allowance())
+        need(refuted, "witness", f"it does not show that no plan is below {target}")
+        return target
     need(kind in WITNESSES, "witness-kind", f"unknown kind of witness {kind!r:.60}")
     return WITNESSES[kind](problem, witness)
 
@@ -229,6 +236,11 @@ WITNESSES: dict[str, Callable[[PlanProblem, dict[str, Any]], int]] = {
     "messages": messages_witness,
     "elimination": elimination_witness,
 }
+"""Kinds whose number is computed."""
+REFUTATIONS: dict[str, Callable[[PlanProblem, dict[str, Any], int, Allowance], bool]] = {
+    "pipeline": refute_pipelines,
+}
+"""Kinds that hold their number: "no plan has a value below `target`". True if that is shown."""
 
 
 def main(arguments: list[str]) -> int:
