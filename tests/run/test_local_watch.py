@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.run.local_samples import small_model
 
 import weftline as wl
@@ -17,10 +18,13 @@ from weftline.run.local.watch import PATIENCE_ROUNDS, Watcher, run_watched
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
-    """A pipeline of two stages that are about equal, by profile."""
+    """A pipeline of two stages that are about equal, by a profile that takes the workers as equal: on a busy machine one of
+    them is measured at half the speed, and then one stage is the best plan."""
     path = small_model(tmp_path_factory.mktemp("watch") / "small.onnx", layers=24, width=512)
     cluster = worker_cluster((1.0, 1.0))
-    costs = wl.profile(path, cluster, cache=False, repeats=10)
+    measured = wl.profile(path, cluster, cache=False, repeats=10)
+    devices = tuple(replace(measured.devices[0], id=device.id) for device in measured.devices)
+    costs = replace(measured, devices=devices)
     graph = wl.load(path)
     return wl.plan(graph, cluster, objective="throughput", copies=1, costs=costs, time_limit=5), path
 
