@@ -5,7 +5,7 @@ In: a LanguageModel, `LlmSettings`, `LlmDevice`s. Out: integer bytes and ns that
 constants are fitted per class of devices, not per card.
 """
 
-from weftline.cost.llm.constants import LlmConstants, constants_for, number_family
+from weftline.cost.llm.constants import LlmConstants, constants_for, fitted_constants, number_families, number_family
 from weftline.cost.llm.decode import (
     DecodeCosts,
     decode_costs,
@@ -70,6 +70,7 @@ __all__ = [
     "embedding_bytes",
     "engine_overhead",
     "experts_touched",
+    "fitted_constants",
     "hop_time",
     "host_buffer",
     "layer_cache",
@@ -79,6 +80,7 @@ __all__ = [
     "llm_device",
     "matrix_time",
     "moved_part",
+    "number_families",
     "number_family",
     "output_weights",
     "part_parameters",

@@ -1,7 +1,7 @@
 """Constants of decode and prefill per class of devices and family of number formats.
 
 In: a class of devices and a model. Out: `LlmConstants`, with the range that measurements fell into.
-Simplified: one efficiency for all sizes of matrices; what a class was not measured for is taken from the nearest one.
+Simplified: one efficiency for all sizes of matrices; what a class was not measured for is taken from another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weftline.cost.llm.interval import UNCALIBRATED, Interval, LlmCalibration
 from weftline.cost.llm.settings import LlmEngine
 from weftline.importers.llm import LanguageModel
 
-__all__ = ["SERVER_CONSTANTS", "LlmConstants", "constants_for", "fitted_constants", "number_family"]
+__all__ = ["SERVER_CONSTANTS", "LlmConstants", "constants_for", "fitted_constants", "number_families", "number_family"]
 
 
 class LlmConstants(msgspec.Struct, frozen=True):
@@ -26,27 +26,34 @@ class LlmConstants(msgspec.Struct, frozen=True):
 
     weights / (memory x bandwidth) + cache / (cache x bandwidth) + FLOPs / (vector x 32-bit rate) + layer + hop times,
 
-    a prompt FLOPs / (matrix x matrix rate) + attention / (attention x matrix rate) + layer times per micro-batch.
+    a prompt FLOPs / (matrix x matrix rate) + attention's FLOPs / bandwidth + layer times per micro-batch.
     Shares are parts per million of peaks; a share of 0 leaves its term out.
     """
 
     memory_ppm: int
     cache_ppm: int
     vector_ppm: int
+    overlapped: int
+    """1: reading and computing with 32-bit units go on together, and the longer of the two counts."""
     layer_ns: int
     """Launches and small kernels, per layer."""
     hop_ns: int
     """From one device to the next."""
     matrix_ppm: int
-    attention_ppm: int
+    attention_flops_per_kb: int
+    """FLOPs of attention for each 1000 bytes of bandwidth: without flash attention scores go through memory."""
     batch_layer_ns: int
     """Per layer and micro-batch of a prompt."""
+    card_loss_ppm: int
+    """How much longer each further card makes a prompt whose micro-batches overlap over the cards."""
     low_ppm: int
     """Most measured rates lay between these shares of the estimate."""
     high_ppm: int
     prefill_low_ppm: int
     prefill_high_ppm: int
-    source: str
+    rows: int
+    """Measurements that it was fitted to; 0: taken from another class."""
+    devices: int
 
     def decode_interval(self, time_ns: int, calibration: LlmCalibration = UNCALIBRATED) -> Interval:
         """Times of a decoded token that measurements fall into, in ns, around an estimate."""
@@ -59,8 +66,11 @@ class LlmConstants(msgspec.Struct, frozen=True):
 
 FLOAT_FAMILY, QUANTISED_FAMILY = "float", "quantised"
 _FLOAT_TYPES = {"f64", "f32", "f16", "bf16"}
-_NEAREST = {CostClass.INTEL: CostClass.AMD}
-"""Classes that nobody measured, and the class whose constants they take."""
+
+
+def number_families() -> tuple[str, str]:
+    """The families: 16 bits and more, and fewer."""
+    return FLOAT_FAMILY, QUANTISED_FAMILY
 
 
 def number_family(model: LanguageModel) -> str:
@@ -77,24 +87,28 @@ SERVER_CONSTANTS = LlmConstants(
     vector_ppm=0,
     layer_ns=30_000,
     hop_ns=50_000,
+    overlapped=0,
     matrix_ppm=550_000,
-    attention_ppm=300_000,
+    attention_flops_per_kb=60_000,
     batch_layer_ns=60_000,
+    card_loss_ppm=100_000,
     low_ppm=550_000,
     high_ppm=1_250_000,
     prefill_low_ppm=400_000,
     prefill_high_ppm=1_600_000,
-    source="AIConfigurator: 0.8 of the bandwidth, 3 us for each of about ten kernels of a layer; not fitted",
+    rows=0,
+    devices=0,
 )
-"""vLLM and SGLang: nobody published enough measurements to fit them."""
+"""vLLM and SGLang: nobody published enough measurements to fit them. AIConfigurator's constants: 0.8 of the bandwidth,
+3 us for each of about ten kernels of a layer."""
 
 
 @cache
 def constants_for(cost_class: CostClass, family: str, engine: LlmEngine = LlmEngine.LLAMACPP) -> LlmConstants:
-    """The constants of a class, or of the nearest class that was measured."""
+    """The constants of a class, or of an engine that nobody measured."""
     if engine is not LlmEngine.LLAMACPP:
         return SERVER_CONSTANTS
-    return fitted_constants()[_NEAREST.get(cost_class, cost_class), family]
+    return fitted_constants()[cost_class, family]
 
 
 @cache

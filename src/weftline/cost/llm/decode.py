@@ -90,15 +90,16 @@ def weight_time(device: LlmDevice, size: int, parameters: int, tokens: int, cons
     time = read_time(device, size, constants.memory_ppm)
     if constants.vector_ppm and device.vector_flops:
         rate = device.vector_flops * constants.vector_ppm // PARTS_PER_MILLION
-        time += -(-2 * parameters * 10**9 // max(1, rate))
+        computing = -(-2 * parameters * 10**9 // max(1, rate))
+        time = max(time, computing) if constants.overlapped else time + computing
     if tokens > 1:
-        time += matrix_time(device, 2 * parameters * tokens, constants.matrix_ppm, quantised=False)
+        time += matrix_time(device, 2 * parameters * tokens, constants.matrix_ppm)
     return time
 
 
-def matrix_time(device: LlmDevice, flops: int, share_ppm: int, *, quantised: bool) -> int:
-    """Nanoseconds of products of matrices, at a share of the peak of the units that are used."""
-    peak = (device.integer_ops if quantised else 0) or device.flops or device.bandwidth * FLOPS_PER_BYTE
+def matrix_time(device: LlmDevice, flops: int, share_ppm: int) -> int:
+    """Nanoseconds of products of matrices, at a share of the peak."""
+    peak = device.flops or device.vector_flops or device.bandwidth * FLOPS_PER_BYTE
     return -(-flops * 10**9 // max(1, peak * share_ppm // PARTS_PER_MILLION))
 
 

@@ -47,8 +47,6 @@ class LlmDevice(msgspec.Struct, frozen=True):
     """Of its memory, bytes per second."""
     flops: int = 0
     """Dense 16-bit FLOP/s of matrix units, the faster kind of sums; 0: unknown, then guessed from the bandwidth."""
-    integer_ops: int = 0
-    """Dense 8-bit integer operations/s: products of quantised weights; 0: as `flops`."""
     vector_flops: int = 0
     """32-bit FLOP/s without matrix units: single tokens are computed there; 0: unknown, left out."""
     kind: str = "gpu"
@@ -107,7 +105,6 @@ def llm_device(
         memory_bytes=memory_bytes,
         bandwidth=accelerator.bandwidth,
         flops=max(peaks.get("fp16", 0), peaks.get("fp16_acc16", 0)),
-        integer_ops=peaks.get("int8", 0),
         vector_flops=peaks.get("fp32", 0),
         kind=accelerator.kind,
         host_bandwidth=host_bandwidth or (0 if alone else bus or USUAL_LINK),

@@ -1,14 +1,15 @@
 """Time of a prompt: FLOPs over the compute rate, attention with the square of its length, weights over PCIe.
 
 In: a LanguageModel, settings, devices. Out: integer ns per layer and device, and of a placement.
-Simplified: no overlap of cards (llama.cpp can overlap micro-batches over cards); every micro-batch reads all weights.
+Simplified: every micro-batch reads all weights; constants are of builds without flash attention, so long prompts are
+faster than this with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weftline.cost.llm.constants import QUANTISED_FAMILY, constants_for, number_family
+from weftline.cost.llm.constants import constants_for, number_family
 from weftline.cost.llm.decode import matrix_time, part_parameters, part_reads, read_time
 from weftline.cost.llm.devices import LlmDevice
 from weftline.cost.llm.settings import LlmEngine, LlmSettings
@@ -19,6 +20,7 @@ __all__ = ["OFFLOAD_BATCH", "attention_flops", "layer_prefill", "prefill_time"]
 
 OFFLOAD_BATCH = 32
 """llama.cpp: from so many tokens on, weights in the host's memory are copied to a card and used there."""
+PARTS_PER_MILLION = 1_000_000
 
 
 def attention_flops(layer: LlmLayer, first: int, tokens: int) -> int:
@@ -48,9 +50,9 @@ def layer_prefill(
     worker = helper if spilled and helper is not None else device
     known = constants_for(worker.cost_class, family, settings.engine)
     flops = 2 * sum(part_parameters(layer, width)) * prompt
-    time = matrix_time(worker, flops, known.matrix_ppm, quantised=family == QUANTISED_FAMILY)
+    time = matrix_time(worker, flops, known.matrix_ppm)
     seen = attention_flops(layer, 0, prompt) // width
-    time += matrix_time(worker, seen, known.attention_ppm, quantised=False)
+    time += -(-seen * 10**12 // max(1, worker.bandwidth * known.attention_flops_per_kb))
     if spilled:
         reading = batches * -(-layer_weights(layer, width) * 10**9 // max(1, worker.host_bandwidth))
         return time + reading + batches * known.batch_layer_ns
@@ -65,11 +67,19 @@ def prefill_time(
     layers: Sequence[int],
     prompt: int,
 ) -> int:
-    """Nanoseconds from a prompt to its first token, with each layer on the device of that index."""
+    """Nanoseconds from a prompt to its first token, with each layer on the device of that index.
+
+    Micro-batches follow each other over several cards, unless a layer is on the host."""
     family = number_family(model)
     cards = [device for device in devices if device.kind != "cpu" and not device.remote]
     helper = max(cards, key=lambda device: device.host_bandwidth) if cards else None
-    return sum(
-        layer_prefill(layer, settings, devices[at], prompt, family, helper)
-        for layer, at in zip(model.layers, layers, strict=True)
-    )
+    sums = dict.fromkeys(layers, 0)
+    for layer, at in zip(model.layers, layers, strict=True):
+        sums[at] += layer_prefill(layer, settings, devices[at], prompt, family, helper)
+    if len(sums) < 2 or any(devices[at].kind == "cpu" for at in sums):
+        return sum(sums.values())
+    batches = -(-prompt // settings.micro_batch)
+    loss = max(constants_for(devices[at].cost_class, family, settings.engine).card_loss_ppm for at in sums)
+    first = sum(sums.values()) // batches
+    rest = max(sums.values()) * (batches - 1) // batches
+    return (first + rest) * (PARTS_PER_MILLION + loss * (len(sums) - 1)) // PARTS_PER_MILLION

@@ -1,0 +1,1 @@
+"""Published measurements of language models, and the constants that are fitted to them."""
