@@ -22,16 +22,19 @@ _BYTE_TOKENS = 259
 Value = int | float | str | bool | list[int] | list[bool] | list[float] | list[str]
 
 
-def write_gguf_header(path: Path | str, model: LanguageModel, *, full_size: bool = True) -> None:
-    """Write the header; with `full_size` the file is as long as the real one, and takes no room for it."""
-    head, data = gguf_header(model)
+def write_gguf_header(path: Path | str, model: LanguageModel, *, full_size: bool = True, words: bool = True) -> None:
+    """Write the header; with `full_size` the file is as long as the real one, and takes no room for it.
+
+    Without `words` there is no vocabulary: llama.cpp lays such a model out, but cannot talk to it.
+    """
+    head, data = gguf_header(model, words=words)
     with Path(path).open("wb") as file:
         file.write(head)
         if full_size:
             file.truncate(len(head) + data)
 
 
-def gguf_header(model: LanguageModel) -> tuple[bytes, int]:
+def gguf_header(model: LanguageModel, *, words: bool = True) -> tuple[bytes, int]:
     """The header, padded, and how many bytes of data follow it."""
     if any(len(tensor.shape) == 1 and tensor.type != "f32" for tensor in model.tensors):
         model = requantised(model, "f16")
@@ -41,7 +44,7 @@ def gguf_header(model: LanguageModel) -> tuple[bytes, int]:
     values: dict[str, Value] = {"general.architecture": architecture, "general.name": model.name}
     values["general.quantization_version"] = 2
     values |= {f"{architecture}.{key}": value for key, value in _keys(model, layers, architecture)}
-    values |= dict(_tokenizer(model.vocabulary))
+    values |= dict(_tokenizer(model.vocabulary if words else 0))
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(values))]
     parts += [_text(key) + _value(value) for key, value in values.items()]
     offset = 0

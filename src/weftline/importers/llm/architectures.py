@@ -9,62 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import msgspec
 from msgspec.structs import replace
 
+from weftline.importers.llm.bodies import (
+    Body,
+    body_of,
+    every,
+    ffn_width,
+    full_attention,
+    full_layers,
+    latent_attention,
+    layer_count,
+    sliding,
+    sparse_layers,
+)
 from weftline.importers.llm.fields import Fields
 from weftline.importers.llm.model import AttentionKind
-from weftline.importers.llm.stack import LatentShape, LayerShape, TensorStyle
+from weftline.importers.llm.stack import LayerShape, LinearShape, TensorStyle
 
-__all__ = ["ARCHITECTURES", "OTHER_KINDS", "Body", "llama_like"]
-
-
-class Body(msgspec.Struct, frozen=True):
-    """What an architecture makes of a configuration."""
-
-    hidden: int
-    vocabulary: int
-    layers: tuple[LayerShape, ...]
-    style: TensorStyle = TensorStyle()
-    tied: bool = False
-    """Where the configuration does not say."""
-    mtp: tuple[LayerShape, ...] = ()
-    positions: int = 0
-    notes: tuple[str, ...] = ()
+__all__ = ["ARCHITECTURES", "OTHER_KINDS", "llama_like"]
 
 
 OTHER_KINDS = frozenset({"bert", "roberta", "clip", "vit", "whisper", "t5", "bart", "distilbert", "wav2vec2", "siglip"})
-
-
-def _attention(fields: Fields, *, heads: int | None = None, kv_heads: int | None = None, length: int = 0) -> LayerShape:
-    """Full attention by the usual fields; the arguments stand in for fields that are missing."""
-    hidden = fields.whole("hidden_size", "n_embd", least=1)
-    count = fields.whole("num_attention_heads", "n_head", default=heads, least=1)
-    groups = fields.whole("num_key_value_heads", "num_kv_heads", default=kv_heads or count, least=1)
-    size = fields.whole("head_dim", default=length or max(1, hidden // count), least=1)
-    return LayerShape(AttentionKind.FULL, heads=count, kv_heads=groups, key_length=size, value_length=size)
-
-
-def _body(fields: Fields, layers: list[LayerShape], style: TensorStyle, **more: object) -> Body:
-    hidden = fields.whole("hidden_size", "n_embd", least=1)
-    words = more.pop("vocabulary", None) or fields.words("vocab_size")
-    return Body(hidden=hidden, vocabulary=words, layers=tuple(layers), style=style, **more)  # type: ignore[arg-type]
-
-
-def _count(fields: Fields) -> int:
-    return fields.layers("num_hidden_layers", "n_layer", least=1)
-
-
-def _ffn(fields: Fields) -> int:
-    return fields.whole("intermediate_size", "ffn_hidden_size", "n_inner", least=1)
 
 
 def _dense(style: TensorStyle, *, tied: bool = False) -> Callable[[Fields], Body]:
     """An architecture of equal, dense layers with full attention."""
 
     def read(fields: Fields) -> Body:
-        layer = replace(_attention(fields), ffn=_ffn(fields))
-        return _body(fields, [layer] * _count(fields), style, tied=tied)
+        layer = replace(full_attention(fields), ffn=ffn_width(fields))
+        return body_of(fields, [layer] * layer_count(fields), style, tied=tied)
 
     return read
 
@@ -77,88 +51,53 @@ def _llama(fields: Fields) -> Body:
 
 def llama_like(fields: Fields) -> Body:
     """An architecture that is not known: whatever its fields say, read as Llama's or Mixtral's."""
-    layer = _attention(fields)
+    layer = full_attention(fields)
     experts = fields.experts("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", default=0)
     bias = fields.flag("attention_bias")
     style = TensorStyle(query_bias=bias, output_bias=bias)
     if not experts:
-        return _body(fields, [replace(layer, ffn=_ffn(fields))] * _count(fields), style)
-    return _body(fields, _sparse_layers(fields, layer, experts), style)
-
-
-def _sparse_layers(fields: Fields, layer: LayerShape, experts: int) -> list[LayerShape]:
-    """Layers with experts, and those that stay dense by the fields that architectures use for that."""
-    width = fields.whole("moe_intermediate_size", "intermediate_size", least=1)
-    shared = fields.whole("shared_expert_intermediate_size", default=0)
-    many = fields.whole("n_shared_experts", "num_shared_experts", "num_shared_expert", default=0, most=1024)
-    used = fields.experts("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
-    sparse = replace(
-        layer, experts=experts, experts_used=min(used, experts), expert_ffn=width, shared_ffn=shared or many * width
-    )
-    first = fields.layers("first_k_dense_replace", default=0)
-    step = fields.layers("decoder_sparse_step", "moe_layer_freq", default=1, least=1)
-    plain = set(fields.numbers("mlp_only_layers"))
-    return [
-        replace(layer, ffn=_ffn(fields)) if i < first or i in plain or (i + 1) % step else sparse
-        for i in range(_count(fields))
-    ]
+        return body_of(fields, [replace(layer, ffn=ffn_width(fields))] * layer_count(fields), style)
+    return body_of(fields, sparse_layers(fields, layer, experts), style)
 
 
 def _sparse(style: TensorStyle) -> Callable[[Fields], Body]:
     def read(fields: Fields) -> Body:
         experts = fields.experts("num_local_experts", "num_experts", "n_routed_experts")
-        return _body(fields, _sparse_layers(fields, _attention(fields), experts), style)
+        return body_of(fields, sparse_layers(fields, full_attention(fields), experts), style)
 
     return read
-
-
-def _kinds(fields: Fields, default: Callable[[int], bool]) -> list[bool]:
-    """Which layers look back all the way: by `layer_types`, else as the architecture does."""
-    count, told = _count(fields), fields.texts("layer_types")
-    if told and len(told) != count:
-        raise fields.wrong("layer_types", f"has {len(told)} entries for {count} layers")
-    return [kind == "full_attention" for kind in told] if told else [default(i) for i in range(count)]
-
-
-def _every(period: int) -> Callable[[int], bool]:
-    """Each `period`-th layer is full."""
-    return lambda i: period > 0 and (i + 1) % period == 0
-
-
-def _sliding(layer: LayerShape, window: int) -> LayerShape:
-    return replace(layer, attention=AttentionKind.SLIDING, window=window) if window else layer
 
 
 _GEMMA_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
 
 
 def _gemma(fields: Fields) -> Body:
-    layer = replace(_attention(fields, heads=16, length=256), ffn=_ffn(fields))
-    return _body(fields, [layer] * _count(fields), TensorStyle(), tied=True)
+    layer = replace(full_attention(fields, heads=16, length=256), ffn=ffn_width(fields))
+    return body_of(fields, [layer] * layer_count(fields), TensorStyle(), tied=True)
 
 
 def _gemma2(fields: Fields) -> Body:
-    layer = replace(_attention(fields, heads=8, kv_heads=4, length=256), ffn=_ffn(fields))
+    layer = replace(full_attention(fields, heads=8, kv_heads=4, length=256), ffn=ffn_width(fields))
     window = fields.tokens("sliding_window", default=4096)
-    layers = [layer if full else _sliding(layer, window) for full in _kinds(fields, _every(2))]
-    return _body(fields, layers, TensorStyle(norms=_GEMMA_NORMS), tied=True)
+    layers = [layer if full else sliding(layer, window) for full in full_layers(fields, every(2))]
+    return body_of(fields, layers, TensorStyle(norms=_GEMMA_NORMS), tied=True)
 
 
 def _gemma3(fields: Fields) -> Body:
-    layer = replace(_attention(fields, heads=8, kv_heads=4, length=256), ffn=_ffn(fields))
+    layer = replace(full_attention(fields, heads=8, kv_heads=4, length=256), ffn=ffn_width(fields))
     window = fields.tokens("sliding_window", default=4096)
     period = fields.layers("sliding_window_pattern", "_sliding_window_pattern", default=6)
-    layers = [layer if full else _sliding(layer, window) for full in _kinds(fields, _every(period))]
+    layers = [layer if full else sliding(layer, window) for full in full_layers(fields, every(period))]
     style = TensorStyle(norms=_GEMMA_NORMS, head_norms=True)
-    return _body(fields, layers, style, tied=True, vocabulary=fields.words("vocab_size", default=262_208))
+    return body_of(fields, layers, style, tied=True, vocabulary=fields.words("vocab_size", default=262_208))
 
 
 def _gpt_oss(fields: Fields) -> Body:
     experts = fields.experts("num_local_experts", "num_experts", default=128)
-    whole = _sparse_layers(fields, _attention(fields, heads=64, kv_heads=8, length=64), experts)
+    whole = sparse_layers(fields, full_attention(fields, heads=64, kv_heads=8, length=64), experts)
     window = fields.tokens("sliding_window", default=128)
-    kinds = _kinds(fields, _every(2))
-    layers = [layer if full else _sliding(layer, window) for layer, full in zip(whole, kinds, strict=True)]
+    kinds = full_layers(fields, every(2))
+    layers = [layer if full else sliding(layer, window) for layer, full in zip(whole, kinds, strict=True)]
     style = TensorStyle(
         query_bias=True,
         output_bias=True,
@@ -167,38 +106,158 @@ def _gpt_oss(fields: Fields) -> Body:
         expert_bias=True,
         norms=("attn_norm", "post_attention_norm"),
     )
-    return _body(fields, layers, style)
-
-
-def _latent(fields: Fields) -> LayerShape:
-    heads = fields.whole("num_attention_heads", least=1)
-    latent = LatentShape(
-        query_rank=fields.whole("q_lora_rank", default=0),
-        row=fields.whole("kv_lora_rank", least=1),
-        rotary=fields.whole("qk_rope_head_dim", default=64),
-        plain=fields.whole("qk_nope_head_dim", default=128, least=1),
-        value=fields.whole("v_head_dim", default=128, least=1),
-        index_heads=fields.whole("index_n_heads", default=0),
-        index_length=fields.whole("index_head_dim", default=0),
-    )
-    key = latent.plain + latent.rotary
-    return LayerShape(
-        AttentionKind.LATENT, heads=heads, kv_heads=1, key_length=key, value_length=latent.value, latent=latent
-    )
+    return body_of(fields, layers, style)
 
 
 def _deepseek(fields: Fields, *, score_bias: bool) -> Body:
-    layers = _sparse_layers(fields, _latent(fields), fields.experts("n_routed_experts", "num_experts"))
+    layers = sparse_layers(fields, latent_attention(fields), fields.experts("n_routed_experts", "num_experts"))
     further = fields.whole("num_nextn_predict_layers", default=0, most=16)
-    return _body(fields, layers, TensorStyle(score_bias=score_bias), mtp=(layers[-1],) * further)
+    return body_of(fields, layers, TensorStyle(score_bias=score_bias), mtp=(layers[-1],) * further)
 
 
-_WITHOUT_SECOND = ("attn_norm",)
+_GLM_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+_SPARSE_INDEXER = "the cache of the indexer of sparse attention is not counted"
+
+
+def _indexed(fields: Fields) -> Body:
+    """DeepSeek V3.2 and GLM 5: an indexer chooses the tokens that are looked at."""
+    latent = latent_attention(fields).latent
+    assert latent is not None
+    many = 32 if fields.text("model_type").startswith("glm") else 64
+    heads, length = fields.whole("index_n_heads", default=many), fields.whole("index_head_dim", default=128)
+    layer = replace(latent_attention(fields), latent=replace(latent, index_heads=heads, index_length=length))
+    layers = sparse_layers(fields, layer, fields.experts("n_routed_experts"))
+    further = fields.whole("num_nextn_predict_layers", default=0, most=16)
+    style = TensorStyle(score_bias=True)
+    return body_of(fields, layers, style, mtp=(layers[-1],) * further, notes=(_SPARSE_INDEXER,))
+
+
+def _gemma4(fields: Fields) -> Body:
+    small = replace(full_attention(fields, heads=8, kv_heads=4, length=256), ffn=ffn_width(fields))
+    length = fields.whole("global_head_dim", default=512, least=1)
+    groups = fields.whole("num_global_key_value_heads", default=small.kv_heads, least=1)
+    same = fields.flag("attention_k_eq_v")
+    wide = replace(small, key_length=length, value_length=length, shares_values=same)
+    wide = replace(wide, kv_heads=groups if same else small.kv_heads)
+    small = sliding(small, fields.tokens("sliding_window", default=512))
+    if fields.flag("enable_moe_block"):
+        experts, width = fields.experts("num_experts"), fields.whole("moe_intermediate_size", least=1)
+        used = min(fields.experts("top_k_experts", "num_experts_per_tok"), experts)
+        small = replace(small, experts=experts, experts_used=used, expert_ffn=width)
+        wide = replace(wide, experts=experts, experts_used=used, expert_ffn=width)
+    layers = [wide if full else small for full in full_layers(fields, every(6))]
+    notes: tuple[str, ...] = ()
+    if fields.whole("hidden_size_per_layer_input", default=0) or fields.whole("num_kv_shared_layers", default=0):
+        notes = ("tables of inputs for each layer, and caches that layers share, are not counted: give the GGUF file",)
+    further = ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")
+    style = TensorStyle(norms=_GEMMA_NORMS, head_norms=True, scales=True, expert_norms=further)
+    return body_of(fields, layers, style, tied=True, notes=notes)
+
+
+def _qwen_hybrid(fields: Fields, *, split_gates: bool = True) -> Body:
+    """Qwen3-Next, 3.5, 3.6: three layers with a state, then one that looks back."""
+    full = full_attention(fields, kv_heads=2, length=256)
+    linear = LinearShape(
+        key_heads=fields.whole("linear_num_key_heads", default=16, least=1),
+        value_heads=fields.whole("linear_num_value_heads", default=32, least=1),
+        key_length=fields.whole("linear_key_head_dim", default=128, least=1),
+        value_length=fields.whole("linear_value_head_dim", default=128, least=1),
+        kernel=fields.whole("linear_conv_kernel_dim", default=4, least=1, most=1024),
+        split_gates=split_gates,
+    )
+    state = LayerShape(AttentionKind.RECURRENT, linear=linear)
+    experts = fields.experts("num_experts", default=0)
+    count = layer_count(fields)
+    if experts:
+        looking, passing = (sparse_layers(fields, layer, experts) for layer in (full, state))
+    else:
+        looking, passing = ([replace(layer, ffn=ffn_width(fields))] * count for layer in (full, state))
+    kinds = full_layers(fields, every(fields.layers("full_attention_interval", default=4, least=1)))
+    layers = [one if kind else other for one, other, kind in zip(looking, passing, kinds, strict=True)]
+    style = TensorStyle(norms=("attn_norm", "post_attention_norm"), head_norms=True, gated_query=True, shared_gate=True)
+    further = fields.whole("mtp_num_hidden_layers", default=0, most=16)
+    return body_of(fields, layers, style, mtp=(looking[-1],) * further)
+
+
+def _glm4(fields: Fields) -> Body:
+    style = TensorStyle(query_bias=fields.flag("attention_bias"), fused_gate=True, norms=_GLM_NORMS)
+    return _dense(style)(fields)
+
+
+def _glm4_moe(fields: Fields) -> Body:
+    layers = sparse_layers(fields, full_attention(fields), fields.experts("n_routed_experts"))
+    style = TensorStyle(
+        query_bias=fields.flag("attention_bias", default=True),
+        head_norms=fields.flag("use_qk_norm"),
+        score_bias=True,
+        norms=("attn_norm", "post_attention_norm"),
+    )
+    further = fields.whole("num_nextn_predict_layers", default=0, most=16)
+    return body_of(fields, layers, style, mtp=(layers[-1],) * further)
+
+
+def _windows(style: TensorStyle, period: int, window: int, *, tied: bool = False) -> Callable[[Fields], Body]:
+    """Dense layers, of which each `period`-th looks back all the way."""
+
+    def read(fields: Fields) -> Body:
+        layer = replace(full_attention(fields), ffn=ffn_width(fields))
+        slides = fields.tokens("sliding_window", default=window)
+        every_so_many = fields.layers("sliding_window_pattern", default=period)
+        layers = [layer if full else sliding(layer, slides) for full in full_layers(fields, every(every_so_many))]
+        return body_of(fields, layers, style, tied=tied)
+
+    return read
+
+
+def _cohere(fields: Fields) -> Body:
+    style = TensorStyle(norms=("attn_norm",), per_head_norms=fields.flag("use_qk_norm"))
+    return _dense(style, tied=True)(fields)
+
+
+def _starcoder2(fields: Fields) -> Body:
+    bias = fields.flag("use_bias", default=True)
+    style = TensorStyle(query_bias=bias, output_bias=bias, ffn_bias=bias, norm_bias=True, gate=False)
+    return _dense(style, tied=True)(fields)
+
+
+def _gpt2(fields: Fields) -> Body:
+    hidden = fields.whole("n_embd", "hidden_size", least=1)
+    layer = replace(full_attention(fields), ffn=fields.whole("n_inner", default=4 * hidden, least=1))
+    style = TensorStyle(
+        query_bias=True, output_bias=True, ffn_bias=True, norm_bias=True, gate=False, fused_attention=True
+    )
+    rows = fields.words("n_positions", "n_ctx", "max_position_embeddings", default=1024)
+    return body_of(fields, [layer] * layer_count(fields), style, tied=True, positions=rows)
+
+
+def _llama4(fields: Fields) -> Body:
+    layer, count = full_attention(fields), layer_count(fields)
+    experts, width = fields.experts("num_local_experts"), fields.whole("intermediate_size", least=1)
+    used = min(fields.experts("num_experts_per_tok", default=1), experts)
+    step = fields.layers("interleave_moe_layer_step", default=1, least=1)
+    dense = replace(layer, ffn=fields.whole("intermediate_size_mlp", default=2 * width, least=1))
+    sparse = replace(layer, experts=experts, experts_used=used, expert_ffn=width, shared_ffn=width)
+    chunk = fields.tokens("attention_chunk_size", default=8192)
+    kinds = full_layers(fields, every(fields.layers("no_rope_layer_interval", default=4, least=1)))
+    whole = [dense if (i + 1) % step else sparse for i in range(count)]
+    layers = [one if full else sliding(one, chunk) for one, full in zip(whole, kinds, strict=True)]
+    return body_of(fields, layers, TensorStyle())
+
+
+def _mistral4(fields: Fields) -> Body:
+    """Mistral Small 4 and Large 3: latent attention and experts."""
+    return _deepseek(fields, score_bias=False) if fields.has("kv_lora_rank") else _dense(TensorStyle())(fields)
+
+
+_PARTS = TensorStyle(norms=("post_attention_norm", "post_ffw_norm"), wide_norms=True)
 ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
     {
         "llama": _llama,
+        "granite": _llama,
+        "smollm3": _llama,
         "mistral": _dense(TensorStyle()),
-        "ministral": _dense(TensorStyle()),
+        "ministral3": _dense(TensorStyle()),
+        "mistral4": _mistral4,
         "mixtral": _sparse(TensorStyle()),
         "qwen2": _dense(TensorStyle(query_bias=True)),
         "qwen2_5_vl": _dense(TensorStyle(query_bias=True)),
@@ -207,15 +266,34 @@ ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
         "qwen3_vl": _dense(TensorStyle(head_norms=True)),
         "qwen3_moe": _sparse(TensorStyle(head_norms=True)),
         "qwen3_vl_moe": _sparse(TensorStyle(head_norms=True)),
+        "qwen3_next": lambda fields: _qwen_hybrid(fields, split_gates=False),
+        "qwen3_5": _qwen_hybrid,
+        "qwen3_5_moe": _qwen_hybrid,
         "phi3": _dense(TensorStyle(fused_attention=True, fused_gate=True)),
         "gemma": _gemma,
         "gemma2": _gemma2,
         "gemma3": _gemma3,
+        "gemma4": _gemma4,
         "gpt_oss": _gpt_oss,
         "deepseek_v2": lambda fields: _deepseek(fields, score_bias=False),
         "deepseek_v3": lambda fields: _deepseek(fields, score_bias=True),
+        "deepseek_v32": _indexed,
         "kimi_k2": lambda fields: _deepseek(fields, score_bias=True),
-        "granite": _llama,
+        "kimi_k25": lambda fields: _deepseek(fields, score_bias=True),
+        "glm4": _glm4,
+        "glm4_moe": _glm4_moe,
+        "glm4_moe_lite": lambda fields: _deepseek(fields, score_bias=True),
+        "glm_moe_dsa": _indexed,
+        "cohere": _cohere,
+        "cohere2": _windows(TensorStyle(norms=("attn_norm",)), 4, 4096, tied=True),
+        "olmo2": _dense(_PARTS),
+        "olmo3": _windows(_PARTS, 4, 4096),
+        "starcoder2": _starcoder2,
+        "gpt2": _gpt2,
+        "llama4": _llama4,
+        "minimax_m2": _sparse(TensorStyle(wide_norms=True, score_bias=True)),
+        "seed_oss": _dense(TensorStyle(query_bias=True)),
+        "olmoe": _sparse(TensorStyle(wide_norms=True)),
     }
 )
 """By model_type, without "_text" at its end."""

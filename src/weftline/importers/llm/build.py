@@ -168,11 +168,15 @@ def _attention_rows(layer: LayerShape, hidden: int, style: TensorStyle) -> list[
         rows += [_Row(f"{name}.bias", part, (width,)) for name, width in wide]
     if style.output_bias:
         rows.append(_Row("attn_output.bias", part, (hidden,)))
-    if style.head_norms or style.wide_norms:
-        lengths = (layer.key_length, layer.key_length) if style.head_norms else (queries, keys)
-        rows.append(_Row("attn_q_norm.weight", part, (lengths[0],)))
-        if layer.kv_heads:
-            rows.append(_Row("attn_k_norm.weight", part, (lengths[1],)))
+    length, many = layer.key_length, layer.kv_heads
+    norms: tuple[tuple[int, ...], ...] = ()
+    if style.head_norms:
+        norms = (length,), (length,)
+    elif style.per_head_norms:
+        norms = (length, layer.heads), (length, many)
+    elif style.wide_norms:
+        norms = (queries,), (keys,)
+    rows += [_Row(f"{name}_norm.weight", part, shape) for name, shape in zip(("attn_q", "attn_k"), norms, strict=False)]
     if style.sinks:
         rows.append(_Row("attn_sinks.weight", part, (layer.heads,)))
     return rows

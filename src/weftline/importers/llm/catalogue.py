@@ -12,11 +12,12 @@ from functools import cache
 import msgspec
 
 from weftline.errors import InputError, near
-from weftline.importers.llm.catalogue_table import KNOWN_FAMILIES
+from weftline.importers.llm.catalogue_dense import DENSE_FAMILIES
+from weftline.importers.llm.catalogue_experts import EXPERT_FAMILIES
 from weftline.importers.llm.configuration import stack_from_config
 from weftline.importers.llm.stack import StackShape
 
-__all__ = ["KnownModel", "is_known_model", "known_models", "known_stack"]
+__all__ = ["KnownModel", "is_known_model", "known_models", "known_stack", "split_name"]
 
 
 class KnownModel(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class KnownModel(msgspec.Struct, frozen=True):
 @cache
 def _entries() -> dict[str, tuple[dict[str, object], tuple[str, ...], str]]:
     found: dict[str, tuple[dict[str, object], tuple[str, ...], str]] = {}
-    for family in KNOWN_FAMILIES:
+    for family in (*DENSE_FAMILIES, *EXPERT_FAMILIES):
         for line in family.models.strip().splitlines():
             name, *cells = line.split()
             names = name.split(",")
@@ -71,6 +72,14 @@ def _plain(name: str) -> str:
 @cache
 def _names() -> dict[str, str]:
     return {_plain(one): name for name, (_, aliases, _) in _entries().items() for one in (name, *aliases)}
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """A name, and the quantisation that stands behind it, as in qwen3-8b-q4_k_m."""
+    found = re.fullmatch(r"(.+?)[-:.](i?q\d\w+|f16|bf16|mxfp4|fp8|awq|gptq)", name.strip(), re.IGNORECASE)
+    if found and not is_known_model(name) and is_known_model(found[1]):
+        return found[1], found[2]
+    return name, ""
 
 
 def is_known_model(name: str) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from weftline.errors import InputError
-from weftline.importers.llm.architectures import ARCHITECTURES, OTHER_KINDS, Body, llama_like
+from weftline.importers.llm.architectures import ARCHITECTURES, OTHER_KINDS, llama_like
+from weftline.importers.llm.bodies import Body
 from weftline.importers.llm.fields import Fields
 from weftline.importers.llm.stack import StackShape
 

@@ -179,12 +179,12 @@ def _layer(keys: _Keys, index: int, tensors: dict[str, GgufTensor], layers: int)
     used = keys.whole("expert_used_count", index, default=0)
     made = tuple(_tensor(tensor) for tensor in tensors.values())
     attention, lengths, window = _attention(keys, index, tensors, layers, heads, groups)
-    latent = attention is AttentionKind.LATENT
+    latent, looks = attention is AttentionKind.LATENT, bool(lengths[0])
     return LlmLayer(
         attention=attention,
         tensors=made,
-        heads=heads,
-        kv_heads=(1 if latent else groups) if attention is not AttentionKind.RECURRENT else 0,
+        heads=heads if looks else 0,
+        kv_heads=(1 if latent else groups) if looks else 0,
         key_length=lengths[0],
         value_length=lengths[1],
         latent_length=_latent_length(keys, index) if latent else 0,

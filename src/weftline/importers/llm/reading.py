@@ -11,7 +11,7 @@ from pathlib import Path
 from weftline.errors import InputError, no_such_file
 from weftline.files import opened, read_limited
 from weftline.importers.llm.build import build_model, requantised
-from weftline.importers.llm.catalogue import is_known_model, known_stack
+from weftline.importers.llm.catalogue import is_known_model, known_stack, split_name
 from weftline.importers.llm.configuration import stack_from_config
 from weftline.importers.llm.gguf import read_gguf_header
 from weftline.importers.llm.gguf_model import model_from_gguf
@@ -26,16 +26,24 @@ _MOST_CONFIG_BYTES = 4 * 2**20
 def read_language_model(source: str | Path, quantisation: str = "") -> LanguageModel:
     """The model that `source` names, with the types that its files or the quantisation give to its tensors."""
     name = find_quantisation(quantisation).name if quantisation else ""
-    model = _read(source)
+    path = Path(source)
+    if _is_there(path):
+        model = _read(path)
+    elif _looks_like_a_file(str(source)) and not is_known_model(str(source)):
+        raise no_such_file(path, hint="a model may also be given by its name: weftline fit --models lists them")
+    else:
+        known, found = split_name(str(source))
+        model = build_model(known_stack(known))
+        name = name or (find_quantisation(found).name if found else "")
     return requantised(model, name) if name and name != model.quantisation else model
 
 
-def _read(source: str | Path) -> LanguageModel:
-    path = Path(source)
-    if not _is_there(path):
-        if is_known_model(str(source)) or not path.suffix.strip(".0123456789b") or path.parent == Path():
-            return build_model(known_stack(str(source)))
-        raise no_such_file(path)
+def _looks_like_a_file(source: str) -> bool:
+    ends = (".gguf", ".json", ".safetensors", ".bin", ".onnx", ".pt", ".pth", "/", "\\")
+    return source.lower().endswith(ends) or source.startswith(("/", "./", "../", "~")) or source.count("/") > 1
+
+
+def _read(path: Path) -> LanguageModel:
     if path.is_dir():
         return _read_folder(path)
     with opened(path) as (file, _):

@@ -72,6 +72,8 @@ class TensorStyle(msgspec.Struct, frozen=True):
     output_bias: bool = False
     head_norms: bool = False
     """A norm of every head's queries and keys."""
+    per_head_norms: bool = False
+    """The same, with weights of its own for each head."""
     wide_norms: bool = False
     """A norm of all queries, and of all keys, of a token."""
     norm_bias: bool = False
