@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 import pytest
+from tests.export.fleet_plans import small_fleet
 from tests.run.split_samples import check_equal, run_segments, run_whole
 
 from weftline import zoo
@@ -20,6 +21,7 @@ from weftline.ask import make_plan
 from weftline.cluster import Cluster
 from weftline.errors import InputError, UsageError
 from weftline.export import ExportOptions, plan_exporters
+from weftline.export.router import router_of, write_router
 from weftline.graph import Graph
 from weftline.plans import Plan
 from weftline.problem import Rules, build_problem, read_model
@@ -154,9 +156,13 @@ def test_a_second_export_leaves_nothing_of_the_first(model: Path, tmp_path: Path
     first = write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
     mine = tmp_path / "segment_99.onnx"
     mine.write_bytes(b"kept")
+    write_router(tmp_path, router_of(small_fleet()))  # an export of a fleet has one, too
     files = write(plan_for(model, "throughput"), tmp_path, ExportOptions(model=model))
     assert len(files) < len(first)
     assert sorted([*files, mine]) == sorted(tmp_path.iterdir())
+    (tmp_path / "router.json").write_text('{"format": "mine"}', encoding="utf-8")
+    files = write(plan_for(model, "latency"), tmp_path, ExportOptions(model=model))
+    assert sorted([*files, mine, tmp_path / "router.json"]) == sorted(tmp_path.iterdir())
 
 
 def test_a_manifest_of_something_else_stays(model: Path, tmp_path: Path) -> None:

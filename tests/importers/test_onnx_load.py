@@ -42,6 +42,17 @@ def test_registered(tmp_path: Path) -> None:
         read_file(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("bert", "bert"), ("main_graph", "vision"), ("torch_jit", "vision"), ("", "vision")]
+)
+def test_a_model_that_its_exporter_named_is_called_as_its_file(name: str, said: str, tmp_path: Path) -> None:
+    """Tests that `main_graph`, which PyTorch calls every graph, is not the name of a model."""
+    model = _model()
+    model.graph.name = name
+    (tmp_path / "vision.onnx").write_bytes(model.SerializeToString())
+    assert read_file(tmp_path / "vision.onnx").graph.name == said
+
+
 @pytest.mark.parametrize("data", [b"", b"\x08\x07", b"random bytes that are no model", b"\x08\x07\x3a\x05abc"])
 def test_not_a_model(tmp_path: Path, data: bytes) -> None:
     """Tests that bytes without a graph are refused."""

@@ -80,6 +80,8 @@ def test_words() -> None:
     assert [way_words(found, lane) for lane in found.lanes] == [
         "d1 (1 op) > d0 (2 ops)", "d1 (1 op) > d0 (1 op) > d1 (1 op)"
     ]  # fmt: skip
+    ways = [line.split(": ", 1)[1] for line in plan.summary().splitlines() if "of the inputs" in line]
+    assert sorted(ways) == ["in 3 steps over 2 devices: d1, d0", "over 2 devices in a row: d1, d0"]
     assert held_words(found, found.devices[1]) == "2 ops: op0 .. op0 and 1 more run"
     alone = fleet_of(small_problem(), [lambda _: "d0"], [10**6])
     story = explain_fleet(alone)

@@ -27,7 +27,7 @@ from weftline.errors import InputError, UsageError
 from weftline.export import load_ort
 from weftline.export.exporter import Exporter, ExportOptions
 from weftline.export.layers import placed_devices
-from weftline.export.router import lane_plans, router_of, write_router
+from weftline.export.router import lane_plans, old_router, router_of, write_router
 from weftline.files import write_atomically
 from weftline.graph import Graph
 from weftline.importers.onnx.scope import looks_like_onnx
@@ -119,7 +119,7 @@ def _old(folder: Path) -> list[Path]:
         if name != segment_file(number, len(names)):
             what = f"is not of an export: no segment is named {name[:80]!r}"
             raise InputError(what, where=str(folder / MANIFEST), hint="name another folder")
-    return [path for path in (*(folder / name for name in names), folder / WEIGHTS) if path.is_file()]
+    return [path for path in (*(folder / name for name in names), folder / WEIGHTS, *old_router(folder)) if path.is_file()]
 
 
 _RUNTIME = re.compile(r"ort:(?P<name>[A-Za-z]{1,40}ExecutionProvider)(?::(?P<rest>[\d,-]{1,40}))?")

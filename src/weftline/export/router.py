@@ -21,7 +21,7 @@ import msgspec
 
 from weftline.errors import InputError, UsageError, VerificationError
 from weftline.export.exporter import Exporter, ExportOptions
-from weftline.files import write_atomically
+from weftline.files import read_limited, write_atomically
 from weftline.plans.fleet import AnyFleet, FleetPlan
 from weftline.plans.fleet_result import same_fleet, simulate_fleet
 from weftline.problem import Problem
@@ -37,6 +37,7 @@ __all__ = [
     "RouterLane",
     "about_lane",
     "lane_plans",
+    "old_router",
     "router_of",
     "separate_lanes",
     "write_lanes",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 ROUTER_FILE = "router.json"
+MOST_ROUTER_BYTES = 256 * 2**20
 FIRST_PORT = 8000
 """Of lane 0; those of the others follow."""
 
@@ -126,6 +128,16 @@ def write_router(folder: Path, router: Router) -> Path:
     path = folder / ROUTER_FILE
     write_atomically(path, msgspec.json.format(msgspec.json.encode(router), indent=1) + b"\n")
     return path
+
+
+def old_router(folder: Path) -> list[Path]:
+    """The router.json of an export that stands there; what somebody else has under this name is not ours."""
+    path = folder / ROUTER_FILE
+    try:
+        msgspec.json.decode(read_limited(path, MOST_ROUTER_BYTES), type=Router)
+    except (InputError, OSError, msgspec.DecodeError):
+        return []
+    return [path]
 
 
 class Placed(Protocol):

@@ -253,7 +253,7 @@ def _climb(graph: Graph, workers: Workers, id: str) -> _Found:
         try:
             return _Found(level, note, kernel_groups(graph, plain, nodes[level]), nodes[level])
         except OracleError as error:
-            note = note or f"kernels of ALL were not found again: {error}"[:400]
+            note = note or f"kernels of the fully optimised model cannot be mapped back to ops: {error}"[:400]
     raise InputError(f"the ops of {graph.name!r} were not found again in ONNX Runtime: {note}")
 
 

@@ -141,7 +141,10 @@ class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         total = sum(lane.rate for lane in self.lanes)
         for lane in sorted(self.lanes, key=lambda lane: -lane.rate):
             used = list(dict.fromkeys(ids[device] for device, _, _ in lane.hops))
-            way = "a whole copy on" if len(used) == 1 else f"over {lane.depth} devices in a row:"
+            ways = f"over {lane.depth} devices in a row:"
+            if lane.depth > len(used):  # it comes back to some of them
+                ways = f"in {lane.depth} steps over {len(used)} devices:"
+            way = "a whole copy on" if len(used) == 1 else ways
             lines.append(f"  {lane.rate / total:6.1%} of the inputs: {way} {', '.join(used)}")
         return "\n".join(lines)
 

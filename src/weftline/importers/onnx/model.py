@@ -238,9 +238,13 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
             for entry in weight.external_data:
                 if entry.key == "location":
                     protect(path.parent / entry.value, look=False)
-        return graph_of_model(model, options), None
+        name = _text(model.graph.name)
+        return graph_of_model(model, options, path.stem if name in EXPORTERS_OWN_NAMES else name), None
     except RecursionError as error:
         raise InputError("the model is nested too deeply") from error
 
+
+EXPORTERS_OWN_NAMES = ("", "main_graph", "torch_jit", "torch-jit-export")
+"""What PyTorch's exporters call every graph; such a model is called as its file."""
 
 IMPORTERS = (Importer("onnx", "ONNX model (.onnx), weights inside or beside it", _accepts, _read, dims=True),)
