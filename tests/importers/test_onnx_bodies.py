@@ -92,6 +92,50 @@ def test_loop_counts_its_rounds(trips: int | None, rounds: int) -> None:
     assert (shapes["y"], shapes["history"]) == ((2, 8), (rounds,))
 
 
+@pytest.mark.parametrize(
+    ("condition", "limit", "rounds", "guessed"),
+    [
+        (["Less", "later", "most"], 7, 7, False),
+        (["Less", "most", "later"], 7, 1, True),
+        (["Greater", "most", "later"], 7, 7, False),
+        (["LessOrEqual", "later", "most"], 7, 8, False),
+        (["Less", "count", "most"], 7, 8, False),
+        (["Less", "later", "most"], 0, 1, False),
+        (["Less", "later", "most"], 2**40, 1, True),
+        (["Less", "i", "most"], 7, 8, False),
+        (["Less", "state", "most"], 7, 1, True),
+        (["Less", "later", "data"], 7, 1, True),
+    ],
+)
+def test_loop_that_counts_by_itself(condition: list[str], limit: int, rounds: int, guessed: bool) -> None:
+    """Tests that a condition on a number that grows says how many rounds there are, as in LSTMs of Keras."""
+    kind, *sides = condition
+    cast = [helper.make_node("Cast", [side], [f"{side} as float"], to=FLOAT) for side in sides]
+    asked = [helper.make_node(kind, [f"{side} as float" for side in sides], ["go"])]
+    if "state" in sides:
+        asked = [helper.make_node("Not", ["going"], ["go"])]
+        cast = []
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["state", "w"], ["next"]),
+            helper.make_node("Add", ["count", "one"], ["later"]),
+            *cast,
+            *asked,
+        ],
+        "body",
+        [_value("i", INT64, []), _value("going", BOOL, []), _value("count", INT64, []), _value("state"),
+         _value("most", INT64, [])],
+        [_value("go", BOOL, []), _value("later"), _value("next"), _value("most")],
+        [numpy_helper.from_array(np.array(1), "one")],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["", "yes", "begin", "x", "limit"], ["", "y", ""], body=body)
+    stored = {"yes": np.array(True), "begin": np.array(0), "limit": np.array(limit)}
+    inputs = [_value("x", FLOAT, [2, 8]), *([_value("data", INT64, [])] if "data" in sides else [])]
+    graph = _read([loop], inputs, ["y"], [MATRIX, *(numpy_helper.from_array(v, k) for k, v in stored.items())])
+    assert graph.ops[-1].flops // (2 * 2 * 8 * 8) == rounds
+    assert bool(graph.guessed) == guessed
+
+
 def test_absurd_trip_counts_are_refused() -> None:
     """Tests that a loop of 2^62 rounds is an error, not an overflow."""
     with pytest.raises(InputError, match="2\\^60"):

@@ -119,7 +119,9 @@ def _old(folder: Path) -> list[Path]:
         if name != segment_file(number, len(names)):
             what = f"is not of an export: no segment is named {name[:80]!r}"
             raise InputError(what, where=str(folder / MANIFEST), hint="name another folder")
-    return [path for path in (*(folder / name for name in names), folder / WEIGHTS, *old_router(folder)) if path.is_file()]
+    return [
+        path for path in (*(folder / name for name in names), folder / WEIGHTS, *old_router(folder)) if path.is_file()
+    ]
 
 
 _RUNTIME = re.compile(r"ort:(?P<name>[A-Za-z]{1,40}ExecutionProvider)(?::(?P<rest>[\d,-]{1,40}))?")

@@ -1,9 +1,9 @@
 """The bodies of If, Loop, Scan and SequenceMap: what flows into them, how often they run, and what comes out.
 
 In: a node and its `Call`. Out: `BodyCall`s, and the types of the node's outputs. Simplified: a Loop whose trip count is
-not known is counted as one round, which is called a guess; where a condition may end it early the trip count is an
-upper bound; a carried value that grows is taken to grow by as much in every round, and to be as large in all of them as
-at the end.
+not known, neither given nor by a number that it counts up to a limit, is counted as one round, which is called a guess;
+where a condition may end it early the trip count is an upper bound; a carried value that grows is taken to grow by as
+much in every round, and to be as large in all of them as at the end.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import NamedTuple
 from weftline.importers.onnx.call import BOOL, INT64, Call, TensorType
 from weftline.importers.onnx.rules import merged
 from weftline.importers.onnx.scope import Node, Scope
-from weftline.importers.onnx.sizes import Size
+from weftline.importers.onnx.sizes import Size, is_guessed, largest, rounded_up
+from weftline.importers.onnx.values import stored_value
 
 __all__ = ["CONTROL_FLOW", "BodyCall", "body_calls", "node_results", "widened"]
 
 CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
+MOST_CONDITIONS = 16
+MOST_COUNTED = 2**32
+"""Rounds; what counts further says nothing."""
 NO_LIMIT_OF_ROUNDS = 2**63 - 1
 """What exporters write for: as long as the condition holds."""
 
@@ -90,11 +94,107 @@ def _rounds(call: Call, body: Scope) -> int:
     """A stand-in of one round where nothing limits them; fewer than the limit if a condition may end the loop."""
     trips = call.limit(0) if call.has(0) else None
     if trips is None or int(trips) >= NO_LIMIT_OF_ROUNDS:
-        return Size(1, guessed=True)
+        counted = _Counter(call, body).rounds()
+        return Size(1, guessed=True) if counted is None else Size(counted, guessed=is_guessed(counted))
     if isinstance(trips, Size):
         return trips
     trips = max(trips, 0)
     return trips if _runs_through(call, body) else Size(trips)
+
+
+class _Counter:
+    """A loop that counts by itself: as long as a number that grows from round to round is below a limit that stays."""
+
+    def __init__(self, call: Call, body: Scope) -> None:
+        self._call, self._body = call, body
+        self._made_by = {out: node for node in body.nodes for out in node.outputs}
+        self._inputs, self._outputs = list(body.inputs), list(body.outputs)
+
+    def rounds(self) -> int | None:
+        """At most so many; None where the condition is another one."""
+        asked = self._outputs[:1]
+        found = []
+        for name in asked:
+            node = self._made_by.get(self.plain(name))
+            if node is None or len(node.inputs) != 2:
+                continue
+            if node.kind == "And" and len(asked) < MOST_CONDITIONS:
+                asked += node.inputs
+            elif node.kind in ("Less", "LessOrEqual"):
+                found.append(self._until(node.inputs[0], node.inputs[1], node.kind == "LessOrEqual"))
+            elif node.kind in ("Greater", "GreaterOrEqual"):
+                found.append(self._until(node.inputs[1], node.inputs[0], node.kind == "GreaterOrEqual"))
+        known = [rounds for rounds in found if rounds is not None and rounds <= MOST_COUNTED]
+        return min(known, key=int) if known else None
+
+    def _until(self, count: str, limit: str, reached: bool) -> int | None:
+        last, counted = self._unchanged(limit), self._counted(count)
+        if last is None or counted is None:
+            return None
+        begin, step, ahead = counted
+        far = last + (1 if reached else 0) - begin
+        return largest(rounded_up(far, step) + (0 if ahead else 1), 1)
+
+    def _counted(self, name: str) -> tuple[int, int, bool] | None:
+        """Where a number begins, its step, and whether the step is already taken where it is compared."""
+        name = self.plain(name)
+        for place, carried in enumerate(self._inputs):
+            if place == 1:  # the condition
+                continue
+            begin = 0 if place == 0 else self._call.limit(place)
+            step = 1 if place == 0 else self._step(place)
+            if begin is None or step is None or isinstance(begin, Size):
+                continue
+            if name == carried:
+                return begin, step, False
+            if self._added(name, carried) == step:
+                return begin, step, True
+        return None
+
+    def _step(self, place: int) -> int | None:
+        """By how much a carried number grows in every round."""
+        return self._added(self.plain(self._outputs[place - 1]), self._inputs[place]) if place >= 2 else None
+
+    def _added(self, name: str, carried: str) -> int | None:
+        node = self._made_by.get(name)
+        if node is None or node.kind != "Add" or len(node.inputs) != 2:
+            return None
+        plain = [self.plain(each) for each in node.inputs]
+        if carried not in plain:
+            return None
+        step = self._number(plain[1 - plain.index(carried)])
+        return step if step is not None and step > 0 else None
+
+    def _unchanged(self, name: str) -> int | None:
+        """A number that is the same in every round."""
+        name = self.plain(name)
+        if name not in self._inputs:
+            return self._number(name)
+        place = self._inputs.index(name)
+        same = place >= 2 and self.plain(self._outputs[place - 1]) == name
+        return self._call.limit(place) if same else None
+
+    def _number(self, name: str) -> int | None:
+        """One stored number."""
+        node = self._made_by.get(name)
+        tensor = self._body.constants.get(name)
+        if node is not None and node.kind == "Constant" and not node.domain:
+            tensor = Call(node.kind, node.domain, node.proto, ()).attributes.get("value")
+        if tensor is None or not hasattr(tensor, "data_location"):
+            return None
+        value = stored_value(tensor, TensorType(tensor.data_type, tuple(tensor.dims)))
+        if value is None or value.size != 1 or value.dtype.kind not in "iu":
+            return None
+        return int(value.reshape(-1)[0])
+
+    def plain(self, name: str) -> str:
+        """What a name is once it is not renamed or cast."""
+        for _ in range(len(self._body.nodes) + 1):
+            node = self._made_by.get(name)
+            if node is None or node.kind not in ("Identity", "Cast") or not node.inputs:
+                break
+            name = node.inputs[0]
+        return name
 
 
 def _runs_through(call: Call, body: Scope) -> bool:
@@ -102,11 +202,7 @@ def _runs_through(call: Call, body: Scope) -> bool:
     if call.has(1) and not call.number(1):
         return False
     name, made_by = next(iter(body.outputs), ""), {out: node for node in body.nodes for out in node.outputs}
-    for _ in range(len(body.nodes) + 1):
-        node = made_by.get(name)
-        if node is None or node.kind not in ("Identity", "Cast") or not node.inputs:
-            break
-        name = node.inputs[0]
+    name = _Counter(call, body).plain(name)
     return (
         name in list(body.inputs)[1:2] or name in body.constants or getattr(made_by.get(name), "kind", "") == "Constant"
     )
