@@ -18,13 +18,14 @@ from weftline.run.local.watch import PATIENCE_ROUNDS, Watcher, run_watched
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
-    """A pipeline of two stages that are about equal, by a profile that takes the workers as equal: on a busy machine one of
-    them is measured at half the speed, and then one stage is the best plan."""
+    """A pipeline of two equal stages, by a profile that takes the workers as equal and their link as fast: on
+    a busy machine both are measured so differently that one stage is the best plan."""
     path = small_model(tmp_path_factory.mktemp("watch") / "small.onnx", layers=24, width=512)
     cluster = worker_cluster((1.0, 1.0))
     measured = wl.profile(path, cluster, cache=False, repeats=10)
     devices = tuple(replace(measured.devices[0], id=device.id) for device in measured.devices)
-    costs = replace(measured, devices=devices)
+    links = tuple(replace(link, latency_ns=20_000) for link in measured.links)
+    costs = replace(measured, devices=devices, links=links)
     graph = wl.load(path)
     return wl.plan(graph, cluster, objective="throughput", copies=1, costs=costs, time_limit=5), path
 
