@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from weftline import __version__
+from weftline.cli.fit import fit
 from weftline.cli.inspect import diff, explain, simulate, verify
 from weftline.cli.machine import cluster_app, doctor, profile
 from weftline.cli.output import FileCommand
@@ -39,6 +40,7 @@ app.command("demo", cls=FileCommand)(demo)
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(cluster_app, name="cluster")
 app.command("profile", cls=FileCommand)(profile)
+app.command("fit", cls=FileCommand)(fit)
 app.command("plan", cls=FileCommand)(plan)
 app.command("sweep", cls=FileCommand)(sweep)
 app.command("schedule", cls=FileCommand)(schedule)

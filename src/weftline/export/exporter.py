@@ -31,6 +31,7 @@ __all__ = [
     "export",
     "export_targets",
     "fleet_exporters",
+    "made_folder",
     "plan_exporters",
     "schedule_exporters",
     "why_not",
@@ -142,12 +143,12 @@ def export(
             return write(answer, folder)
         options = ExportOptions(file, asked)
         given = (answer.timetable(), folder) if isinstance(answer, Schedule) else (answer, folder, options)
-        with _made(folder):
+        with made_folder(folder):
             return write(*given)
 
 
 @contextmanager
-def _made(folder: Path) -> Iterator[None]:
+def made_folder(folder: Path) -> Iterator[None]:
     """A folder that exists. If what follows fails, what was made of it goes again, unless there are files in it."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:

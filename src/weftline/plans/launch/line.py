@@ -48,7 +48,9 @@ def _variable(name: str) -> str:
     return name
 
 
-def visible_gpus(numbers: Sequence[int], *, by_bus: bool = True) -> tuple[tuple[str, str], ...]:
-    """Variables by which CUDA shows these GPUs in this order; `by_bus`: their numbers are those of nvidia-smi."""
-    order = (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),) if by_bus else ()
-    return (*order, ("CUDA_VISIBLE_DEVICES", ",".join(map(str, numbers))))
+def visible_gpus(
+    numbers: Sequence[int], variable: str = "CUDA_VISIBLE_DEVICES", *, by_bus: bool = True
+) -> tuple[tuple[str, str], ...]:
+    """Variables that show these GPUs in this order; `by_bus`: their numbers are those of nvidia-smi."""
+    order = (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),) if by_bus and variable.startswith("CUDA") else ()
+    return (*order, (variable, ",".join(map(str, numbers))))

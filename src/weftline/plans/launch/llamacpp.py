@@ -63,6 +63,8 @@ class LlamaCppLaunch(msgspec.Struct, frozen=True):
     """host:port of RPC servers, in their order."""
     port: int = 8080
     from_hub: bool = False
+    name_devices: bool = True
+    """False: the machine has one card, and --device is left out."""
     environment: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
@@ -72,7 +74,10 @@ def llamacpp_line(launch: LlamaCppLaunch) -> LaunchLine:
     words = ["llama-server", "-hf" if launch.from_hub else "-m", launch.model]
     if launch.servers:
         words += ["--rpc", ",".join(launch.servers)]
-    words += offload_words(launch.blocks, launch.devices, launch.layers)
+    offload = offload_words(launch.blocks, launch.devices, launch.layers)
+    if not launch.name_devices and len(set(launch.devices)) == 1:
+        offload = offload[:2]
+    words += offload
     words += override_words(launch.moved, launch.tensors)
     if launch.context:
         words += ["-c", str(_padded(launch.context) * launch.slots), "-np", str(launch.slots)]

@@ -44,6 +44,8 @@ class RankLaunch(msgspec.Struct, frozen=True):
     offload_gib: int = 0
     """Weights of each GPU that stay in the memory of the host."""
     port: int = 8000
+    visible: str = "CUDA_VISIBLE_DEVICES"
+    """The variable that says which GPUs there are, and in which order."""
     note: str = ""
 
 
@@ -113,7 +115,7 @@ def _share(share: float) -> str:
 
 def _environment(launch: RankLaunch, variable: str) -> tuple[tuple[str, str], ...]:
     """GPUs in the order of the ranks; the partition where there is more than one pipeline rank."""
-    gpus = visible_gpus(launch.gpus)
+    gpus = visible_gpus(launch.gpus, launch.visible)
     if len(launch.layers) == 1:
         return gpus
     return (*gpus, partition_words(variable, launch.layers, sum(launch.layers)))
