@@ -30,7 +30,7 @@ MOST_CARD_ROWS = 64
 
 def fit_device_rows(plan: FitPlan, *, ascii_only: bool = False) -> _Rows:
     """Every card that holds something, then those that hold nothing."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in plan.devices[:MOST_CARD_ROWS]:
         share = "" if one.share == 1 else f", 1/{round(1 / one.share)} of each matrix"
         sizes = " + ".join(f"{size / 2**30:.1f}" for size in (one.weights_bytes, one.kv_bytes, one.compute_bytes))
@@ -49,7 +49,7 @@ def fit_device_rows(plan: FitPlan, *, ascii_only: bool = False) -> _Rows:
 def fit_baseline_rows(plan: FitPlan) -> _Rows:
     """The plan, simpler ones, and the bound, by the same costs."""
     here = plan.rate
-    rows = [("this plan", rate_words(here), "1.00x")]
+    rows: list[tuple[str, ...]] = [("this plan", rate_words(here), "1.00x")]
     for name, rate in sorted(plan.baselines.items(), key=lambda item: -(item[1] or 0.0)):
         rows.append((name, "does not fit" if rate is None else rate_words(rate), f"{rate / here:.2f}x" if rate else ""))
     if plan.bound_ns:
@@ -72,7 +72,7 @@ def known_model_rows() -> _Rows:
     """All models that are known by name."""
     from weftline.importers.llm import known_models
 
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (one.name, one.architecture, str(one.layers), f"{one.context:,}", ", ".join(one.aliases))
         for one in known_models()
     ]
