@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from weftline.cli.options import read_seconds
 from weftline.cli.output import JsonFlag, console, print_json, show, telling
 from weftline.cli.plan import call_arguments
-from weftline.errors import InputError, UsageError
+from weftline.errors import UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
@@ -201,17 +201,12 @@ def fit(
         return
     if model is None:
         raise UsageError("which model? Try: weftline fit llama-3.1-8b --gpu 'RTX 4090'; --models lists names")
-    if output is not None and not output.parent.is_dir():
-        raise InputError("cannot be written: no such folder", where=str(output))
+    cards: dict[str, Any] = {"gpus": gpu or (), "cpus": cpu or (), "links": link or (), "ram": ram or ""}
+    load: dict[str, Any] = {"context": context, "live": live, "concurrency": concurrency}
     request = FitRequest(
         model=model,
-        gpus=tuple(gpu or ()),
-        cpus=tuple(cpu or ()),
-        ram=ram or "",
-        links=tuple(link or ()),
-        context=context,
-        live=live,
-        concurrency=concurrency,
+        **cards,
+        **load,
         quantisation=quant,
         kv_type=kv_type,
         engine=engine,
