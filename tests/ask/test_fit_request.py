@@ -49,7 +49,7 @@ def test_splits_and_rates() -> None:
 def test_values() -> None:
     """Tests that everything is put in its form."""
     asked = FitRequest(
-        model="m", gpus=("RTX 4090",), context="16k", live="1k", engine="llama.cpp", kv_type="q8_0,q4_0", want="20 t/s"
+        model="m",
         gpus=("RTX 4090",),
         context="16k",
         live="1k",
