@@ -69,6 +69,7 @@ def _text(text: str) -> bytes:
 def _value(value: Value) -> bytes:
     if isinstance(value, list):
         kind = _kind(value[0]) if value else 4
+        kind = 5 if kind == 4 else kind  # rows of integers are signed, as llama.cpp wants them
         head = struct.pack("<IIQ", 9, kind, len(value))
         return head + b"".join(_text(one) if isinstance(one, str) else struct.pack(_FORMS[kind], one) for one in value)
     kind = _kind(value)
@@ -76,7 +77,7 @@ def _value(value: Value) -> bytes:
     return struct.pack("<I", kind) + packed
 
 
-_FORMS = {4: "<I", 6: "<f", 7: "<?"}
+_FORMS = {4: "<I", 5: "<i", 6: "<f", 7: "<?"}
 
 
 def _kind(value: object) -> int:

@@ -101,6 +101,8 @@ class Position(Enum):
     FIRST = "first"
     MIDDLE = "middle"
     LAST = "last"
+    OUTPUT = "output"
+    """The last of several, with the output layer and no other."""
 
 
 def buffers_are_exact(model: LanguageModel, settings: LlmSettings) -> bool:
@@ -136,8 +138,11 @@ def compute_buffer(
     if not settings.flash_attention:
         return _without_flash_attention(model, settings, position)
     if position is Position.ONLY or not pipelined:
-        last = position in (Position.ONLY, Position.LAST)
+        last = position in (Position.ONLY, Position.LAST, Position.OUTPUT)
         return _tokens(settings) * (max(head if last else 0, wide) + 16 * hidden + 2 * cells)
+    if position is Position.OUTPUT:
+        return _tokens(settings) * (head + 20 * hidden)
+    wide = max(wide, 8 * hidden)
     per_token = {
         Position.FIRST: wide + 64 * hidden,
         Position.MIDDLE: wide + 44 * hidden,
@@ -150,7 +155,7 @@ def _without_flash_attention(model: LanguageModel, settings: LlmSettings, positi
     cells = _cells(settings)
     heads = max((layer.heads for layer in model.layers), default=1)
     scores = 4 * heads * cells + 22 * model.hidden
-    head = 4 * model.vocabulary if position in (Position.ONLY, Position.LAST) else 0
+    head = 4 * model.vocabulary if position in (Position.ONLY, Position.LAST, Position.OUTPUT) else 0
     return _tokens(settings) * (max(head + 16 * model.hidden, 12 * _widest(model), scores) + 4 * cells)
 
 
