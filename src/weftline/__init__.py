@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING
 from weftline import _start  # noqa: F401
 from weftline.ask.answer import answer, resolve
 from weftline.ask.look import diff, explain, simulate, verify
+from weftline.ask.machine_verbs import detect, train
 from weftline.ask.request import GridRequest, PlanRequest, ScheduleRequest
-from weftline.ask.verbs import (
-    detect,
-    from_openvino,
-    from_torch,
-    load,
-    load_problem,
-    plan,
-    plan_stages,
-    schedule,
-    shape,
-    train,
-)
+from weftline.ask.verbs import from_openvino, from_torch, load, load_problem, plan, plan_stages, schedule, shape
 from weftline.errors import (
     ExecutionMismatch,
     InfeasibleError,

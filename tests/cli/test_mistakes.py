@@ -91,7 +91,7 @@ MISTAKES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "1-near": ("plan vison.onnx -c good.toml", 3, ("no such file, did you mean 'vision.onnx'?",)),
     "2": ("plan vision.onnx -c two-gpu", 3, ("did you mean 'two-gpus'?", "laptop")),
     "3": ("plan vision.onnx -c rtx4090,rtx3060", 3, ("neither a cluster file nor a preset", "two-gpus > mine.toml")),
-    "4": ("plan vision.onnx", 2, ("holds no costs, so a cluster is needed", "--cluster laptop")),
+    "4": ("plan vision.onnx", 2, ("holds no costs, so devices are needed", "--gpu", "--cluster laptop")),
     "4-zoo": ("plan zoo:resnet50", 2, ("zoo:resnet50 holds no costs",)),
     "5": (f"{PLAN} --time 10", 0, ("faster", "not written")),
     "6": (f"{PLAN} --time 10sec", 0, ("not written",)),

@@ -81,7 +81,7 @@ def resolve(request: PlanRequest, *, say: Callable[[str], None] | None = None) -
         raise UsageError("resolve takes a PlanRequest")
     speak = say or (lambda text: None)
     inputs: dict[str, str] = {}
-    cluster = _read_cluster(request.cluster, inputs, speak)
+    cluster = _named_cluster(request, inputs, speak) or _read_cluster(request.cluster, inputs, speak)
     costs = _read_costs(request, inputs)
     file = None if request.model_file is None else a_path(request.model_file, "model_file")
     if isinstance(request.model, Graph | Problem):
@@ -245,6 +245,20 @@ def _zoo_file(name: str) -> Path:
 def find_devices(given: Cluster | Path | str | None) -> Cluster | None:
     """A cluster that may be given as an object, a file, or the name of a preset."""
     return _read_cluster(given, {}, lambda text: None)
+
+
+def _named_cluster(request: PlanRequest, inputs: dict[str, str], say: Callable[[str], None]) -> Cluster | None:
+    """The cluster of products by name; None where a request has none."""
+    from weftline.cluster import cluster_from_options, devices_from_options
+
+    if not request.names_devices:
+        return None
+    options = request.gpus, request.cpus, request.links, request.ram
+    for note in devices_from_options(*options).notes:
+        say(f"{NOTE_MARK}{note}")
+    cluster = cluster_from_options(*options)
+    inputs["cluster"] = sha256(cluster.to_toml().encode()).hexdigest()
+    return cluster
 
 
 def _read_cluster(

@@ -62,6 +62,7 @@ def answer_layers(
         raise UsageError("layers on devices with tables have a rate; ask for --objective throughput")
     given = {
         "--cluster": request.cluster is not None,
+        "--gpu, --cpu, --link and --ram": request.names_devices,
         "--costs": request.costs is not None,
         "--stages": request.stages is not None,
         "--shape": bool(request.shapes),

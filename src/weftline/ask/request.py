@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from weftline.arguments import (
-    a_choice,
-    a_flag,
-    a_mapping,
-    a_share,
-    a_text,
-    a_whole_number,
-    seconds,
-    several,
-    shown,
-)
+from weftline.arguments import a_choice, a_flag, a_mapping, a_share, a_text, a_whole_number, seconds, several, shown
 from weftline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +45,7 @@ MOST_SEED = 2**31 - 1
 MOST_COUNT = 2**62
 MOST_DIGITS = 18
 """Of a limit of memory."""
+_LISTS = {"without": '("cpus",)', "gpus": '("RTX 4090",)', "cpus": '("DDR5-6000",)', "links": '("pcie4x16",)'}
 
 
 @dataclass(frozen=True)
@@ -76,6 +67,11 @@ class PlanRequest:
     """An object, a file, or `zoo:NAME[:SIZE]`."""
     cluster: Cluster | ClusterText | Path | str | None = None
     """An object, a file, or the name of a preset; None where the model holds its own devices."""
+    gpus: tuple[str, ...] = ()
+    cpus: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    ram: str | None = None
+    """Instead of a cluster: products by name ("2x RTX 3060 12GB", "DDR5-6000"), what joins them, memory of the CPU."""
     objective: Objective | None = None
     runtime: Literal["parallel", "sequential"] | None = None
     transfers: Literal["per-tensor", "per-edge"] | None = None
@@ -128,7 +124,8 @@ class PlanRequest:
         _hold(
             self,
             {
-                "without": several(self.without, "without", a_text, '("cpus",)'),
+                **{name: several(getattr(self, name), name, a_text, example) for name, example in _LISTS.items()},
+                "ram": None if self.ram is None else a_text(self.ram, "ram"),
                 "shapes": a_mapping(self.shapes, "shapes", _shape, '{"input": (1, 3, 224, 224)}'),
                 "dims": a_mapping(self.dims, "dims", _size, '{"batch": 1}'),
                 "runtimes": a_mapping(self.runtimes, "runtimes", a_text, '{"gpu0": "openvino:GPU.1"}'),
@@ -136,6 +133,8 @@ class PlanRequest:
                 "model_name": a_text(self.model_name, "model_name"),
             },
         )
+        if self.names_devices and self.cluster is not None:
+            raise UsageError("devices are a cluster, or products by name: one of both")
         if self.keep not in ("", "layers"):
             raise UsageError(f"what can be kept whole are layers, not {shown(self.keep)}")
         if self.reward not in ("simulated", "measured"):
@@ -165,6 +164,11 @@ class PlanRequest:
         }
         if wrong := [words for words, holds in against.items() if holds]:
             raise UsageError(f"{named} and {wrong[0]} contradict each other; leave one out")
+
+    @property
+    def names_devices(self) -> bool:
+        """The devices are products by name."""
+        return bool(self.gpus or self.cpus or self.links or self.ram)
 
     @property
     def fleet_words(self) -> str:

@@ -1,4 +1,4 @@
-"""The verbs that need no machine but this one: read, plan, schedule, detect, train.
+"""The verbs that need no machine at all: read, plan, schedule.
 
 In: models, clusters, options. Out: frozen answers. Everything heavy is imported when a verb is called. Simplified: an
 answer that was interrupted is the best so far, and says so.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 # Rooms that have a verb's name are loaded here, before the face binds the verbs: to load one later would take its name.
 import weftline.schedule
 import weftline.simulate  # noqa: F401
-from weftline.arguments import a_flag, a_function, a_path, a_text, a_whole_number, seconds, several
+from weftline.arguments import a_flag, a_function, a_path, a_text, a_whole_number, several
 
 if TYPE_CHECKING:
     from weftline.ask.stages import Sweep
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from weftline.search import Event, Solver
 
 __all__ = [
-    "detect",
     "from_openvino",
     "from_torch",
     "load",
@@ -40,7 +39,6 @@ __all__ = [
     "plan_stages",
     "schedule",
     "shape",
-    "train",
 ]
 
 
@@ -145,6 +143,10 @@ def plan(  # type: ignore[misc]
     model: Graph | Problem | Path | str,
     cluster: Cluster | Path | str | None = None,
     *,
+    gpus: Collection[str] = (),
+    cpus: Collection[str] = (),
+    links: Collection[str] = (),
+    ram: str | None = None,
     objective: Literal["latency", "throughput"] | None = None,
     runtime: Literal["parallel", "sequential"] | None = None,
     transfers: Literal["per-tensor", "per-edge"] | None = None,
@@ -175,12 +177,14 @@ def plan(  # type: ignore[misc]
 ) -> Plan | FleetPlan:
     """Decide where everything runs, and how far that can be from the best possible plan.
 
-    The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. A Graph needs a cluster;
-    a Problem has its own devices. What is not given keeps the problem's rules or the defaults (latency, parallel,
-    per-tensor, added, dynamic). `shapes`, `dims` and `without` are as in `load_problem`, for a file. `time_limit` is in
-    seconds, or text like "5s" or "2 min"; `gap` a share, or text like "1%". `solver` is the name of one
-    (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A throughput search stops within 0.01 %
-    of the bound unless another gap is asked for, and after 60 s unless time or work is limited.
+    The model is an object, a file, or `zoo:NAME`; the cluster an object, a file, or a preset. Instead of it `gpus` and
+    `cpus` name products ("2x RTX 3060 12GB", "DDR5-6000 dual channel"), `links` what joins them ("pcie4x16"), `ram` the
+    memory of the CPU ("64GB"). A Graph needs one of both; a Problem has its own devices. What is not given keeps the
+    problem's rules or the defaults (latency, parallel, per-tensor, added, dynamic). `shapes`, `dims` and `without` are
+    as in `load_problem`, for a file. `time_limit` is in seconds, or text like "5s" or "2 min"; `gap` a share, or text
+    like "1%". `solver` is the name of one (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A
+    throughput search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless time or
+    work is limited.
 
     Throughput is the rate of the whole cluster, a `FleetPlan`: whole copies of the model, pipelines side by side,
     whatever gives most. `copies=1` asks for one pipeline, a `Plan`; so do `stages`, `coarsen`, measured rewards, a
@@ -210,6 +214,10 @@ def plan(  # type: ignore[misc]
     request = PlanRequest(
         model=model,
         cluster=cluster,
+        gpus=gpus,  # type: ignore[arg-type]
+        cpus=cpus,  # type: ignore[arg-type]
+        links=links,  # type: ignore[arg-type]
+        ram=ram,
         objective=objective,
         runtime=runtime,
         transfers=transfers,
@@ -349,52 +357,3 @@ def schedule(
         settings=settings,
     )
     return answer_schedule(request, on_event=a_function(on_event, "on_event"))
-
-
-def detect(
-    devices: int | None = None,
-    *,
-    quick: bool = False,
-    time_limit: float | str = 60.0,
-    on_event: Callable[[str], None] | None = None,
-) -> Cluster:
-    """Measure this machine: compute and memory rates of its cores, transfer rates between them.
-
-    `devices` splits the cores evenly into that many devices (default: one for each physical core); `quick` measures
-    tiny sizes; after `time_limit` seconds it raises `LimitReached`.
-    """
-    from weftline.cluster import detect as measure
-
-    count = None if devices is None else a_whole_number(devices, "devices", 1, 4096)
-    limit = seconds(time_limit)
-    return measure(
-        count,
-        quick=a_flag(quick, "quick"),
-        time_limit=60.0 if limit is None else limit,
-        on_event=a_function(on_event, "on_event"),
-    )
-
-
-def train(
-    output: Path | str,
-    *,
-    time_limit: float | str | None = None,
-    steps: int | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    on_event: Callable[[Event], None] | None = None,
-) -> Path:
-    """Train the network of solver `policy`, for seconds or steps -> the file of weights.
-
-    Use it by `wl.plan(..., solver="policy", settings={"weights": file})`. `resume` goes on from its checkpoint.
-    """
-    from weftline.latency.policy.train import train_policy
-
-    return train_policy(
-        a_path(output, "output"),
-        seconds=seconds(time_limit),
-        steps=None if steps is None else a_whole_number(steps, "steps", 1, 2**31),
-        seed=a_whole_number(seed, "seed", 0, 2**31 - 1),
-        resume=a_flag(resume, "resume"),
-        on_event=a_function(on_event, "on_event"),
-    )

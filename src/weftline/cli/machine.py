@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from weftline.cli import options as given
+from weftline.cli.devices import devices, make
 from weftline.cli.options import read_runtimes
 from weftline.cli.output import FileCommand, JsonFlag, print_json, progress, show
 from weftline.errors import InputError
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster_app", "doctor", "profile"]
 
-cluster_app = typer.Typer(help="Machines: presets, measure this one, check a file.", invoke_without_command=True)
+cluster_app = typer.Typer(
+    help="Machines: presets, devices by name, measure this one, check a file.", invoke_without_command=True
+)
+cluster_app.command("devices")(devices)
+cluster_app.command("make", cls=FileCommand)(make)
 
 
 @cluster_app.callback()
@@ -78,18 +83,31 @@ def detect(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the TOML file here.")
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Split the cores into so many devices.  [default: one each]")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Split the cores into so many devices.  [default: one each; one for all beside accelerators]",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="Small, less exact measurements.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Measure this machine: compute and memory rates of the cores, transfer rates between them."""
+    """Measure this machine: compute and memory rates of the cores, transfer rates between them.
+
+    Accelerators are those that nvidia-smi, rocm-smi or system_profiler list, with their memory, and with rates by name.
+    """
     from weftline.cli.output import console
     from weftline.cluster import detect as measure
     from weftline.files import write_atomically
 
     err = console(stderr=True)
-    cluster = measure(devices, quick=quick, on_event=err.print if err.is_terminal else None)
+    cluster = measure(
+        devices,
+        quick=quick,
+        on_event=err.print if err.is_terminal else None,
+        on_note=lambda text: typer.echo(f"note: {text}", err=True),
+    )
     if output is not None:
         write_atomically(output, cluster.to_toml().encode())
     if json:

@@ -64,6 +64,11 @@ _MEANT = (
         "The precision is that of the model file: convert the file first.",
     ),
     (
+        ("--gpus", "--device", "--devices", "--num-gpus", "--world-size"),
+        "--gpu",
+        "Devices are named by --gpu '2x RTX 3060 12GB', or described by --cluster FILE or a preset.",
+    ),
+    (
         ("--gpus", "--gpu", "--device", "--devices", "--num-gpus", "--world-size"),
         "--cluster",
         "Devices are described by --cluster FILE or a preset: weftline cluster presets.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from weftline.cli import options as given
+from weftline.cli.devices import Cpu, Gpu, Link, Ram
 from weftline.cli.fleets import show_fleet
 from weftline.cli.options import process_begun, read_gap, read_rule_and_runtimes, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
@@ -28,6 +29,10 @@ def plan(
     model: given.Model = None,
     cluster: given.Cluster = None,
     *,
+    gpu: Gpu = None,
+    cpu: Cpu = None,
+    link: Link = None,
+    ram: Ram = None,
     costs: given.Costs = None,
     shape: given.Shape = None,
     dim: given.Dim = None,
@@ -67,7 +72,7 @@ def plan(
 
     weftline plan bert.onnx --cluster laptop -o plan.json
 
-    weftline plan bert.onnx --cluster two-gpus --objective throughput --time 2min -o plan.json
+    weftline plan bert.onnx --gpu "RTX 4090" --gpu "2x RTX 3060 12GB" --objective throughput -o plan.json
     """
     from weftline.ask import Sweep
     from weftline.ask.request import PlanRequest, read_dims, read_shapes
@@ -79,7 +84,7 @@ def plan(
         list_solvers(objective or "latency", json)
         return
     if model is None:
-        raise UsageError("which model? Try: weftline plan MODEL --cluster laptop")
+        raise UsageError("which model? Try: weftline plan MODEL --gpu 'RTX 4090' --cpu DDR5-6000 --ram 64GB")
     if output is not None and not output.parent.is_dir():
         raise InputError("cannot be written: no such folder", where=str(output))
     asked_gap, (number, several) = read_gap(gap), read_stages(stages, sweep_stages)
@@ -96,6 +101,10 @@ def plan(
     request = PlanRequest(
         model=model,
         cluster=cluster or None,
+        gpus=tuple(gpu or ()),
+        cpus=tuple(cpu or ()),
+        links=tuple(link or ()),
+        ram=ram,
         objective=objective,
         runtime=rule,  # type: ignore[arg-type]
         transfers=transfers,

@@ -7,8 +7,11 @@ Simplified: a device is one compute rate per number format and one memory; a lin
 """
 
 from weftline.cluster.catalogue import Accelerator, accelerators, find_accelerator
+from weftline.cluster.catalogue_links import LinkOption, LinkScope, link_names, read_link_option
+from weftline.cluster.catalogue_machines import DeviceSet, NamedDevice, cluster_from_options, devices_from_options
 from weftline.cluster.catalogue_options import DeviceOption, read_device_option
 from weftline.cluster.detect import detect
+from weftline.cluster.installed import InstalledDevice, installed_devices
 from weftline.cluster.model import (
     Cluster,
     Device,
@@ -28,18 +31,28 @@ __all__ = [
     "Cluster",
     "Device",
     "DeviceOption",
+    "DeviceSet",
+    "InstalledDevice",
     "Limits",
     "Link",
+    "LinkOption",
+    "LinkScope",
+    "NamedDevice",
     "OpDevice",
     "Rate",
     "accelerators",
     "check_cluster",
+    "cluster_from_options",
     "detect",
+    "devices_from_options",
     "find_accelerator",
+    "installed_devices",
+    "link_names",
     "preset_descriptions",
     "preset_names",
     "preset_text",
     "read_device_option",
+    "read_link_option",
     "toml_document",
     "warnings",
 ]

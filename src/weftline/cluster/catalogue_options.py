@@ -32,6 +32,8 @@ class DeviceOption(msgspec.Struct, frozen=True):
     """What plans may use of one of them: what was written after @, or what the product has (of unified memory what the
     system gives it); None where it uses the machine's memory and nobody said how much.
     """
+    said: bool = False
+    """`memory_bytes` was written after @."""
     notes: tuple[str, ...] = ()
     """What had to be assumed."""
 
@@ -56,9 +58,9 @@ def _read(text: str, kind: str, where: str) -> DeviceOption:
     if at:
         memory: int | None = read_size(size, where)
         _check_memory(found, memory or 0, where)
-        return DeviceOption(number, found, memory, tuple(notes))
+        return DeviceOption(number, found, memory, True, tuple(notes))
     if not found.memory_bytes:
-        return DeviceOption(number, found, installed, tuple(notes))
+        return DeviceOption(number, found, installed, installed is not None, tuple(notes))
     if installed is None and found.least_memory_bytes < found.memory_bytes:
         sold = f"{format_bytes(found.least_memory_bytes)} to {format_bytes(found.memory_bytes)}"
         short = re.sub(r" \(.*", "", found.name)
@@ -66,7 +68,7 @@ def _read(text: str, kind: str, where: str) -> DeviceOption:
             f"{found.name} is sold with {sold}: the largest is assumed; write {short!r} and a size for another"
         )
     memory = found.usable_bytes(installed or found.memory_bytes)
-    return DeviceOption(number, found, memory, tuple(notes))
+    return DeviceOption(number, found, memory, False, tuple(notes))
 
 
 def _check_memory(found: Accelerator, memory: int, where: str) -> None:

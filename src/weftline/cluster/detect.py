@@ -1,4 +1,5 @@
-"""Measure this machine: cores -> a Cluster of CPU devices with rates, memory and links, all with source `measured`.
+"""Measure this machine: cores -> CPU devices with rates, memory and links, all with source `measured`; and what tools
+of this machine list as accelerators, with the rates of data sheets (`installed.py`).
 
 A device is one physical core (or an even share of the cores) that this process may use; each is measured alone, so what
 cores take from each other is not seen. With many devices one is measured for all, and one pair for all pairs that lie
@@ -14,9 +15,13 @@ from itertools import combinations, groupby, permutations
 from pathlib import Path
 from typing import NamedTuple
 
+from weftline.cluster.catalogue_links import PCIE_LATENCY, pcie_bandwidth
+from weftline.cluster.catalogue_machines import CARD_RESERVE, catalogue_rate
+from weftline.cluster.installed import InstalledDevice, installed_devices
 from weftline.cluster.model import Cluster, Device, Link, Rate
 from weftline.cluster.rules import MAX_DEVICES, check_cluster
 from weftline.errors import InputError
+from weftline.units import format_bytes
 
 __all__ = ["detect", "worker_cluster"]
 
@@ -38,15 +43,27 @@ class _Place(NamedTuple):
 
 
 def detect(
-    devices: int | None = None, *, quick: bool = False, time_limit: float = 60.0, on_event: OnEvent | None = None
+    devices: int | None = None,
+    *,
+    quick: bool = False,
+    time_limit: float = 60.0,
+    on_event: OnEvent | None = None,
+    accelerators: Sequence[InstalledDevice] | None = None,
+    on_note: OnEvent | None = None,
 ) -> Cluster:
     """Measure this machine in a few seconds.
 
-    `devices` splits the cores evenly into that many devices (default: one for each physical core); `quick` measures
-    tiny sizes, for trying things out; `time_limit` in seconds raises `LimitReached`; `on_event` is told what is done.
+    `devices` splits the cores evenly into that many devices (default: one for each physical core, one for all beside
+    accelerators); `quick` measures tiny sizes, for trying things out; `time_limit` in seconds raises `LimitReached`;
+    `on_event` is told what is done. `accelerators` are those that `installed_devices` found, which is asked unless they
+    are given; `on_note` hears what the catalogue does not know.
     """
     from weftline.cluster.detect_run import LinkTimes, measure_link, measure_rate, stopwatch
 
+    listed = installed_devices() if accelerators is None else accelerators
+    cards = _known(listed, on_note or (lambda text: None))
+    if cards and devices is None:
+        devices = 1
     places = _split(_physical_cores(), devices)
     ids = [f"cpu{i}" for i in range(len(places))]
     tell = on_event or (lambda text: None)
@@ -68,8 +85,76 @@ def detect(
         times = measured[key]
         for source, target in ((ids[a], ids[b]), (ids[b], ids[a])):
             links.append(Link(source, target, times.bandwidth, times.latency, origin="measured"))
-    made = _devices(ids, places, rates)
-    return check_cluster(Cluster(name=_name(len(places), few), devices=made, links=tuple(links)))
+    made = (*_devices(ids, places, rates), *_card_devices(cards))
+    links += _card_links(cards, ids, rates)
+    name = _name(len(places), few)
+    if cards:
+        name += f", and {len(cards)} accelerator{'s' if len(cards) > 1 else ''} with rates of data sheets"
+    return check_cluster(Cluster(name=name, devices=made, links=tuple(links)))
+
+
+def _known(listed: Sequence[InstalledDevice], tell: OnEvent) -> list[InstalledDevice]:
+    """Accelerators that the catalogue knows; the others, and what was assumed, are told."""
+    for device in listed:
+        if device.product is None:
+            size = format_bytes(device.memory_bytes) if device.memory_bytes else "memory unknown"
+            tell(f"{device.tool} lists {device.name!r} ({size}), which is left out: {device.note}; describe it by hand")
+        elif device.note:
+            tell(f"{device.tool}: {device.note}")
+    return [device for device in listed if device.product is not None]
+
+
+def _card_devices(cards: Sequence[InstalledDevice]) -> list[Device]:
+    made = []
+    for number, card in enumerate(cards):
+        assert card.product is not None
+        rate = catalogue_rate(card.product)
+        reserve = max(card.used_bytes, 0 if card.product.unified else CARD_RESERVE)
+        runtime = f"ort:CUDAExecutionProvider:{number}" if card.tool == "nvidia-smi" else ""
+        made.append(
+            Device(
+                id=f"gpu{number}",
+                kind="gpu",
+                memory=card.memory_bytes,
+                reserve=reserve if reserve < card.memory_bytes else 0,
+                rate=_of_one_die(rate, card.dies),
+                runtime=runtime,
+                memory_source="measured",
+                accelerator=card.product.name,
+            )
+        )
+    return made
+
+
+def _of_one_die(rate: Rate, dies: int) -> Rate:
+    if dies == 1:
+        return rate
+    int8 = None if rate.int8 is None else rate.int8 // dies
+    return Rate(
+        fp32=rate.fp32 // dies,
+        fp16=rate.fp16 // dies,
+        bandwidth=rate.bandwidth // dies,
+        launch=rate.launch,
+        source=rate.source,
+        int8=int8,
+    )
+
+
+def _card_links(cards: Sequence[InstalledDevice], cpus: Sequence[str], rates: Sequence[Rate]) -> list[Link]:
+    """Each accelerator with all CPU devices and all other accelerators, through the slower of both slots."""
+    slots = []
+    for card in cards:
+        assert card.product is not None
+        own = pcie_bandwidth(card.product.pcie_generation or 4, card.product.pcie_lanes or 16)
+        slots.append(rates[0].bandwidth if card.product.unified else min(card.host_bandwidth or own, own))
+    links = []
+    for number, slot in enumerate(slots):
+        others = [(id, slot, PCIE_LATENCY) for id in cpus]
+        others += [(f"gpu{other}", min(slot, slots[other]), 2 * PCIE_LATENCY) for other in range(number)]
+        for id, bandwidth, latency in others:
+            for source, target in ((f"gpu{number}", id), (id, f"gpu{number}")):
+                links.append(Link(source, target, bandwidth, latency, origin="datasheet"))
+    return links
 
 
 def _name(count: int, few: bool) -> str:

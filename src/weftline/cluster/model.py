@@ -72,6 +72,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Where `memory` comes from, in the words of `Rate.source`."""
     speed: float = 1.0
     """At most 1: workers stretch their computing by 1 / speed, so that equal hardware can stand for unequal devices."""
+    accelerator: str = ""
+    """The name of the product in the catalogue of devices, where it is known."""
 
     @property
     def capacity(self) -> int | None:
@@ -147,7 +149,7 @@ class Cluster(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
 
     def to_toml(self) -> str:
         """The canonical file: equal clusters give equal text, and `parse` gives the cluster back."""
-        from weftline.cluster.toml import write_cluster
+        from weftline.cluster.toml_write import write_cluster
 
         return write_cluster(self)
 

@@ -60,6 +60,12 @@ def _check_device(device: Device, place: str) -> None:
     _check_text(device.kind, f"{place}.kind")
     _check_text(device.runtime, f"{place}.runtime")
     _check_source(device.memory_source, f"{place}.memory_source")
+    _check_text(device.accelerator, f"{place}.accelerator")
+    if device.accelerator and (device.memory is None or device.rate is None):
+        what = f"{device.id!r} names its accelerator, but has no {'memory' if device.memory is None else 'rate'}"
+        raise InputError(
+            what, where=f"{place}.accelerator", hint="take both from find_accelerator, or leave the name out"
+        )
     if device.memory is not None:
         _check_range(device.memory, 1, f"{place}.memory")
     _check_range(device.reserve, 0, f"{place}.reserve")

@@ -1,29 +1,29 @@
-"""TOML text <-> Cluster.
+"""TOML text -> Cluster; `toml_write.py` is the way back.
 
 Reading names the place of every mistake: "cluster.toml: device[1].memroy: unknown field ...". `between` lists two or
 more devices and makes every link among them, both ways; `from` and `to` (one id or a list each) make one-way links.
 Every quantity is text with a unit. The text is hostile: size, depth and counts are limited.
-
-Writing is canonical: fixed field order, defaults left out, exact quantities in the largest unit that fits. Neighbouring
-links that one entry would make are written as that entry, so that reading gives the same links in the same order.
+A device that names its `accelerator` takes from the catalogue what the file leaves out.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 
+from weftline.cluster.catalogue import Accelerator, find_accelerator
+from weftline.cluster.catalogue_machines import catalogue_rate
 from weftline.cluster.model import Cluster, Device, Limits, Link, OpDevice, Rate
 from weftline.cluster.rules import MAX_LINKS, check_cluster
 from weftline.errors import InputError, near, no_such_file
 from weftline.files import other_kind
-from weftline.units import exact_bytes, exact_count, exact_time, parse_bandwidth, parse_bytes, parse_flops, parse_time
+from weftline.units import parse_bandwidth, parse_bytes, parse_flops, parse_time
 
-__all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "toml_document", "write_cluster"]
+__all__ = ["MAX_FILE_BYTES", "parse_cluster", "read_cluster", "toml_document"]
 
 MAX_FILE_BYTES = 2**20
 CLUSTER = "a cluster file"
@@ -190,19 +190,42 @@ def _cluster(document: dict[str, object], name: str) -> Cluster:
 
 
 def _device(value: object, place: str) -> Device:
-    known = ("id", "kind", "memory", "memory_source", "reserve", "rate", "runtime", "host", "speed")
+    known = ("id", "kind", "memory", "memory_source", "reserve", "rate", "runtime", "host", "speed", "accelerator")
     table = _Table(value, place, known)
+    product = _product(table) if "accelerator" in table else None
+    memory, source = table.optional("memory", parse_bytes), table.text("memory_source", "")
+    rate = _rate(table.fields["rate"], table.at("rate")) if "rate" in table else None
+    if product is not None:
+        if memory is None:
+            memory, source = _memory(product, table), source or "datasheet"
+        rate = rate or catalogue_rate(product)
     return Device(
         id=table.text("id"),
-        kind=table.text("kind"),
-        memory=table.optional("memory", parse_bytes),
+        kind=table.text("kind", *((product.kind,) if product else ())),
+        memory=memory,
         reserve=table.optional("reserve", parse_bytes) or 0,
-        rate=_rate(table.fields["rate"], table.at("rate")) if "rate" in table else None,
+        rate=rate,
         runtime=table.text("runtime", ""),
         host=table.flag("host"),
-        memory_source=table.text("memory_source", ""),
+        memory_source=source,
         speed=table.number("speed", 1.0),
+        accelerator=product.name if product else "",
     )
+
+
+def _product(table: _Table) -> Accelerator:
+    try:
+        return find_accelerator(table.text("accelerator"))
+    except InputError as error:
+        raise InputError(error.what, where=table.at("accelerator"), hint=error.hint) from error
+
+
+def _memory(product: Accelerator, table: _Table) -> int:
+    """Where the file names a product and no memory."""
+    if product.memory_bytes == 0 or product.least_memory_bytes < product.memory_bytes:
+        what = f"is missing: {product.name} is no size by itself"
+        raise InputError(what, where=table.at("memory"), hint='write memory = "64 GiB"')
+    return product.memory_bytes
 
 
 def _rate(value: object, place: str) -> Rate:
@@ -263,138 +286,3 @@ def _limits(value: object) -> Limits:
 def _op_device(value: object, place: str) -> OpDevice:
     table = _Table(value, place, ("op", "device"))
     return OpDevice(op=table.text("op"), device=table.text("device"))
-
-
-def write_cluster(cluster: Cluster) -> str:
-    """The file's text. A cluster that breaks a rule raises `InputError`: its file could not be read."""
-    check_cluster(cluster)
-    blocks = [["version = 1", f"name = {_quote(cluster.name)}"]]
-    blocks += [_write_device(device) for device in cluster.devices]
-    blocks += [_write_link(ends, link) for ends, link in _entries(cluster.links)]
-    if cluster.limits != Limits():
-        blocks.append(_write_limits(cluster.limits))
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
-
-
-def _write_device(device: Device) -> list[str]:
-    fields = {
-        "id": _quote(device.id),
-        "kind": _quote(device.kind),
-        "memory": "" if device.memory is None else _quote(exact_bytes(device.memory)),
-        "memory_source": _quote(device.memory_source) if device.memory_source else "",
-        "reserve": _quote(exact_bytes(device.reserve)) if device.reserve else "",
-        "rate": "" if device.rate is None else f"{{ {', '.join(_write_rate(device.rate))} }}",
-        "runtime": _quote(device.runtime) if device.runtime else "",
-        "host": "true" if device.host else "",
-        "speed": "" if device.speed == 1 else repr(device.speed),
-    }
-    return ["[[device]]", *_filled(fields)]
-
-
-def _write_rate(rate: Rate) -> list[str]:
-    fields = {
-        "fp32": _quote(exact_count(rate.fp32, "FLOP/s")),
-        "fp16": "" if rate.fp16 == rate.fp32 else _quote(exact_count(rate.fp16, "FLOP/s")),
-        "int8": "" if rate.int8 is None else _quote(exact_count(rate.int8, "OP/s")),
-        "bandwidth": _quote(exact_count(rate.bandwidth, "B/s")),
-        "launch": _quote(exact_time(rate.launch)),
-        "source": _quote(rate.source) if rate.source else "",
-    }
-    return _filled(fields)
-
-
-def _write_link(ends: str, link: Link) -> list[str]:
-    fields = {
-        "bandwidth": _quote(exact_count(link.bandwidth, "B/s")),
-        "latency": _quote(exact_time(link.latency)),
-        "shared": _quote(link.shared) if link.shared else "",
-        "source": _quote(link.origin) if link.origin else "",
-    }
-    return ["[[link]]", ends, *_filled(fields)]
-
-
-def _filled(fields: dict[str, str]) -> list[str]:
-    return [f"{name} = {text}" for name, text in fields.items() if text]
-
-
-def _write_limits(limits: Limits) -> list[str]:
-    lines = ["[limits]"]
-    together = [_quotes(patterns) for patterns in limits.together]
-    pin, forbid = (
-        [f"{{ op = {_quote(limit.op)}, device = {_quote(limit.device)} }}" for limit in group]
-        for group in (limits.pin, limits.forbid)
-    )
-    block = [_quote(pattern) for pattern in limits.block]
-    for field, items in (("pin", pin), ("together", together), ("forbid", forbid), ("block", block)):
-        if items:
-            lines += [f"{field} = [", *(f"  {item}," for item in items), "]"]
-    return lines
-
-
-def _entries(links: Sequence[Link]) -> Iterator[tuple[str, Link]]:
-    """The ends of each entry as TOML, and one of its links for the rest."""
-    start = 0
-    while start < len(links):
-        link = links[start]
-        star = _star_at(links, start)
-        if len(star) > 1:
-            pairs = list(combinations(star[1:], 2))
-            rest = start + 2 * (len(star) - 1)
-            if all(_both_ways(links, rest + 2 * i, a, b, link) for i, (a, b) in enumerate(pairs)):
-                yield f"between = {_quotes(star)}", link
-                start = rest + 2 * len(pairs)
-            else:
-                for leaf in star[1:]:
-                    yield f"between = {_quotes((link.source, leaf))}", link
-                start = rest
-        else:
-            sources, targets = _product_at(links, start)
-            yield f"from = {_one_or_list(sources)}\nto = {_one_or_list(targets)}", link
-            start += len(sources) * len(targets)
-
-
-def _star_at(links: Sequence[Link], start: int) -> list[str]:
-    """[centre, leaf, leaf ...]: the run of links centre -> leaf, leaf -> centre with the same numbers."""
-    like = links[start]
-    star = [like.source]
-    while (at := start + 2 * (len(star) - 1)) < len(links) and _both_ways(links, at, star[0], links[at].target, like):
-        star.append(links[at].target)
-    return star
-
-
-def _both_ways(links: Sequence[Link], at: int, a: str, b: str, like: Link) -> bool:
-    return at + 1 < len(links) and _is(links[at], a, b, like) and _is(links[at + 1], b, a, like)
-
-
-def _product_at(links: Sequence[Link], start: int) -> tuple[list[str], list[str]]:
-    """Sources and targets of the run of links that go from each source to every target, with the same numbers."""
-    like = links[start]
-    sources, targets = [like.source], [like.target]
-    at = start + 1
-    while at < len(links) and _is(links[at], like.source, links[at].target, like):
-        targets.append(links[at].target)
-        at += 1
-    while at + len(targets) <= len(links):
-        source = links[at].source
-        if not all(_is(links[at + i], source, target, like) for i, target in enumerate(targets)):
-            break
-        sources.append(source)
-        at += len(targets)
-    return sources, targets
-
-
-def _is(link: Link, source: str, target: str, like: Link) -> bool:
-    return link == Link(source, target, like.bandwidth, like.latency, like.shared, like.origin)
-
-
-def _one_or_list(ids: Sequence[str]) -> str:
-    return _quote(ids[0]) if len(ids) == 1 else _quotes(ids)
-
-
-def _quotes(texts: Sequence[str]) -> str:
-    return f"[{', '.join(map(_quote, texts))}]"
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'

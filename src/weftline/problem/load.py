@@ -166,7 +166,10 @@ def _known_costs(graph: Graph) -> Graph:
 
 def needs_cluster(model: object) -> str:
     """What to say about a model for which no devices are given."""
-    return f"{model} holds no costs, so a cluster is needed. Try --cluster laptop, or: weftline cluster presets"
+    return (
+        f"{model} holds no costs, so devices are needed. Try --gpu 'RTX 4090' --cpu DDR5-6000 --ram 64GB, or "
+        "--cluster laptop; see: weftline cluster devices, weftline cluster presets"
+    )
 
 
 def _fit_stages(rules: Rules, problem: Problem) -> Rules:
