@@ -12,6 +12,7 @@ from weftline.errors import InputError, no_such_file
 from weftline.files import opened, read_limited
 from weftline.importers.llm.build import build_model, requantised
 from weftline.importers.llm.catalogue import is_known_model, known_stack, split_name
+from weftline.importers.llm.checkpoint import stored_tensors, with_stored_bytes
 from weftline.importers.llm.configuration import stack_from_config
 from weftline.importers.llm.gguf import read_gguf_header
 from weftline.importers.llm.gguf_model import model_from_gguf
@@ -35,7 +36,8 @@ def read_language_model(source: str | Path, quantisation: str = "") -> LanguageM
         known, found = split_name(str(source))
         model = build_model(known_stack(known))
         name = name or (find_quantisation(found).name if found else "")
-    return requantised(model, name) if name and name != model.quantisation else model
+    asked = name and (name != model.quantisation or not model.exact_bytes)
+    return requantised(model, name) if asked else model
 
 
 def _looks_like_a_file(source: str) -> bool:
@@ -50,7 +52,20 @@ def _read(path: Path) -> LanguageModel:
         head = file.read(16)
     if head.startswith(b"GGUF"):
         return model_from_gguf(read_gguf_header(path), name=path.stem, source=str(path))
+    if head.startswith(b"GGML") or head[4:8] == b"FUGG":
+        raise InputError("is a file of a format before GGUF", where=str(path), hint="convert the model again")
+    if path.name.endswith((".safetensors", ".safetensors.index.json")):
+        return _read_files(_beside(path), path.parent)
     return _read_config(path)
+
+
+def _beside(path: Path) -> Path:
+    """The configuration that belongs to a file of weights."""
+    config = path.with_name("config.json")
+    if not config.is_file():
+        hint = "give the folder, with its config.json: files of weights do not say how a model is built"
+        raise InputError("has no config.json beside it", where=str(path), hint=hint)
+    return config
 
 
 def _is_there(path: Path) -> bool:
@@ -63,7 +78,7 @@ def _is_there(path: Path) -> bool:
 def _read_folder(path: Path) -> LanguageModel:
     config = path / "config.json"
     if config.is_file():
-        return _read_config(config)
+        return _read_files(config, path)
     files = sorted(path.glob("*.gguf"))[:512]
     whole = [file for file in files if not file.name.startswith("mmproj")]
     first = [file for file in whole if "-of-" not in file.name or "-00001-of-" in file.name]
@@ -73,6 +88,13 @@ def _read_folder(path: Path) -> LanguageModel:
         names = ", ".join(file.name for file in first[:5])
         raise InputError(f"holds {len(first)} models", where=str(path), hint=f"give one of {names}")
     raise InputError("holds neither config.json nor a .gguf file", where=str(path))
+
+
+def _read_files(config: Path, folder: Path) -> LanguageModel:
+    """A configuration, and the files of weights in its folder where they are all there."""
+    model = _read_config(config)
+    stored = stored_tensors(folder)
+    return model if stored is None else with_stored_bytes(model, stored)
 
 
 def _read_config(config: Path) -> LanguageModel:
