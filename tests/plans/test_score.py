@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import weftline as wl
 from weftline.cli.main import app
+from weftline.errors import UsageError
 from weftline.graph import Op, Tensor, assemble
 from weftline.plans.plan import plan_to_json
 from weftline.plans.score import Score
@@ -170,6 +171,27 @@ def test_what_does_not_fit_is_named(placement: dict[str, str], error: type[Excep
     """Tests the messages for placements that cannot run."""
     with pytest.raises(error, match=words):
         wl.simulate(problem(), placement)
+
+
+def test_numbers_of_devices() -> None:
+    """Tests that an array, or a list, of a device for each op is a placement, and what is none."""
+    problem = wl.load_problem("zoo:bert:small", cluster="laptop")
+    n, ids = len(problem.graph.ops), [device.id for device in problem.devices]
+    numbers = [op % 2 for op in range(n)]
+    named = {op.name: ids[number] for op, number in zip(problem.graph.ops, numbers, strict=True)}
+    score = wl.simulate(problem, named)
+    assert isinstance(score, Score)
+    for given in (numbers, tuple(numbers), np.array(numbers), np.array(numbers, np.uint8)):
+        found = wl.simulate(problem, given)
+        assert isinstance(found, Score)
+        assert (found.value_ns, found.placement) == (score.value_ns, named)
+    wrong: list[Any] = [numbers[1:], [0.5] * n, [numbers, numbers], [[0], [0, 1]], 3, [True] * n]
+    for given in wrong:
+        with pytest.raises(UsageError, match=f"the number of a device for each of the {n} ops"):
+            wl.simulate(problem, given)
+    for number in (-1, 3):
+        with pytest.raises(UsageError, match=f"there is no device number {number}: they are numbered from 0 to 2"):
+            wl.simulate(problem, [*numbers[1:], number])
 
 
 def test_limits_that_break_are_named() -> None:

@@ -16,6 +16,8 @@ from weftline.arguments import a_path, a_text
 from weftline.errors import UsageError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from weftline.certify.run import AnyVerdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
@@ -36,7 +38,7 @@ __all__ = ["Explanation", "diff", "explain", "read_answer", "simulate", "verify"
 
 def simulate(
     what: Plan | Schedule | AnyFleet | Problem | Graph | Path | str,
-    placement: Mapping[str, str] | Plan | Path | str | None = None,
+    placement: Mapping[str, str] | Plan | Path | str | Sequence[int] | NDArray[Any] | None = None,
     cluster: Cluster | Path | str | None = None,
     *,
     order: Sequence[str] | None = None,
@@ -46,7 +48,8 @@ def simulate(
 
     Of a fleet plan that is a `FleetResult`: rate, devices, lanes with their shares and what one input takes on each.
 
-    With a `placement` (op -> device id, a plan, or a JSON file of either), `what` is a Problem, a Graph or a file of a
+    With a `placement` (op -> device id, a plan, a JSON file of either, or for each op in the order of the graph the
+    number of its device), `what` is a Problem, a Graph or a file of a
     model, and the answer is a `Score`: value, busy time and memory of every device, stages or timeline.
     `InfeasibleError` says which limits it breaks. `cluster` and `question` (objective, runtime, shapes, costs, ...) are
     as in `wl.plan`; to score many placements, make the Problem once (`wl.load_problem`). `order` (latency) names all
@@ -56,7 +59,7 @@ def simulate(
     from weftline.plans import Plan, plan_result
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.fleet_result import simulate_fleet
-    from weftline.plans.score import read_placement, score_placement
+    from weftline.plans.score import numbered_placement, read_placement, score_placement
 
     if placement is None:
         if cluster is not None or order is not None or question:
@@ -65,9 +68,12 @@ def simulate(
         if isinstance(answer, AnyFleet):
             return simulate_fleet(answer)
         return plan_result(answer)[1] if isinstance(answer, Plan) else answer.timetable()
-    if not isinstance(placement, Plan | Mapping):
+    if isinstance(placement, Path | str):
         placement, said = read_placement(a_path(placement, "placement"))
         order = said if order is None else order
+    elif not isinstance(placement, Plan | Mapping):
+        problem = _problem(what, cluster, question)
+        return score_placement(problem, numbered_placement(problem, placement), order)
     return score_placement(_problem(what, cluster, question), placement, order)
 
 

@@ -1,8 +1,8 @@
 """A placement that somebody else made, scored by the one simulator: value, devices, stages or timeline.
 
-In: a Problem, a device for each op by name (a mapping, a plan, or a JSON file), for latency perhaps an order of ops.
-Out: a `Score`; `InfeasibleError` says which limits a placement breaks. And the parts of a plan's file that follow from
-a simulation: devices, stages, timeline. Simplified: no bound and no search; `wl.plan` has those.
+In: a Problem, a device for each op by name (a mapping, a plan, or a JSON file) or by number, for latency perhaps an
+order of ops. Out: a `Score`; `InfeasibleError` says which limits a placement breaks. And the parts of a plan's file
+that follow from a simulation: devices, stages, timeline. Simplified: no bound and no search; `wl.plan` has those.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from weftline.arguments import shown
 from weftline.errors import InfeasibleError, InputError, UsageError, near
 from weftline.files import read_limited
 from weftline.graph.arrays import Indices
@@ -30,6 +31,7 @@ from weftline.units import format_name, format_names, format_time
 __all__ = [
     "Score",
     "device_uses",
+    "numbered_placement",
     "placement_names",
     "read_placement",
     "score_placement",
@@ -213,6 +215,25 @@ def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"{twice[:80]!r} stands twice in one object")
     return found
+
+
+def numbered_placement(problem: Problem, numbers: Any) -> dict[str, str]:
+    """A number of a device for each op, in the order of the graph -> names."""
+    try:
+        given = np.asarray(numbers)
+    except (TypeError, ValueError):  # lists of unequal length, for example
+        given = np.empty(0, np.object_)
+    if given.shape != (len(problem.graph.ops),) or given.dtype.kind not in "iu":
+        raise UsageError(
+            "a placement is a mapping from names of ops to ids of devices, a plan, a file of one, or the number of a "
+            f"device for each of the {len(problem.graph.ops)} ops, not {shown(numbers)}"
+        )
+    wrong = given[(given < 0) | (given >= len(problem.devices))]
+    if len(wrong):
+        raise UsageError(
+            f"there is no device number {wrong[0]}: they are numbered from 0 to {len(problem.devices) - 1}"
+        )
+    return placement_names(problem, given.astype(np.int32))
 
 
 def placement_names(problem: Problem, placement: Indices) -> dict[str, str]:
