@@ -28,10 +28,20 @@ def test_links() -> None:
     slot = machine("RTX 4090").devices[0].host_bandwidth
     half = machine("RTX 4090", links=("PCIe 4.0 x8",)).devices[0].host_bandwidth
     assert 0 < half < slot
-    assert machine("RTX 4090", links=("pcie gen4 x16",)).devices[0].host_bandwidth == 2 * half
+    assert machine("RTX 4090", links=("pcie gen4 x16",)).devices[0].host_bandwidth == pytest.approx(2 * half)
     assert machine("RTX 4090", links=("12 GB/s",)).devices[0].host_bandwidth == 12 * 10**9
-    with pytest.raises(InputError, match="is no link"):
+    with pytest.raises(InputError, match="is not a link"):
         machine("RTX 4090", links=("string",))
+
+
+def test_links_by_name() -> None:
+    """Tests that a link is that of one card where it says so, and that a network makes cards remote."""
+    found = machine("2x RTX 3090", links=("nvlink", "gpu1=pcie3x4"))
+    assert [device.peer_bandwidth for device in found.devices] == [56_250_000_000] * 2
+    assert found.devices[0].host_bandwidth > 7 * found.devices[1].host_bandwidth
+    found = machine("RTX 4090", "RTX 3090", links=("gpu1=10gbe",))
+    assert [device.remote for device in found.devices] == [False, True]
+    assert found.devices[1].network_bandwidth == 1_250_000_000
 
 
 def test_memory_of_the_host() -> None:
@@ -39,7 +49,7 @@ def test_memory_of_the_host() -> None:
     found = machine("RTX 4090", ram="32GB")
     assert found.host is not None
     assert "DDR4-3200" in found.notes[-1]
-    with pytest.raises(WeftlineError, match="Say --ram 64GB"):
+    with pytest.raises(WeftlineError, match="write --ram 64GB"):
         machine("RTX 4090", cpus=("DDR5-5600",))
     with pytest.raises(WeftlineError, match="one host"):
         machine("RTX 4090", cpus=("2x DDR5-5600",), ram="64GB")

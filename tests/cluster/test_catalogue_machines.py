@@ -15,6 +15,7 @@ GIB = 2**30
     ("text", "scope", "bandwidth"),
     [
         ("pcie4x16", LinkScope.HOST, 31_507_692_304),
+        ("PCI-e gen4", LinkScope.HOST, 31_507_692_304),
         ("PCIe 3.0 x8", LinkScope.HOST, 7_876_923_072),
         ("pcie5x4", LinkScope.HOST, 15_753_846_152),
         ("nvlink", LinkScope.PEER, 0),
@@ -82,6 +83,14 @@ def test_cards_with_links_of_their_own() -> None:
         cluster_from_options(["2x RTX 4090"], [], ["nvlink"])
     with pytest.raises(InputError, match="no such link"):
         cluster_from_options(["RTX 3090", "RTX 4090"], [], ["gpu0-gpu1=nvlink"])
+
+
+def test_modules_are_joined_by_their_board() -> None:
+    """Tests that SXM modules have NVLink unless a slot is named, and PCIe cards of the same chip have not."""
+    assert {link.bandwidth for link in cluster_from_options(["2x A100 SXM4 80GB"]).links} == {300 * 10**9}
+    assert {link.bandwidth for link in cluster_from_options(["2x A100 PCIe 80GB"]).links} == {pcie_bandwidth(4, 16)}
+    slots = cluster_from_options(["2x A100 SXM4 80GB"], [], ["pcie4x8"])
+    assert {link.bandwidth for link in slots.links} == {pcie_bandwidth(4, 8)}
 
 
 def test_cards_behind_a_network() -> None:

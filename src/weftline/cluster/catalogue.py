@@ -25,6 +25,7 @@ __all__ = ["Accelerator", "accelerators", "find_accelerator", "match_accelerator
 _PEAKS = ("fp32", "fp16", "fp16_acc16", "fp8", "int8", "fp4")
 _MOST_LISTED, _LONGEST_NAME = 8, 120
 _SMALL_APPLE_MEMORY = 36 * 2**30
+_MODULES = re.compile(r"SXM|GB200|\bH20\b|MI250|MI300|MI325|MI355")
 _FORMS = ("SXM", "PCIe", "NVL")
 
 
@@ -73,6 +74,11 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
         if self.device_class == "apple" and installed < _SMALL_APPLE_MEMORY:
             return installed * 2 // 3
         return installed * self.usable_percent // 100
+
+    @property
+    def joined(self) -> bool:
+        """A module of a board that joins it with its neighbours: SXM, OAM; cards need a bridge that few have."""
+        return bool(self.link_bandwidth and _MODULES.search(self.name))
 
     @property
     def unified(self) -> bool:

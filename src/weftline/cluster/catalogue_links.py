@@ -27,7 +27,7 @@ _FASTEST_NETWORK = 1600
 """Gb/s."""
 
 _ENDS = re.compile(r"\s*([A-Za-z]+\d+)(?:\s*-\s*([A-Za-z]+\d+))?\s*=\s*(.+)")
-_PCIE = re.compile(r"pcie(?:gen)?([1-9])(?:\.0)?x(\d{1,2})")
+_PCIE = re.compile(r"pci-?e(?:gen)?([1-9])(?:\.0)?(?:x(\d{1,2}))?")
 _ETHERNET = re.compile(r"(\d{1,3}(?:\.\d)?)(?:gbe|gbase-?t|gbit|gethernet|gbethernet)")
 _INFINIBAND = re.compile(r"(?:infiniband|ib)-?(\d{2,3})")
 _GIGABITS = {"edr": 100, "hdr": 200, "ndr": 400, "xdr": 800, "infinibandhdr": 200, "infinibandndr": 400}
@@ -102,8 +102,8 @@ def _read(name: str) -> LinkOption | None:
     plain = re.sub(r"[\s_]+", "", name.casefold())
     if plain in _PEERS:
         return LinkOption(plain, LinkScope.PEER, 0, PEER_LATENCY)
-    if (pcie := _PCIE.fullmatch(plain)) and int(pcie[1]) in _LANE and pcie[2] in ("1", "2", "4", "8", "16"):
-        return LinkOption(plain, LinkScope.HOST, pcie_bandwidth(int(pcie[1]), int(pcie[2])), PCIE_LATENCY)
+    if (pcie := _PCIE.fullmatch(plain)) and int(pcie[1]) in _LANE and pcie[2] in (None, "1", "2", "4", "8", "16"):
+        return LinkOption(plain, LinkScope.HOST, pcie_bandwidth(int(pcie[1]), int(pcie[2] or 16)), PCIE_LATENCY)
     if plain in _CABLES:
         return LinkOption(plain, LinkScope.HOST, _CABLES[plain] * 10**9 // 8, PCIE_LATENCY, cable=plain != "oculink")
     if (network := _network(plain)) is not None:

@@ -144,9 +144,13 @@ def _linked(device: NamedDevice, options: list[LinkOption], devices: list[NamedD
         own = pcie_bandwidth(product.pcie_generation or 4, product.pcie_lanes or 16)
         fields["host_bandwidth"] = own if host is None else min(own, host.bandwidth)
         fields["host_latency_ns"] = PCIE_LATENCY if host is None else host.latency
-    if peer is not None and device.kind == "gpu":
-        if not product.link_bandwidth and (peer.ends or not any(d.accelerator.link_bandwidth for d in devices)):
-            raise InputError(f"{product.name} has no link of its own", where=f"--link {peer.name}", hint="use pcie4x16")
+    if (
+        peer is not None
+        and not product.link_bandwidth
+        and (peer.ends or not any(_has_link(other) for other in devices))
+    ):
+        raise InputError(f"{product.name} has no link of its own", where=f"--link {peer.name}", hint="use pcie4x16")
+    if peer is not None or (product.joined and host is None and network is None):
         fields["peer_bandwidth"] = product.link_bandwidth
     if network is None and product.unified and sum(other.kind == "gpu" for other in devices) > 1:
         network = read_link_option(DEFAULT_NETWORK)
@@ -155,6 +159,10 @@ def _linked(device: NamedDevice, options: list[LinkOption], devices: list[NamedD
         fields["network_bandwidth"] = network.bandwidth
         fields["network_latency_ns"] = CABLE_LATENCY if network.cable else network.latency
     return msgspec.structs.replace(device, **fields)
+
+
+def _has_link(device: NamedDevice) -> bool:
+    return device.accelerator.link_bandwidth > 0
 
 
 def _is_network(option: LinkOption, device: NamedDevice) -> bool:

@@ -108,7 +108,7 @@ def llm_device(
         vector_flops=peaks.get("fp32", 0),
         kind=accelerator.kind,
         host_bandwidth=host_bandwidth or (0 if alone else bus or USUAL_LINK),
-        peer_bandwidth=peer_bandwidth or accelerator.link_bandwidth,
+        peer_bandwidth=peer_bandwidth or (accelerator.link_bandwidth if accelerator.joined else 0),
         remote=remote,
         network_bandwidth=network_bandwidth,
         network_latency_ns=network_latency_ns,
