@@ -5,12 +5,14 @@ Simplified: bounds without a witness stay claims; of baselines and provenance on
 """
 
 from weftline.certify.check import Refusal, Unreadable, Verdict, bound_of, check_plan, read_plan
+from weftline.certify.check_fit import FitVerdict
 from weftline.certify.check_fleet import FleetVerdict
 from weftline.certify.check_layers import LayersVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.certify.run import verify_file
 
 __all__ = [
+    "FitVerdict",
     "FleetVerdict",
     "LayersVerdict",
     "Refusal",

@@ -17,12 +17,13 @@ if not __package__:
         sys.modules[name] = ModuleType(name)
         sys.modules[name].__path__ = [str(folder)]
 
-from weftline.certify import check, check_fleet, check_layers, check_schedule
+from weftline.certify import check, check_fit, check_fleet, check_layers, check_schedule
 
 KINDS = {
     b'"weftline-schedule"': check_schedule.main,
     b'"weftline-fleet"': check_fleet.main,
     b'"weftline-layer-plan"': check_layers.main,
+    b'"weftline-fit"': check_fit.main,
 }
 """What a file says that it is -> its checker; a plan otherwise."""
 HEAD_BYTES = 200

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weftline.certify.check import Verdict
+from weftline.certify.check_fit import FitVerdict
 from weftline.certify.check_fleet import FleetVerdict
 from weftline.certify.check_layers import LayersVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
@@ -17,13 +18,15 @@ from weftline.errors import InputError, VerificationError, no_such_file
 
 __all__ = ["AnyVerdict", "is_fleet", "is_schedule", "verify_bytes", "verify_file"]
 
-AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict
+AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict | FitVerdict
 
 SCHEDULE, FLEETS = b'"weftline-schedule"', (b'"weftline-fleet"', b'"weftline-layer-plan"')
+FIT_WORD = b'"weftline-fit"'
 _KINDS: dict[bytes, Callable[..., AnyVerdict]] = {
     SCHEDULE: ScheduleVerdict,
     FLEETS[0]: FleetVerdict,
     FLEETS[1]: LayersVerdict,
+    FIT_WORD: FitVerdict,
 }
 """What a file says that it is -> what its checker answers; a plan otherwise."""
 HEAD_BYTES = 200

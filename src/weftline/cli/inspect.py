@@ -38,7 +38,7 @@ def verify(
     """
     from fractions import Fraction
 
-    from weftline.certify import FleetVerdict, LayersVerdict, ScheduleVerdict, verify_file
+    from weftline.certify import FitVerdict, FleetVerdict, LayersVerdict, ScheduleVerdict, verify_file
     from weftline.plans.schedule import load_schedule
     from weftline.plans.schedule_story import schedule_units
     from weftline.units import format_time
@@ -61,6 +61,10 @@ def verify(
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
     value, bound = format_time(verdict.value_ns), format_time(verdict.proved_bound_ns)
+    if isinstance(verdict, FitVerdict):
+        show(f"{plan}: holds. A step takes {value}, proved bound {bound}.")
+        show(f"re-computed: {', '.join(verdict.checks)}")
+        return
     objective = "throughput" if isinstance(verdict, FleetVerdict) else verdict.objective
     what = "period" if objective == "throughput" else objective
     guess = f" for these guessed costs (of {verdict.guessed_ops} ops)" if verdict.guessed_ops else ""

@@ -101,12 +101,8 @@ class FitUnit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     buffers: FitBuffers
     pipelined_buffers: FitBuffers
     """Where an engine keeps several batches in flight, which it does only if nothing lies on the host."""
-    first_ns: int = 0
-    """Once, if no card stands before it."""
-    next_ns: int = 0
-    """Once, if a card does: the hop to it."""
     trip_ns: int = 0
-    """For each part of a row that lives on the host: there and back."""
+    """For each part of a row that lives on the host: over and back."""
 
     @property
     def size(self) -> int:
@@ -140,6 +136,8 @@ class FitProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: tuple[FitDevice, ...]
     pools: tuple[FitPool, ...]
     units: tuple[FitUnit, ...]
+    hop_ns: tuple[tuple[int, ...], ...]
+    """[unit][unit]: from a segment on the first to the next one on the second; it counts to the second."""
     rules: FitRules = FitRules()
     objective: FitObjective = FitObjective.SUM
     streams: int = 1
@@ -263,9 +261,13 @@ def check_fit_problem(problem: FitProblem, where: str = "") -> FitProblem:
     need(1 <= len(problem.units) <= MOST_FIT_UNITS, f"{len(problem.units)} units")
     for unit in problem.units:
         _check_unit(problem, unit, where)
+    hops = [hop for row in problem.hop_ns for hop in row]
+    square = len(problem.hop_ns) == len(problem.units) and all(len(row) == len(problem.units) for row in problem.hop_ns)
+    need(square and all(0 <= hop <= MOST_FIT_NUMBER for hop in hops), "hops need a number for every pair of units")
     hosts = sum(problem.is_host(number) for number in range(len(problem.units)))
     need(hosts <= 1, "the host is one unit")
-    need(not problem.rules.moves or hosts == 1, "parts can move only to a host")
+    host_used = bool(problem.rules.moves) or problem.rules.host_rows is not HostRows.NONE
+    need(problem.objective is FitObjective.SUM or not host_used, "batches in turn (MAX) use no host")
     need(problem.streams >= 1 and 0 <= problem.base_ns <= MOST_FIT_NUMBER, "a number is out of range")
     for most in (problem.rules.most_units, problem.rules.exact_units):
         need(most is None or 1 <= most <= MOST_FIT_DEVICES, "a number of units is out of range")
@@ -292,6 +294,6 @@ def _check_unit(problem: FitProblem, unit: FitUnit, where: str) -> None:
         for value in (one.alone, one.first, one.middle, one.last)
     ]
     numbers = [*(n for table in (unit.bytes, unit.ns) for row in table for n in row), *unit.row_ns, *buffers]
-    numbers += [unit.first_ns, unit.next_ns, unit.trip_ns]
+    numbers.append(unit.trip_ns)
     if len(unit.row_ns) != shape[0] or not all(0 <= number <= MOST_FIT_NUMBER for number in numbers):
         raise InputError(f"{named}: a number is out of range, or missing", where=where)

@@ -46,8 +46,7 @@ def _unit_ns(problem: FitProblem, segments: Sequence[FitSegment], number: int) -
     """What a segment adds to the time of a step."""
     segment = segments[number]
     unit, host, moved = problem.units[segment.unit], problem.host_unit, set(segment.moved)
-    first = segment.first == 0 if segment.unit == host else not _cards_before(problem, segments, number)
-    total = unit.first_ns if first else unit.next_ns
+    total = problem.hop_ns[segments[number - 1].unit][segment.unit] if number else 0
     for row in range(segment.first, segment.last):
         kind = problem.rows[row]
         total += unit.row_ns[kind]
