@@ -28,7 +28,7 @@ NO_WAY = 2**200
 class _Item(NamedTuple):
     cost: int
     size: int
-    count: int
+    many: int
 
 
 class _Costs:
@@ -103,7 +103,7 @@ class _Costs:
         item = items[place]
         return all(
             self._none_cheaper(items, place + 1, missing - number * item.size, budget - number * item.cost)
-            for number in range(min(item.count, -(-missing // item.size)), -1, -1)
+            for number in range(min(item.many, -(-missing // item.size)), -1, -1)
         )
 
 
@@ -111,10 +111,10 @@ def _relaxed(items: list[_Item], place: int, missing: int) -> int:
     """The cheapest bytes of items from a place on, cut at will; NO_WAY if all of them are not enough."""
     cost = 0
     for item in items[place:]:
-        if item.size * item.count >= missing:
+        if item.size * item.many >= missing:
             return cost - (-missing * item.cost // item.size)
-        missing -= item.size * item.count
-        cost += item.cost * item.count
+        missing -= item.size * item.many
+        cost += item.cost * item.many
     return NO_WAY
 
 

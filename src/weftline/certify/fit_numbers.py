@@ -49,6 +49,11 @@ class FitUnitNumbers:
             {place: whole(form[name][place], "buffer", 0, MAX_FIT_NUMBER) for place in PLACES}
             for name in ("buffers", "pipelined_buffers")
         )
+        need(
+            all(self.buffers[p] <= self.pipelined[p] for p in PLACES),
+            "problem",
+            "buffers of several batches are smaller",
+        )
         self.trip_ns = whole(form["trip_ns"], "trip_ns", 0, MAX_FIT_NUMBER)
         self.size = sum(count for _, count in self.takes)
 

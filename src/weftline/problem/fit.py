@@ -100,7 +100,7 @@ class FitUnit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of each kind: what a row costs besides its parts (launches, sums over a group)."""
     buffers: FitBuffers
     pipelined_buffers: FitBuffers
-    """Where an engine keeps several batches in flight, which it does only if nothing lies on the host."""
+    """Where an engine keeps several batches in flight, which it does only if nothing lies on the host; not smaller."""
     trip_ns: int = 0
     """For each part of a row that lives on the host: over and back."""
 
@@ -295,5 +295,7 @@ def _check_unit(problem: FitProblem, unit: FitUnit, where: str) -> None:
     ]
     numbers = [*(n for table in (unit.bytes, unit.ns) for row in table for n in row), *unit.row_ns, *buffers]
     numbers.append(unit.trip_ns)
+    if any(plain > several for plain, several in zip(buffers[:4], buffers[4:], strict=True)):
+        raise InputError(f"{named}: buffers of several batches are smaller than those of one", where=where)
     if len(unit.row_ns) != shape[0] or not all(0 <= number <= MOST_FIT_NUMBER for number in numbers):
         raise InputError(f"{named}: a number is out of range, or missing", where=where)

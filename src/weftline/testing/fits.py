@@ -81,7 +81,9 @@ def _unit(
         ns=tuple(tuple(pace * number + dice.randint(0, 3) for number in row) for row in part_bytes),
         row_ns=tuple(dice.randint(0, 5) for _ in part_bytes),
         buffers=buffers,
-        pipelined_buffers=FitBuffers(*(2 * number for number in (buffers.alone, buffers.first, buffers.middle, 9))),
+        pipelined_buffers=FitBuffers(
+            *(2 * number for number in (buffers.alone, buffers.first, buffers.middle, buffers.last))
+        ),
         trip_ns=dice.randint(0, 4),
     )
 

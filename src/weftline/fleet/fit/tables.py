@@ -19,7 +19,7 @@ from weftline.problem.fit import FitProblem
 __all__ = ["TIME_SCALE", "SegmentTables"]
 
 TIME_SCALE = 4096
-ROUNDING = 1e-12
+ROUNDED_SHARE = 1e-12
 """Share by which a cost with cut parts is rounded down, so that floating point never makes it too large."""
 
 Costs = NDArray[np.float64]
@@ -112,7 +112,7 @@ class SegmentTables:
                 taken = np.minimum(missing, np.maximum(run, 0) * float(item.size))
                 extra += taken * (item.cost / item.size)
                 missing -= taken
-        extra = np.ceil(extra * (1 - ROUNDING) - 1e-3)
+        extra = np.ceil(extra * (1 - ROUNDED_SHARE) - 1e-3)
         matrix: Costs = np.where(missing > 0, np.inf, cost + extra)
         return matrix
 
