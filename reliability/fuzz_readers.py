@@ -209,6 +209,31 @@ def _external_data(path: Path) -> None:
         assert os.read(descriptor, 7) == b"inside"
 
 
+def _language(path: Path) -> None:
+    """A language model, used as costs use it."""
+    from weftline.importers.llm import read_language_model, requantised
+
+    model = read_language_model(path)
+    assert model.parameters >= 0
+    assert all(tensor.bytes >= 0 for tensor in requantised(model, "q4_k_m").tensors)
+
+
+def _language_files(path: Path) -> None:
+    """A file of weights beside a configuration."""
+    from reliability.fuzz_texts import LANGUAGE_CONFIGS
+
+    (path.parent / "config.json").write_text(LANGUAGE_CONFIGS[0], encoding="utf-8")
+    _language(path)
+
+
+def _language_index(path: Path) -> None:
+    """An index of files of weights, one of which is there, beside a configuration."""
+    from reliability.fuzz_seeds import seeds
+
+    (path.parent / "model.safetensors").write_bytes(seeds("llm-weights")[0])
+    _language_files(path)
+
+
 _LOADS = (InputError, InfeasibleError)
 _ASKS = (InputError, InfeasibleError, UsageError)
 
@@ -240,6 +265,10 @@ READERS = {
         Reader("manifest", "manifest.json", "manifest", "json", _manifest),
         Reader("affinities", "a.json", "affinity", "json", _affinity),
         Reader("quantities", "q.txt", "quantities", "text", _quantities),
+        Reader("GGUF", "m.gguf", "gguf", "bytes", _language, weight=3),
+        Reader("model weights", "model.safetensors", "llm-weights", "safetensors", _language_files, weight=3),
+        Reader("index of weights", "model.safetensors.index.json", "llm-index", "json", _language_index),
+        Reader("config.json", "config.json", "llm-config", "json", _language, weight=3),
         Reader("external data", "location.txt", "external-data", "text", _external_data),
     )
 }

@@ -17,7 +17,19 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from reliability.fuzz_texts import AFFINITY, CLUSTER, FIDDLE, IR, IR_BODIES, MANIFEST, MOIRAI, PROFILE, ROWS, SWEEPS
+from reliability.fuzz_texts import (
+    AFFINITY,
+    CLUSTER,
+    FIDDLE,
+    IR,
+    IR_BODIES,
+    LANGUAGE_CONFIGS,
+    MANIFEST,
+    MOIRAI,
+    PROFILE,
+    ROWS,
+    SWEEPS,
+)
 from reliability.fuzz_xls import small_sheet
 
 __all__ = ["SHAPES", "seeds"]
@@ -165,6 +177,47 @@ def _sweep_json() -> list[bytes]:
     return [json.dumps({"version": 1, "models": ["zoo:bert:small", "m.onnx"], "seeds": [0, 1], "gap": "1%"}).encode()]
 
 
+def _language(number: int) -> Any:
+    """A small language model by one of the configurations."""
+    from weftline.importers.llm.build import build_model
+    from weftline.importers.llm.configuration import stack_from_config
+
+    return build_model(stack_from_config(json.loads(LANGUAGE_CONFIGS[number]), name="m", source="config.json"))
+
+
+def _gguf() -> list[bytes]:
+    from weftline.importers.llm import requantised
+    from weftline.testing import gguf_header
+
+    made = [requantised(_language(number), "q8_0") for number in range(len(LANGUAGE_CONFIGS))]
+    return [gguf_header(model, words=number == 0)[0] for number, model in enumerate(made)]
+
+
+def _language_weights() -> list[bytes]:
+    """Headers of one file each: a plain checkpoint, and one with the experts of a layer in three tensors."""
+    model, found = _language(0), []
+    names = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    names |= {"output.weight": "lm_head.weight"}
+    for _ in range(2):
+        entries, end = {}, 0
+        for tensor in model.tensors:
+            begin, end = end, end + tensor.bytes
+            plain = tensor.name.replace("blk.", "model.layers.").replace("attn_q.", "self_attn.q_proj.")
+            name = names.get(tensor.name, plain)
+            entries[name] = {"dtype": "BF16", "shape": tensor.shape[::-1], "data_offsets": [begin, end]}
+        text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
+        found.append(len(text).to_bytes(8, "little") + text)
+        model = _language(1)
+    return found
+
+
+def _language_index() -> list[bytes]:
+    length = int.from_bytes(_language_weights()[0][:8], "little")
+    header = json.loads(_language_weights()[0][8 : 8 + length])
+    files = {name: "model.safetensors" for name in header if not name.startswith("__")}
+    return [json.dumps({"metadata": {"total_size": 1}, "weight_map": files}).encode()]
+
+
 _SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "onnx": _onnx,
     "openvino": lambda: [IR.encode(), IR_BODIES.encode()],
@@ -189,5 +242,9 @@ _SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "manifest": lambda: [json.dumps(MANIFEST).encode()],
     "affinity": lambda: [json.dumps(AFFINITY).encode()],
     "quantities": lambda: [b"24 GiB", b"9 us", b"12.3 GB/s", b"35 TFLOP/s", b"1.5 %", b"60s", b"0.25"],
+    "gguf": _gguf,
+    "llm-weights": _language_weights,
+    "llm-index": _language_index,
+    "llm-config": lambda: [text.encode() for text in LANGUAGE_CONFIGS],
     "external-data": lambda: [b"weights.bin", b"inner/weights.bin", b"../secret", b"/etc/passwd", b"link.bin"],
 }

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-__all__ = ["AFFINITY", "CLUSTER", "FIDDLE", "IR", "IR_BODIES", "MANIFEST", "MOIRAI", "PROFILE", "ROWS", "SWEEPS"]
+__all__ = [
+    "AFFINITY",
+    "CLUSTER",
+    "FIDDLE",
+    "IR",
+    "IR_BODIES",
+    "LANGUAGE_CONFIGS",
+    "MANIFEST",
+    "MOIRAI",
+    "PROFILE",
+    "ROWS",
+    "SWEEPS",
+]
 
 
 def _port(number: int, dims: str, precision: str = "FP32") -> str:
@@ -245,3 +258,21 @@ ROWS = (
     {**_ROW, "value_ns": 5, "bound_ns": 4, "gap": 0.2, "proof": "proved", "plan": "plans/x.json"},
     {**_ROW, "key": "1" * 16, "error": {"kind": "InputError", "text": "no", "exit_code": 3}},
 )
+
+_WIDTHS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "head_dim": 32}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_LATENTS = {"kv_lora_rank": 32, "q_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+_DEEPSEEK = {"n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1}
+_GPT_OSS = {"layer_types": ["full_attention"] * 4, "quantization_config": {"quant_method": "mxfp4"}}
+LANGUAGE_CONFIGS = tuple(
+    json.dumps({**_WIDTHS, "intermediate_size": 128, "num_hidden_layers": 4, "max_position_embeddings": 4096, **more})
+    for more in (
+        {"model_type": "llama", "torch_dtype": "bfloat16"},
+        {"model_type": "qwen3_moe", **_EXPERTS, "mlp_only_layers": [1]},
+        {"model_type": "qwen3_5_moe", **_EXPERTS, "full_attention_interval": 4, "mtp_num_hidden_layers": 1},
+        {"model_type": "deepseek_v3", **_LATENTS, **_EXPERTS, **_DEEPSEEK},
+        {"model_type": "gemma3", "text_config": {**_WIDTHS, "intermediate_size": 96, "num_hidden_layers": 3}},
+        {"model_type": "gpt_oss", **_EXPERTS, **_GPT_OSS},
+    )
+)
+"""Small config.json files."""

@@ -25,6 +25,7 @@ class Foreign(NamedTuple):
     """What to do instead."""
 
 
+_FIT = 'a language model on your cards: weftline fit {} --gpu "RTX 4090"'
 _OPTIMUM = "optimum-cli export onnx --model FOLDER OUT, and give OUT/model.onnx"
 _TF2ONNX = "export it to ONNX: python -m tf2onnx.convert"
 _TORCH = Foreign(
@@ -37,11 +38,11 @@ _PICKLE = Foreign(
 )
 _SAFETENSORS = Foreign(
     "this is a safetensors file: weights without a graph",
-    "export the model that they belong to to ONNX: torch.onnx.export, or optimum-cli export onnx for Hugging Face",
+    f"{_FIT.format('FOLDER')}; for a graph of ops, export the model to ONNX: torch.onnx.export, or {_OPTIMUM}",
 )
 _GGUF = Foreign(
     "this is a GGUF file: weights for llama.cpp without a graph",
-    f"export the model that it was made from to ONNX: {_OPTIMUM}",
+    f"{_FIT.format('FILE')}; for a graph of ops, export the model that it was made from to ONNX: {_OPTIMUM}",
 )
 _TFLITE = Foreign("this is a TensorFlow Lite model", f"{_TF2ONNX} --tflite FILE --output model.onnx")
 _ORT = Foreign("this is a model in ONNX Runtime's own format (.ort)", "give the ONNX file that it was made from")
@@ -57,9 +58,13 @@ _FROZEN = Foreign(
     "this is a TensorFlow graph", f"{_TF2ONNX} --graphdef FILE --inputs X:0 --outputs Y:0 --output model.onnx"
 )
 _CONFIG = Foreign(
-    "this is the configuration of a Hugging Face model, not the model", f"export its folder to ONNX: {_OPTIMUM}"
+    "this is the configuration of a Hugging Face model, not the model",
+    f"{_FIT.format('FILE')}; for a graph of ops, export its folder to ONNX: {_OPTIMUM}",
 )
-_HF_FOLDER = Foreign("this is the folder of a Hugging Face model", f"export it to ONNX: {_OPTIMUM}")
+_HF_FOLDER = Foreign(
+    "this is the folder of a Hugging Face model",
+    f"{_FIT.format('FOLDER')}; for a graph of ops, export it to ONNX: {_OPTIMUM}",
+)
 _LFS = Foreign("this is a pointer of git-lfs, not the file itself", "run: git lfs pull")
 _ANNEX = Foreign("this is a pointer of git-annex, not the file itself", "run: git annex get FILE")
 _PAGE = Foreign(

@@ -80,7 +80,8 @@ _HINTS = {
     "a file of costs": "try: weftline plan MODEL --cluster FILE --costs FILE",
 }
 _OTHERS = (
-    "Models of PyTorch, Hugging Face or GGUF are exported to ONNX first: torch.onnx.export, optimum-cli export onnx"
+    "Language models (Hugging Face, GGUF) go to weftline fit as they are; other models of PyTorch are exported to ONNX "
+    "first: torch.onnx.export, optimum-cli export onnx"
 )
 
 
@@ -211,7 +212,11 @@ def _head(path: Path) -> bytes:
 
 
 def _elsewhere(path: Path) -> str:
-    """What a name may be that is no file: of the zoo, or of Hugging Face."""
+    """What a name may be that is no file: of a language model, of the zoo, or of Hugging Face."""
+    from weftline.importers.llm import is_known_model
+
+    if is_known_model(str(path)):
+        return f'a language model on your cards: weftline fit {path} --gpu "RTX 4090"'
     if not path.suffix and len(path.parts) == 1:
         return f"for a model of the zoo write zoo:{path}; `weftline zoo` lists them"
     if len(path.parts) == 2 and not path.is_absolute() and not path.parent.exists():

@@ -100,6 +100,18 @@ def test_weights_alone_are_no_model(tmp_path: Path) -> None:
         read_language_model(tmp_path)
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf", "config.json"])
+def test_pointers_of_git_lfs_are_named(name: str, tmp_path: Path) -> None:
+    """Tests that a file that git-lfs has not fetched is answered with the command that fetches it."""
+    path = folder(tmp_path / "m", SMALL_LLAMA)
+    (path / name).write_bytes(POINTER)
+    with pytest.raises(InputError, match="git lfs pull"):
+        read_language_model(path / name)
+
+
 def header(text: str, length: int | None = None) -> bytes:
     return struct.pack("<Q", len(text) if length is None else length) + text.encode()
 

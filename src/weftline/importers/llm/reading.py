@@ -10,6 +10,7 @@ from pathlib import Path
 
 from weftline.errors import InputError, no_such_file
 from weftline.files import opened, read_limited
+from weftline.importers.foreign import foreign_file
 from weftline.importers.llm.build import build_model, requantised
 from weftline.importers.llm.catalogue import is_known_model, known_stack, split_name
 from weftline.importers.llm.checkpoint import stored_tensors, with_stored_bytes
@@ -102,5 +103,8 @@ def _read_config(config: Path) -> LanguageModel:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
+        other = foreign_file(config, text[:4096])
+        if other and "weftline fit" not in other.hint:
+            raise InputError(other.what, where=str(config), hint=other.hint) from error
         raise InputError(f"is no JSON: {error}", where=str(config)) from error
     return build_model(stack_from_config(values, name=config.resolve().parent.name, source=str(config)))

@@ -58,6 +58,8 @@ def read_safetensors_header(path: Path) -> tuple[StoredTensor, ...]:
         first = file.read(8)
         if len(first) < 8:
             raise InputError("is no safetensors file: it is shorter than 8 bytes", where=where)
+        if first == b"version ":
+            raise InputError("is a pointer of git-lfs, not the file itself", where=where, hint="run: git lfs pull")
         length = struct.unpack("<Q", first)[0]
         if length > min(size - 8, MOST_HEADER_BYTES):
             limit = f"more than {MOST_HEADER_BYTES >> 20} MiB" if length <= size - 8 else f"but has {size}"
@@ -112,6 +114,7 @@ def read_weight_map(path: Path) -> dict[str, str]:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"is no index of safetensors files: {error}", where=str(path)) from error
     for name in set(found.values()):
-        if not name or name != Path(name).name or "\\" in name or name.startswith(".") or "\0" in name:
+        plain = name == Path(name).name and not any(mark in name for mark in ("\\", "\0")) and name[:1] != "."
+        if not plain or not 0 < len(name.encode("utf-8", "replace")) < 256:
             raise InputError(f"names the file {name[:200]!r}, which is not in its own folder", where=str(path))
     return found
