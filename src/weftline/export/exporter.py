@@ -201,5 +201,7 @@ def _target(to: str, kind: Literal["plan", "schedule", "fleet plan"]) -> Exporte
     find = {"plan": plan_exporters, "schedule": schedule_exporters, "fleet plan": fleet_exporters}
     known = find[kind]()
     if to not in known:
-        raise UsageError(f"{to!r} is not for a {kind} (for a {kind} there are: {', '.join(known)})")
+        other = kind == "fleet plan" and to in plan_exporters()
+        hint = "; for one pipeline plan with --copies 1, for one input with --objective latency" if other else ""
+        raise UsageError(f"{to!r} is not for a {kind} (for a {kind} there are: {', '.join(known)}{hint})")
     return known[to]
