@@ -188,6 +188,21 @@ def test_a_wrong_cluster_is_told_while_one_writes(page: Page, server: Served) ->
     assert page.locator("#list li").count() == before
 
 
+def test_devices_by_name_fill_the_cluster(page: Page, server: Served) -> None:
+    """Tests that names of devices become the text of the cluster, and that a wrong name is told."""
+    open_page(page, server)
+    page.click("#named summary")
+    page.fill("#gpus", "RTX 4090, 2x RTX 3060 12GB")
+    page.fill("#cpus", "DDR5-6000")
+    page.fill("#ram", "64GB")
+    page.click("#use-named")
+    expect(page.locator("#cluster-note")).to_contain_text("4 devices: gpu0, gpu1, gpu2, cpu0", timeout=PATIENCE * 1000)
+    assert 'accelerator = "GeForce RTX 4090"' in page.input_value("#toml")
+    page.fill("#gpus", "3060")
+    page.click("#use-named")
+    expect(page.get_by_text("could be several devices")).to_be_visible(timeout=PATIENCE * 1000)
+
+
 def test_clusters_exports_and_comparisons(page: Page, server: Served, tmp_path: Path) -> None:
     """Tests edited clusters from the editor to the file on disk, exports with reasons, what may be compared, ratios."""
     open_page(page, server)

@@ -304,3 +304,20 @@ def test_the_end_of_the_server_is_the_end_of_everything(how: signal.Signals, tmp
             assert len(list(tmp_path.glob("weftline-*"))) == 1
             other.end()
     assert not list(tmp_path.glob("weftline-*"))
+
+
+def test_devices_by_name_become_a_cluster(server: Served) -> None:
+    """Tests that names give a text that can be planned on, with what was assumed, and wrong names a sentence."""
+    status, found = server.ask(
+        "POST", "/api/devices", {"gpus": ["H100", "2x RTX 3060 12GB"], "cpus": [], "ram": "64GB"}
+    )
+    assert status == 200
+    assert 'accelerator = "H100 SXM5 80GB"' in found["text"]
+    assert len(found["notes"]) == 2
+    assert server.ask("POST", "/api/cluster", {"text": found["text"]})[1]["count"] == 4
+    assert "could be several" in server.ask("POST", "/api/devices", {"gpus": ["3060"]})[1]["error"]
+    assert "no devices" in server.ask("POST", "/api/devices", {})[1]["error"]
+    assert server.ask("POST", "/api/devices", {"gpus": ["x" * 500]})[0] == 422
+    offered = server.ask("GET", "/api/choices")[1]
+    assert "GeForce RTX 4090" in offered["devices"]["gpu"]
+    assert "nvlink" in offered["links"]

@@ -34,6 +34,7 @@ from weftline.ui.requests import (
     AskedCluster,
     ClusterForm,
     CompareRequest,
+    DevicesForm,
     FileRequest,
     KeptForm,
     PlanForm,
@@ -43,7 +44,7 @@ from weftline.ui.requests import (
     read_json,
     schedule_task,
 )
-from weftline.ui.task import CheckTask, ChoicesTask, CompareTask
+from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, NamedTask
 
 __all__ = ["ASSETS", "asset", "make_app"]
 
@@ -178,6 +179,7 @@ def make_app(folder: Path, limits: PageLimits, clusters: Path) -> tuple[Starlett
             Route("/api/form", views.form),
             Route("/api/form", views.keep_form, methods=["PUT"]),
             Route("/api/cluster", views.check_cluster, methods=["POST"]),
+            Route("/api/devices", views.name_devices, methods=["POST"]),
             Route("/api/clusters/{name}", views.cluster),
             Route("/api/clusters/{name}", views.keep_cluster, methods=["PUT"]),
             Route("/api/clusters/{name}", views.remove_cluster, methods=["DELETE"]),
@@ -258,6 +260,11 @@ class Views:
         """Is this text a cluster?"""
         asked = await read_json(request, ClusterForm, self._state.limits.body_bytes)
         return JSONResponse(await self._state.check(asked.text))
+
+    async def name_devices(self, request: Request) -> Response:
+        """The text of a cluster of devices by name."""
+        asked = await read_json(request, DevicesForm, self._state.limits.body_bytes)
+        return JSONResponse(await self._state.desk.do(NamedTask(asked.gpus, asked.cpus, asked.links, asked.ram)))
 
     async def cluster(self, request: Request) -> Response:
         """The text of a cluster that was kept."""

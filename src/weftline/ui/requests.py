@@ -24,6 +24,7 @@ __all__ = [
     "AskedCluster",
     "ClusterForm",
     "CompareRequest",
+    "DevicesForm",
     "FileRequest",
     "KeptForm",
     "PlanForm",
@@ -109,6 +110,18 @@ class ClusterForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster to be checked, or kept."""
 
     text: Text
+
+
+Names = Annotated[tuple[Annotated[str, Meta(max_length=120)], ...], Meta(max_length=32)]
+
+
+class DevicesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Devices by name, of which a cluster is made."""
+
+    gpus: Names = ()
+    cpus: Names = ()
+    links: Names = ()
+    ram: Annotated[str, Meta(max_length=40)] = ""
 
 
 async def read_json(request: Request, kind: type[T], most: int) -> T:

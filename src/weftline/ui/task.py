@@ -20,6 +20,7 @@ __all__ = [
     "CompareTask",
     "FileTask",
     "ModelFile",
+    "NamedTask",
     "PlanTask",
     "Row",
     "Said",
@@ -154,7 +155,16 @@ class ChoicesTask(msgspec.Struct, frozen=True, tag="choices"):
     """What this installation offers."""
 
 
-Task = PlanTask | ScheduleTask | FileTask | CompareTask | CheckTask | ChoicesTask
+class NamedTask(msgspec.Struct, frozen=True, tag="named"):
+    """Make a cluster of devices by name."""
+
+    gpus: tuple[str, ...] = ()
+    cpus: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    ram: str = ""
+
+
+Task = PlanTask | ScheduleTask | FileTask | CompareTask | CheckTask | ChoicesTask | NamedTask
 
 
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):

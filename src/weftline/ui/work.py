@@ -22,12 +22,14 @@ from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans import Plan, diff_plans
 from weftline.plans.advice import advise
 from weftline.plans.summary import better_baseline, guarantee, guess_words, scattered_hosts
+from weftline.ui.offers import choices, named_cluster
 from weftline.ui.task import (
     CheckTask,
     ChoicesTask,
     CompareTask,
     FileTask,
     ModelFile,
+    NamedTask,
     PlanTask,
     Said,
     ScheduleTask,
@@ -39,7 +41,7 @@ from weftline.units import format_name
 if TYPE_CHECKING:
     from weftline.plans.schedule import Schedule
 
-__all__ = ["choices", "comparison", "do_task", "export_archive", "plan_answer", "schedule_answer", "schedules_compared"]
+__all__ = ["comparison", "do_task", "export_archive", "plan_answer", "schedule_answer", "schedules_compared"]
 
 MOST_TEXT = 2000
 MOST_REASON = 400
@@ -210,6 +212,13 @@ def _choices(task: ChoicesTask, teller: Teller) -> dict[str, Any]:
     return choices()
 
 
+def _named_devices(task: NamedTask, teller: Teller) -> dict[str, Any]:
+    try:
+        return named_cluster(task)
+    except WeftlineError as error:
+        return {"error": str(error)[:MOST_TEXT]}
+
+
 _WORKS: dict[type, Callable[[Any, Teller], dict[str, Any]]] = {
     PlanTask: _plan,
     ScheduleTask: _schedule,
@@ -217,6 +226,7 @@ _WORKS: dict[type, Callable[[Any, Teller], dict[str, Any]]] = {
     CompareTask: _compare,
     CheckTask: _check,
     ChoicesTask: _choices,
+    NamedTask: _named_devices,
 }
 
 
@@ -371,25 +381,3 @@ def export_archive(answer: Plan | Schedule, target: str, model: Path | None, out
         part.replace(output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def choices() -> dict[str, Any]:
-    """Models, clusters, solvers and targets that this installation offers."""
-    from weftline import __version__
-    from weftline.ask.planning import solvers_for
-    from weftline.cluster import preset_descriptions, preset_text
-    from weftline.schedule import schedulers
-    from weftline.schedule.make_blocks import SHAPES
-    from weftline.zoo import architectures
-
-    return {
-        "version": __version__,
-        "zoo": [[name, entry.description, list(entry.sizes)] for name, entry in architectures().items()],
-        "presets": [[name, text, preset_text(name)] for name, text in preset_descriptions().items()],
-        "solvers": {
-            objective: [[name, solver.description] for name, solver in solvers_for(objective).items()]
-            for objective in ("latency", "throughput")
-        },
-        "shapes": [[name, shape.description] for name, shape in SHAPES.items()],
-        "schedulers": [[name, method.description] for name, method in schedulers().items()],
-    }

@@ -87,6 +87,22 @@
       if (mine === turn) tell(text, wrong);
     }
 
+    /* Devices by name become a text, which is then the cluster. */
+    const many = (id) => by(id).value.split(/[,;\n]/).map((word) => word.trim()).filter(Boolean);
+    for (const [list, names] of [["known-gpus", choices.devices.gpu], ["known-cpus", choices.devices.cpu], ["known-links", choices.links]])
+      by(list).append(...names.map((one) => weft.make("option", { value: one })));
+    async function useNamed() {
+      const asked = { gpus: many("gpus"), cpus: many("cpus"), links: many("links"), ram: by("ram").value.trim() };
+      const found = await weft.ask("POST", "/api/devices", asked);
+      if (found.error) throw new Error(found.error);
+      area.value = found.text;
+      name.value = "";
+      select.value = EDITED;
+      frame();
+      select.dispatchEvent(new Event("change", { bubbles: true }));
+      if (found.notes.length) weft.say(found.notes.join("; "));
+    }
+
     const slow = (does) => async () => {
       try {
         await does();
@@ -104,6 +120,7 @@
       select.dispatchEvent(new Event("change", { bubbles: true }));
       weft.say(`Kept as ${wanted}: it will be here the next time.`);
     }));
+    by("use-named").addEventListener("click", slow(useNamed));
     by("save-cluster").addEventListener("click", () => weft.saveText(`${label}.toml`, area.value));
     by("forget-cluster").addEventListener("click", slow(async () => {
       await weft.ask("DELETE", `/api/clusters/${encodeURIComponent(keptName())}`);
