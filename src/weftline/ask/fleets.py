@@ -39,8 +39,12 @@ __all__ = ["answer_fleet", "is_for_fleet", "make_fleet"]
 
 PIPELINES = ("single-device", "even-split", "greedy", "auto")
 """Solvers of single pipelines: baselines, and lanes to begin with. The last one searches."""
-PIPELINE_SHARE = 0.2
-"""Of the time or work, for the search of a single pipeline."""
+PIPELINE_SHARE, REST_SHARE = 0.2, 0.7
+"""Of the time or work, for the search of a single pipeline; and of the time that is left where lanes end early."""
+LEAST_REST = 0.05
+"""Share of the time limit that is worth another look."""
+WIDE_GAP = 1e-3
+"""A smaller gap is left as it is."""
 SIMPLER_LOSS = 1e-3
 """Share of the rate that a simpler deployment may give less."""
 
@@ -137,6 +141,8 @@ def make_fleet(
     with Interruption(insist=True) as stop:
         _offer_pipelines(replace(search, best=None, on_event=None) if chosen.baseline else search, baselines)
         _solved(chosen, search)
+        if not chosen.baseline:
+            _use_the_rest(chosen, search, baselines)
     if search.best is None and stop.ended:
         raise KeyboardInterrupt
     if search.best is None:
@@ -170,25 +176,51 @@ def _find(given: str | Solver) -> FleetSolver:
     return known[name]
 
 
+def _use_the_rest(chosen: FleetSolver, search: FleetSearch, rates: dict[str, float | None]) -> None:
+    """Where lanes end early and far from their bound, as scarce memory may have it, the pipeline is searched on, and
+    lanes are made from what that finds: with the same time none is better than the fleet.
+    """
+    while search.best is not None and search.time_limit is not None and search.work_limit is None:
+        before, left = search.best, search.seconds_left or 0.0
+        bound = 0 if search.bound is None else search.bound.value
+        near = before.value - bound <= max(WIDE_GAP, search.gap) * before.value
+        if search.stopped_by or near or left < LEAST_REST * search.time_limit:
+            return
+        _offer_pipeline(search, rates, PIPELINES[-1], REST_SHARE)
+        if search.best is before:
+            return
+        _solved(chosen, search)
+
+
 def _offer_pipelines(outer: FleetSearch, rates: dict[str, float | None]) -> None:
     """Single pipelines, as lanes to begin with: their rates, None for those that break a limit."""
     for name in PIPELINES:
-        left = outer.seconds_left if name == PIPELINES[-1] else None
-        search = Search(
-            outer.problem,
-            time_limit=None if left is None else PIPELINE_SHARE * max(left, 0.0),
-            work_limit=None if outer.work_limit is None else ceil(PIPELINE_SHARE * outer.work_limit),
-            gap=outer.gap,
-            seed=outer.seed,
-            on_event=outer.tell_of,
-            solver=name,
-        )
-        try:
-            pipeline.solvers()[name].solve(search)
-        except InfeasibleError:
-            pass
-        finally:  # of one that is interrupted, too
-            rates["pipeline" if name == PIPELINES[-1] else name] = _offer_lane(outer, search)
+        _offer_pipeline(outer, rates, name, PIPELINE_SHARE)
+
+
+def _offer_pipeline(outer: FleetSearch, rates: dict[str, float | None], name: str, share: float) -> None:
+    """What one solver of pipelines finds, from the best that others have found."""
+    searches, key = name == PIPELINES[-1], "pipeline" if name == PIPELINES[-1] else name
+    left = outer.seconds_left if searches else None
+    search = Search(
+        outer.problem,
+        time_limit=None if left is None else share * max(left, 0.0),
+        work_limit=None if outer.work_limit is None else ceil(share * outer.work_limit),
+        gap=outer.gap,
+        seed=outer.seed,
+        on_event=outer.tell_of,
+        solver=name,
+    )
+    known = rates.get(key)
+    try:
+        if known is not None:
+            search.offer(outer.starts[-1])
+        pipeline.solvers()[name].solve(search)
+    except InfeasibleError:
+        pass
+    finally:  # of one that is interrupted, too
+        found = _offer_lane(outer, search)
+        rates[key] = max((rate for rate in (known, found) if rate is not None), default=None)
 
 
 def _offer_lane(outer: FleetSearch, search: Search) -> float | None:

@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from weftline.export.picture import LETTER_WIDTH, MOST_NAME, PAGE_MARGIN, PAGE_WIDTH, TEXT_SIZE, Look, short_text
+from weftline.export.picture import (
+    LETTER_WIDTH,
+    MOST_NAME,
+    PAGE_MARGIN,
+    PAGE_WIDTH,
+    TEXT_SIZE,
+    Canvas,
+    DrawingCanvas,
+    Look,
+    short_text,
+)
 from weftline.plans.fleet_result import FleetResult, rate_words
 
 __all__ = ["FleetPicture", "FrontPicture", "FrontRow"]
@@ -30,7 +39,7 @@ BUSY_LOOK, FREE_LOOK, BOUND_LOOK = Look("#74a9cf", "", "busy"), Look("#fff", "",
 
 FrontRow = tuple[int, float, float | None]
 """Depth, rate, and the rate that no deployment of that depth exceeds."""
-Maker = Callable[[int, int], Any]
+Maker = Callable[[int, int], Canvas]
 """Width, height -> a canvas."""
 
 
@@ -59,7 +68,7 @@ class FleetPicture:
         lanes = self.found.lanes
         return sorted(range(len(lanes)), key=lambda n: (-lanes[n].rate, n))[:MOST_LANES]
 
-    def draw(self, make: Maker) -> Any:
+    def draw(self, make: Maker[Canvas]) -> Canvas:
         """The whole picture."""
         names = [short_text(self.found.devices[d].id, MOST_NAME) for d in self.rows]
         left = PAGE_MARGIN + LETTER_WIDTH * max([6, *map(len, names)])
@@ -106,7 +115,7 @@ class FleetPicture:
         way = f"a whole copy on {used[0]}" if len(used) == 1 else f"over {', '.join(used)}"
         return short_text(f"lane {n}: {lane.share:.1%} of the {self.found.unit}, {way}", 110)
 
-    def _row(self, canvas: Any, name: str, d: int, y: float, span: tuple[float, float]) -> None:
+    def _row(self, canvas: DrawingCanvas, name: str, d: int, y: float, span: tuple[float, float]) -> None:
         """Name, line, what the device holds, and how busy it is."""
         use, scale = self.found.devices[d], (span[1] - span[0]) / max(len(self.found.names), 1)
         canvas.text(PAGE_MARGIN, y + ROW_HEIGHT / 2 + 4, name)
@@ -119,7 +128,9 @@ class FleetPicture:
             canvas.box(at, y + 12, max(1.0, min(1.0, use.busy) * BAR_WIDTH), 16, BUSY_LOOK)
         canvas.text(at + BAR_WIDTH + 6, y + 25, f"{use.busy:.1%}")
 
-    def _ribbon(self, canvas: Any, n: int, tops: dict[int, float], thick: float, span: tuple[float, float]) -> None:
+    def _ribbon(
+        self, canvas: DrawingCanvas, n: int, tops: dict[int, float], thick: float, span: tuple[float, float]
+    ) -> None:
         """One lane: a band in the row of each device, and bends between them."""
         lane, scale = self.found.lanes[n], (span[1] - span[0]) / max(len(self.found.names), 1)
         before: tuple[int, float] | None = None
@@ -154,7 +165,7 @@ class FrontPicture:
     unit: str = "inputs"
     title: str = "Rate against devices in a row"
 
-    def draw(self, make: Maker) -> Any:
+    def draw(self, make: Maker[Canvas]) -> Canvas:
         """Points joined by a line, numbers beside them; bounds are hatched boxes above."""
         rows = sorted(self.front)
         canvas = make(PAGE_WIDTH, FRONT_HEIGHT + 90)

@@ -16,7 +16,7 @@ from html import escape
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from weftline.errors import MissingExtra
 from weftline.export.exporter import Exporter, ExportOptions
@@ -162,30 +162,26 @@ def short_text(name: str, most: int = 60) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
-class _Canvas:
-    """What both formats draw on; lengths are in points."""
-
-    def __init__(self, width: int, height: int) -> None:
-        self.width, self.height = width, height
+class DrawingCanvas(Protocol):
+    """What both formats can draw; lengths are in points."""
 
     def box(self, x: float, y: float, width: float, height: float, look: Look) -> None:
         """A span."""
-        raise NotImplementedError
 
     def shape(self, corners: Sequence[tuple[float, float]], look: Look) -> None:
         """A span with sloping sides, without hatching."""
-        raise NotImplementedError
 
     def line(self, x1: float, y1: float, x2: float, y2: float, *, strong: bool = False) -> None:
         """A line: thin and grey, or dark."""
-        raise NotImplementedError
 
     def text(self, x: float, y: float, words: str, *, middle: bool = False) -> None:
         """Words whose base line begins (or has its middle) at a point."""
-        raise NotImplementedError
 
 
-def _draw(picture: Picture | FleetPicture | FrontPicture, make: Callable[[int, int], Any]) -> Any:
+Canvas = TypeVar("Canvas", bound=DrawingCanvas)
+
+
+def _draw(picture: Picture | FleetPicture | FrontPicture, make: Callable[[int, int], Canvas]) -> Canvas:
     if not isinstance(picture, Picture):
         return picture.draw(make)
     names = [short_text(lane.name, MOST_NAME) for lane in picture.lanes]
@@ -231,9 +227,9 @@ def _joined(spans: Iterable[tuple[int, int, str, str]], scale: float) -> list[tu
     return found
 
 
-class _Svg(_Canvas):
+class _Svg:
     def __init__(self, width: int, height: int) -> None:
-        super().__init__(width, height)
+        self.width, self.height = width, height
         self.parts: list[str] = []
         self.hatches: set[str] = set()
 
@@ -277,7 +273,7 @@ def _pattern(hatch: str) -> str:
 
 def to_svg(picture: Picture | FleetPicture | FrontPicture) -> str:
     """The picture as an SVG document without scripts, links or fonts of its own."""
-    canvas: _Svg = _draw(picture, _Svg)
+    canvas = _draw(picture, _Svg)
     return canvas.whole(picture.title)
 
 
@@ -288,11 +284,10 @@ def to_png(picture: Picture | FleetPicture | FrontPicture) -> bytes:
     except ImportError as error:
         raise MissingExtra("pillow", "png") from error
 
-    class Png(_Canvas):
+    class Png:
         """Draws with Pillow."""
 
         def __init__(self, width: int, height: int) -> None:
-            super().__init__(width, height)
             self.image = Image.new("RGB", (width * PNG_SCALE, height * PNG_SCALE), "#fff")
             self.pen = ImageDraw.Draw(self.image)
             self.font = ImageFont.load_default(TEXT_SIZE * PNG_SCALE)
@@ -318,7 +313,7 @@ def to_png(picture: Picture | FleetPicture | FrontPicture) -> bytes:
             anchor = "ms" if middle else "ls"
             self.pen.text((x * PNG_SCALE, y * PNG_SCALE), words, fill="#000", font=self.font, anchor=anchor)
 
-    canvas: Any = _draw(picture, Png)
+    canvas = _draw(picture, Png)
     file = BytesIO()
     canvas.image.save(file, "PNG")
     return file.getvalue()

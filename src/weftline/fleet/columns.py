@@ -54,6 +54,20 @@ class LanesParameters:
     """Ways to share the costs of sending that are tried at some prices."""
     tidy_loss: float = 1e-6
     """Share of the rate that may be lost where needless transfers are taken out."""
+    most_moves: int = 400
+    """Choices of who holds what that are judged, where not every device can hold everything."""
+    most_begins: int = 12
+    """Places from which windows are moved."""
+    choice_seconds: float = 5.0
+    """For judging."""
+    most_choices: int = 6
+    """Choices for which lanes are made."""
+    most_shrinks: int = 6
+    """Times that windows are made smaller, because activations overflowed."""
+    bound_rounds: int = 120
+    """Prices of time and memory that are tried for a bound."""
+    bound_seconds: float = 6.0
+    """For all of them."""
 
 
 def equal_devices(problem: Problem) -> Ints:

@@ -9,7 +9,6 @@ make the windows smaller, and the choice is made again. Bounds come from lanes t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from weftline.bounds import group_times
 from weftline.errors import InfeasibleError
 from weftline.fleet.columns import (
     NS_PER_SECOND,
+    LanesParameters,
     best_rates,
     copies_on_equals,
     equal_devices,
@@ -34,35 +34,15 @@ from weftline.problem.model import NO_LIMIT
 from weftline.search.lp import Program, minimise
 from weftline.simulate.fleet import LaneLoads, lane_loads
 
-__all__ = ["HoldingsParameters", "memory_bound", "solve_holdings"]
+__all__ = ["memory_bound", "solve_holdings"]
 
 Held = NDArray[np.bool_]
 """(groups, K)"""
 
 
-@dataclass(frozen=True)
-class HoldingsParameters:
-    """Numbers of the search for who holds what."""
-
-    most_moves: int = 400
-    """Choices that are judged."""
-    most_begins: int = 12
-    """Places from which windows are moved."""
-    choice_seconds: float = 5.0
-    """For judging."""
-    most_choices: int = 6
-    """Choices for which lanes are made."""
-    most_shrinks: int = 6
-    """Times that windows are made smaller, because activations overflowed."""
-    bound_rounds: int = 120
-    """Prices of time and memory that are tried for a bound."""
-    bound_seconds: float = 6.0
-    """For all of them."""
-
-
 def solve_holdings(search: FleetSearch, first: Sequence[LaneLoads]) -> None:
     """Bounds from lanes that fit alone; deployments from windows."""
-    numbers = HoldingsParameters()
+    numbers = search.parameters(LanesParameters)
     memory_bound(search)
     windows = _Windows(search.problem, first)
     for _ in range(numbers.most_shrinks):
@@ -92,7 +72,7 @@ def memory_bound(search: FleetSearch) -> None:
 
     Each round the cheapest way at the program's prices joins it, and proves a bound.
     """
-    numbers, problem = HoldingsParameters(), search.problem
+    numbers, problem = search.parameters(LanesParameters), search.problem
     equal, k, shares = equal_devices(problem), len(problem.devices), Shares()
     limited = problem.capacity < NO_LIMIT
     room = np.where(limited, np.maximum(problem.capacity, 1), 1).astype(np.float64)
@@ -240,7 +220,7 @@ def _fluid_rate(time: NDArray[np.float64], count: NDArray[np.float64]) -> float:
     return -answer.value * NS_PER_SECOND / scale if np.isfinite(answer.value) else 0.0
 
 
-def _choices(search: FleetSearch, windows: _Windows, numbers: HoldingsParameters) -> Iterator[Held]:
+def _choices(search: FleetSearch, windows: _Windows, numbers: LanesParameters) -> Iterator[Held]:
     """Good choices, the best first: each device's window is moved as long as that helps."""
     dice = np.random.default_rng(search.seed)
     count, k = len(windows.order), len(windows.whole)
