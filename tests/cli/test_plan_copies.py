@@ -35,10 +35,10 @@ def test_file_and_words(tmp_path: Path) -> None:
     assert before == after
 
 
-@pytest.mark.parametrize("words", [("--objective", "latency"), ("--stages", "2"), ("--stages", "auto")])
+@pytest.mark.parametrize("words", [("--objective", "latency"), ("--stages", "2"), ("--sweep-stages", "1..9")])
 def test_what_makes_no_sense(words: tuple[str, str]) -> None:
-    """Tests that copies are for throughput, without a number of stages."""
-    with pytest.raises(UsageError, match="copies"):
+    """Tests that copies are for throughput, without a number of stages, and on no more devices than there are."""
+    with pytest.raises(UsageError, match=r"copies|there are 3 devices"):
         CliRunner().invoke(app, [*ASKED, *words], catch_exceptions=False)
 
 
@@ -64,6 +64,21 @@ def test_throughput_is_the_whole_cluster(tmp_path: Path) -> None:
     said = runner.invoke(app, [*asked, "--copies", "1", "-o", str(file)])
     assert said.exit_code == 0, said.output
     assert load_plan(file).objective == "throughput"
-    for words in (["--stages", "auto"], ["--sweep-stages", "1..2"], ["--stages", "2"]):
+    for words in (["--calibrate", "--costs", str(file)], ["--stages", "2"]):
         with pytest.raises(UsageError, match="a limit of depth"):
             runner.invoke(app, [*asked, "--max-depth", "2", *words], catch_exceptions=False)
+
+
+def test_how_many_devices_are_enough(tmp_path: Path) -> None:
+    """Tests the sweep over numbers of devices: its words, its JSON, and that the file is the plan of the best."""
+    file, runner = tmp_path / "plan.json", CliRunner()
+    said = runner.invoke(app, [*ASKED, "--stages", "auto", "-o", str(file)], catch_exceptions=False)
+    assert said.exit_code == 0
+    for words in ("Numbers of devices", "are best here", "the fewest whose rate is within 1% of the highest found"):
+        assert words in said.output
+    told = json.loads(runner.invoke(app, [*ASKED, "--sweep-stages", "2,3", "--json"], catch_exceptions=False).stdout)
+    assert [row["devices"] for row in told["sweep"]] == [2, 3]
+    assert told["sweep"][0]["rate"] <= told["sweep"][1]["rate"] <= told["sweep"][1]["rate_bound"]
+    best = read_fleet(str(file))
+    assert told["best_devices"] == len(told["plan"]["problem"]["devices"]) == len(best["problem"]["devices"])
+    check_fleet(best)

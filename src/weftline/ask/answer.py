@@ -25,6 +25,7 @@ from weftline.errors import InputError, UsageError, near
 from weftline.files import run_folder
 
 if TYPE_CHECKING:
+    from weftline.ask.device_sweep import DeviceSweep
     from weftline.ask.stages import Sweep
     from weftline.cluster import Cluster
     from weftline.cost import Profile
@@ -39,6 +40,7 @@ __all__ = [
     "NOTE_MARK",
     "Resolved",
     "answer",
+    "answer_devices",
     "answer_one",
     "answer_stages",
     "find_cluster",
@@ -201,6 +203,33 @@ def answer_stages(
     numbers = counts if isinstance(counts, str) else several(counts, "stages", a_stage_count, '"1..8" or [1, 2, 4]')
     problems = stage_problems(load, numbers)
     return sweep_stages(problems, **request.limits, inputs=inputs, begun=begun, on_event=on_event)
+
+
+def answer_devices(
+    request: PlanRequest,
+    counts: str | Sequence[int] = "auto",
+    *,
+    begun: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> DeviceSweep:
+    """The rate of the whole cluster for several numbers of its devices; the limits are for all of them together."""
+    from weftline.ask.device_sweep import sweep_devices
+    from weftline.ask.fleets import is_for_fleet
+
+    found = resolve(replace(request, copies="auto"), say=say)
+    is_for_fleet(found)  # raises where it cannot be asked
+    return sweep_devices(
+        found.problem,
+        counts,
+        **request.limits,
+        most_depth=request.max_depth,
+        most_latency=request.latency_limit_ns,
+        settings=request.settings,
+        inputs=found.inputs,
+        begun=begun,
+        on_event=on_event,
+    )
 
 
 def find_cluster(word: str) -> tuple[Cluster, str]:

@@ -135,26 +135,24 @@ def make_fleet(
         options=settings,
         most_depth=most_depth,
         most_latency=most_latency,
+        starts=() if start is None else (start,),
     )
     baselines: dict[str, float | None] = {}
-    search.starts = () if start is None else (start,)
     with Interruption(insist=True) as stop:
         _offer_pipelines(replace(search, best=None, on_event=None) if chosen.baseline else search, baselines)
         _solved(chosen, search)
-        if not chosen.baseline:
-            _use_the_rest(chosen, search, baselines)
-    if search.best is None and stop.ended:
-        raise KeyboardInterrupt
+        _use_the_rest(chosen, search, baselines)
     if search.best is None:
+        if stop.ended:
+            raise KeyboardInterrupt
         raise InfeasibleError(f"{chosen.name} found no deployment within the limits", conflicts=search.refused)
     ended = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
-    spent = None if work_limit is not None else round(search.seconds, 3)
     about: dict[str, Any] = {"seed": seed, "time_limit": time_limit, "work_limit": work_limit, "gap": gap}
     with uninterrupted():
         baselines["replicas"] = _offer_replicas(search)
         found = search.best if chosen.baseline else _simplest(search, baselines, asked)
-        about |= {"inputs": dict(inputs), "argv": tuple(argv)}
-        return _assemble(search, found, (ended, spent), baselines, about)
+        about["inputs"], about["argv"] = dict(inputs), tuple(argv)
+        return _assemble(search, found, ended, baselines, about)
 
 
 def _solved(chosen: FleetSolver, search: FleetSearch) -> None:
@@ -180,7 +178,7 @@ def _use_the_rest(chosen: FleetSolver, search: FleetSearch, rates: dict[str, flo
     """Where lanes end early and far from their bound, as scarce memory may have it, the pipeline is searched on, and
     lanes are made from what that finds: with the same time none is better than the fleet.
     """
-    while search.best is not None and search.time_limit is not None and search.work_limit is None:
+    while not chosen.baseline and search.best and search.time_limit is not None and search.work_limit is None:
         before, left = search.best, search.seconds_left or 0.0
         bound = 0 if search.bound is None else search.bound.value
         near = before.value - bound <= max(WIDE_GAP, search.gap) * before.value
@@ -263,7 +261,7 @@ def _simplest(search: FleetSearch, baselines: Mapping[str, float | None], asked:
 def _assemble(
     search: FleetSearch,
     found: Deployment,
-    spent: tuple[Termination, float | None],
+    ended: Termination,
     baselines: dict[str, float | None],
     about: dict[str, Any],
 ) -> FleetPlan:
@@ -285,8 +283,8 @@ def _assemble(
         rate_bound=None if best <= 1 else 10**9 / (best - 1),
         depth=found.depth,
         solver=search.solver,
-        seconds=spent[1],
-        stopped_by=str(spent[0]),
+        seconds=None if search.work_limit is not None else round(search.seconds, 3),
+        stopped_by=str(ended),
         baselines=baselines,
         devices={
             device.id: FleetDevice(found.busy[d] / FULL_SECOND, int(found.peak[d]), device.capacity)

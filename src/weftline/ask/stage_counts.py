@@ -19,7 +19,15 @@ from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.load import ACCELERATOR, MAX_STAGES
 
-__all__ = ["AUTO", "StageProblems", "parse_counts", "same_placement", "stage_problems"]
+__all__ = [
+    "AUTO",
+    "StageProblems",
+    "check_counts",
+    "parse_counts",
+    "same_placement",
+    "sensible_counts",
+    "stage_problems",
+]
 
 AUTO = "auto"
 EVERY_UP_TO = 16
@@ -89,10 +97,10 @@ def _all_problems(load: Callable[[int | None], Problem]) -> StageProblems:
     if accelerators:
         asked = load(accelerators)
         if asked.rules.stages == 0:
-            return _with_top(load, _sensible(accelerators), asked)
+            return _with_top(load, sensible_counts(accelerators), asked)
     stages = len(top.devices)
     top = top.with_rules(msgspec.structs.replace(top.rules, stages=stages))
-    return _with_top(load, _sensible(stages), top)
+    return _with_top(load, sensible_counts(stages), top)
 
 
 def _with_top(load: Callable[[int | None], Problem], counts: tuple[int, ...], top: Problem) -> StageProblems:
@@ -107,7 +115,7 @@ def _pipeline(problem: Problem) -> Problem:
     return problem
 
 
-def _sensible(most: int) -> tuple[int, ...]:
+def sensible_counts(most: int) -> tuple[int, ...]:
     """1, 2 ... 16, 32, 64 ... and the last."""
     found = list(range(1, min(most, EVERY_UP_TO) + 1))
     while found[-1] * 2 < most:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from weftline.certify.problem import (
     need,
     read_plan,
     rows,
+    run_checker,
     same,
     whole,
 )
@@ -245,13 +245,4 @@ REFUTATIONS: dict[str, Callable[[PlanProblem, dict[str, Any], int, Allowance], b
 
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
-    if len(arguments) != 1:
-        print("usage: check.pyz plan.json", file=sys.stderr)  # noqa: T201
-        return 2
-    try:
-        verdict = check_plan(read_plan(arguments[0]))
-    except Refusal as refusal:
-        print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
-        return refusal.exit_code
-    print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
-    return 0
+    return run_checker("plan.json", lambda path: check_plan(read_plan(path)), arguments)

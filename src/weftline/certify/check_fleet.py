@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weftline.certify import check
-from weftline.certify.problem import PlanProblem, Refusal, need, read_strictly, rows, same, whole
+from weftline.certify.problem import PlanProblem, Refusal, need, read_strictly, rows, run_checker, same, whole
 from weftline.certify.stages import peak_of, stage_intervals
 
 __all__ = ["FleetVerdict", "check_fleet", "fleet_bound_of", "main", "read_fleet"]
@@ -333,13 +332,4 @@ def _priced(
 
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
-    if len(arguments) != 1:
-        print("usage: check.pyz fleet.json", file=sys.stderr)  # noqa: T201
-        return 2
-    try:
-        verdict = check_fleet(read_fleet(arguments[0]))
-    except Refusal as refusal:
-        print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
-        return refusal.exit_code
-    print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
-    return 0
+    return run_checker("fleet.json", lambda path: check_fleet(read_fleet(path)), arguments)

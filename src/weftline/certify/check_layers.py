@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections import Counter
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from weftline.certify import check
-from weftline.certify.problem import Refusal, need, read_strictly, rows, whole
+from weftline.certify.problem import Refusal, need, read_strictly, rows, run_checker, whole
 
 __all__ = ["LayersVerdict", "check_layer_plan", "main", "read_layer_plan", "refuted_rate"]
 
@@ -377,13 +376,4 @@ def _worth(held: int, most: int, steps: list[tuple[int, int]], rate: int, slope:
 
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
-    if len(arguments) != 1:
-        print("usage: check.pyz plan.json", file=sys.stderr)  # noqa: T201
-        return 2
-    try:
-        verdict = check_layer_plan(read_layer_plan(arguments[0]))
-    except Refusal as refusal:
-        print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
-        return refusal.exit_code
-    print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
-    return 0
+    return run_checker("plan.json", lambda path: check_layer_plan(read_layer_plan(path)), arguments)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from weftline.certify.problem import Refusal, flag, need, read_strictly, rows, whole
+from weftline.certify.problem import Refusal, flag, need, read_strictly, rows, run_checker, whole
 
 __all__ = ["ScheduleVerdict", "bound_of", "check_schedule", "main", "period_bound_of", "read_schedule"]
 
@@ -420,13 +419,4 @@ def _check_exact(name: str, given: Any, exact: Fraction) -> None:
 
 def main(arguments: list[str]) -> int:
     """Print one JSON object; exit 0, 3 or 6."""
-    if len(arguments) != 1:
-        print("usage: check.pyz sched.json", file=sys.stderr)  # noqa: T201
-        return 2
-    try:
-        verdict = check_schedule(read_schedule(arguments[0]))
-    except Refusal as refusal:
-        print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
-        return refusal.exit_code
-    print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
-    return 0
+    return run_checker("sched.json", lambda path: check_schedule(read_schedule(path)), arguments)

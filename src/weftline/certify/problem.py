@@ -10,7 +10,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "read_plan",
     "read_strictly",
     "rows",
+    "run_checker",
     "same",
     "whole",
     "witness_ops",
@@ -73,6 +75,20 @@ def need(condition: bool, code: str, message: str) -> None:
 
 
 # Reading: strict JSON, then values of the right type within limits.
+
+
+def run_checker(file: str, check: Callable[[str], Any], arguments: list[str]) -> int:
+    """A checker as a program: print one JSON object about the file that is named; exit 0, 3 or 6, or 2 without one."""
+    if len(arguments) != 1:
+        print(f"usage: check.pyz {file}", file=sys.stderr)  # noqa: T201
+        return 2
+    try:
+        verdict = check(arguments[0])
+    except Refusal as refusal:
+        print(json.dumps({"ok": False, "code": refusal.code, "message": str(refusal)}))  # noqa: T201
+        return refusal.exit_code
+    print(json.dumps({"ok": True, **verdict._asdict()}))  # noqa: T201
+    return 0
 
 
 def read_plan(path: str) -> dict[str, Any]:

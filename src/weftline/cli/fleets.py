@@ -10,6 +10,7 @@ from weftline.errors import InputError, UsageError, VerificationError
 from weftline.units import format_time
 
 if TYPE_CHECKING:
+    from weftline.ask import DeviceSweep
     from weftline.plans import Plan
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.fleet_result import FleetResult
@@ -18,6 +19,7 @@ __all__ = [
     "diff_fleet_plans",
     "explain_fleet_file",
     "serve_file",
+    "show_device_sweep",
     "show_fleet",
     "simulate_fleet_file",
     "simulated_fleet",
@@ -32,6 +34,14 @@ def show_fleet(found: AnyFleet, output: Path | None) -> None:
     if found.stopped_by == "interrupted":
         show("Interrupted: this is the best plan so far.")
     show(f"written to {output}; check it: weftline verify {output}" if output else "not written; -o plan.json keeps it")
+
+
+def show_device_sweep(found: DeviceSweep, output: Path | None) -> None:
+    """Every number of devices, what follows, and the plan of the best number."""
+    from weftline.report.sweep import device_sweep_table, device_sweep_words
+
+    show(device_sweep_table(found), "", *device_sweep_words(found), "")
+    show_fleet(found.plan, output)
 
 
 def simulate_fleet_file(path: Path, trace: Path | None, json: bool) -> None:

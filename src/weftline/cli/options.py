@@ -179,7 +179,8 @@ Stages = Annotated[
     str | None,
     typer.Option(
         metavar="K|auto",
-        help="Throughput: one pipeline of at most K devices; auto tries every number and says which is best.",
+        help="Throughput: one pipeline of at most K devices; auto tries every number and says which is best. With "
+        "--copies auto: how many devices of the cluster are enough, and what one more brings.",
         rich_help_panel=AIM_PANEL,
     ),
 ]

@@ -10,14 +10,14 @@ import typer
 
 from weftline.cli import options as given
 from weftline.cli.devices import Cpu, Gpu, Link, Ram
-from weftline.cli.fleets import show_fleet
+from weftline.cli.fleets import show_device_sweep, show_fleet
 from weftline.cli.options import process_begun, read_gap, read_rule_and_runtimes, read_seconds, read_settings
 from weftline.cli.output import JsonFlag, console, print_json, progress, show
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from weftline.ask import Sweep
+    from weftline.ask import DeviceSweep, Sweep
     from weftline.ask.request import PlanRequest
     from weftline.plans import Plan
     from weftline.plans.fleet import AnyFleet, FleetPlan
@@ -74,7 +74,7 @@ def plan(
 
     weftline plan bert.onnx --gpu "RTX 4090" --gpu "2x RTX 3060 12GB" --objective throughput -o plan.json
     """
-    from weftline.ask import Sweep
+    from weftline.ask import DeviceSweep, Sweep
     from weftline.ask.request import PlanRequest, read_dims, read_shapes
     from weftline.plans.advice import advised
     from weftline.plans.fleet import FleetPlan
@@ -134,13 +134,12 @@ def plan(
     )
     if _plan_layers(request, output, json, alone=not (several or calibrate)):
         return
-    if request.fleet_words and (several or calibrate):
+    if request.fleet_words and calibrate:
         raise UsageError(
-            f"{request.fleet_words} asks for the whole cluster, so leave --stages, --sweep-stages and --calibrate out: "
-            "they are for one pipeline"
+            f"{request.fleet_words} asks for the whole cluster, so leave --calibrate out: it is for one pipeline"
         )
     answer = _answer(request, several, calibrate)
-    if isinstance(answer, FleetPlan):
+    if isinstance(answer, FleetPlan | DeviceSweep):
         _give_fleet(request, answer, (output, json))
         return
     best = answer.plan if isinstance(answer, Sweep) else answer
@@ -159,14 +158,15 @@ def plan(
         raise typer.Exit(5)
 
 
-def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | FleetPlan | Sweep:
-    from weftline.ask.answer import answer, answer_stages, resolve
+def _answer(request: PlanRequest, several: str, calibrate: bool) -> Plan | FleetPlan | Sweep | DeviceSweep:
+    from weftline.ask.answer import answer, answer_devices, answer_stages, resolve
     from weftline.measure import answer_calibrated
 
     begun = process_begun()
     if several:
         with progress(f"planning {Path(str(request.model)).name}") as tell:
-            return answer_stages(request, several, begun=begun, on_event=tell, say=_warn)
+            sweep = answer_devices if request.fleet_words else answer_stages
+            return sweep(request, several, begun=begun, on_event=tell, say=_warn)
     if calibrate:
         with progress(f"calibrating {Path(str(request.model)).name}") as tell:
             return answer_calibrated(request, on_event=tell, say=_warn)
@@ -193,16 +193,22 @@ def _plan_layers(request: PlanRequest, output: Path | None, json: bool, *, alone
     return True
 
 
-def _give_fleet(request: PlanRequest, found: AnyFleet, where: tuple[Path | None, bool]) -> None:
-    """Write and show an answer about a whole cluster."""
+def _give_fleet(request: PlanRequest, answer: AnyFleet | DeviceSweep, where: tuple[Path | None, bool]) -> None:
+    """Write and show an answer about a whole cluster, or about some of its devices."""
+    from weftline.ask import DeviceSweep
     from weftline.plans.advice import advised_fleet
     from weftline.plans.fleet import FleetPlan, fleet_to_json
 
     output, json = where
+    sweep, found = (answer, answer.plan) if isinstance(answer, DeviceSweep) else (None, answer)
     if output is not None:
         with uninterrupted():
             found.save(output)
-    if json:
+    if sweep is not None and json:
+        print_json(sweep.to_json().rstrip())
+    elif sweep is not None:
+        show_device_sweep(sweep, output)
+    elif json:
         print_json(fleet_to_json(advised_fleet(found) if isinstance(found, FleetPlan) else found).rstrip())
     else:
         show_fleet(found, output)

@@ -1,5 +1,5 @@
 """Sweeps for a terminal, each as a table and what follows from it in words: over numbers of stages (with a curve of the
-speed-up), over many questions, and memory against period (with a bar for each limit).
+speed-up), over numbers of devices, over many questions, and memory against period (with a bar for each limit).
 """
 
 from __future__ import annotations
@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from weftline.ask.device_sweep import DeviceSweep
 from weftline.ask.scheduling import MemorySweep
 from weftline.ask.stages import GOOD_ENOUGH, Sweep, SweepRow
 from weftline.grid.compare import compared_solvers
 from weftline.grid.grid import PlanSweep
 from weftline.grid.job import Row
+from weftline.plans.fleet_result import rate_words
 from weftline.plans.schedule_story import schedule_units
 from weftline.report.tables import Rows, text_table
 from weftline.units import format_name, format_time
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "device_sweep_table",
+    "device_sweep_words",
     "memory_table",
     "memory_words",
     "plan_sweep_rows",
@@ -139,7 +143,49 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-MOST_NAME = 40
+def device_sweep_table(sweep: DeviceSweep) -> Table:
+    """One line for each number of devices."""
+    first = next((row.rate for row in sweep.rows if row.rate), None)
+    lines: Rows = []
+    for number, row in enumerate(sweep.rows):
+        names = ", ".join(_joining(sweep, number))
+        bound = "" if row.rate_bound is None else rate_words(row.rate_bound)
+        if row.rate is None:
+            lines.append((str(row.devices), names, row.stopped_by, bound, "", row.proof, ""))
+            continue
+        best = "best" if row.devices == sweep.best_devices else ""
+        faster = f"{row.rate / first:.2f}x" if first else ""
+        lines.append((str(row.devices), names, rate_words(row.rate), bound, faster, row.proof, best))
+    header = ("devices", "joins", "rate", "at most", "speed-up", "proof", "")
+    return text_table("Numbers of devices", header, lines)
+
+
+def _joining(sweep: DeviceSweep, number: int) -> list[str]:
+    """Who is there that was not in the row before."""
+    before = set(sweep.rows[number - 1].names) if number else set[str]()
+    return [format_name(name) for name in sweep.rows[number].names if name not in before]
+
+
+def device_sweep_words(sweep: DeviceSweep) -> list[str]:
+    """How many devices are enough, and what one more would bring."""
+    best, plan = sweep.best_devices, sweep.plan
+    names = ", ".join(format_name(device.id) for device in plan.problem.devices[:MOST_NAMES])
+    more = f" and {best - MOST_NAMES} more" if best > MOST_NAMES else ""
+    why = f"the fewest whose rate is within {GOOD_ENOUGH:.0%} of the highest found"
+    words = [f"{best} device{' is' if best == 1 else 's are'} best here ({names}{more}): {why}."]
+    row = sweep.one_more
+    if row is None:
+        return [*words, "There is no further device to add."]
+    ordinal = _ordinal(row.devices)
+    device = f"{_article(ordinal)} {ordinal} device"
+    if row.rate is None:
+        return [*words, f"{device}: nothing is known about what it could bring."]
+    found = f"{device} brings {max(0.0, row.rate / plan.rate - 1):.1%} more"
+    most = row.rate_bound
+    return [*words, f"{found}." if most is None else f"{found}, and at most {most / plan.rate - 1:.1%} ({row.proof})."]
+
+
+MOST_NAME, MOST_NAMES = 40, 8
 
 
 def plan_sweep_table(sweep: PlanSweep) -> Table:
