@@ -5,7 +5,7 @@ simple splits and engines' own defaults give on the same costs. Simplified: each
 here compiles anything or imports a solver: a first answer comes in seconds.
 """
 
-from weftline.fleet.fit.evaluate import FitCost, cost_segments, fit_violations, split_segments
+from weftline.fleet.fit.evaluate import FitCost, cost_segments, fit_violations, rows_split, split_segments
 from weftline.fleet.fit.solve import solve_fit
 
-__all__ = ["FitCost", "cost_segments", "fit_violations", "solve_fit", "split_segments"]
+__all__ = ["FitCost", "cost_segments", "fit_violations", "rows_split", "solve_fit", "split_segments"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weftline.errors import InputError
 from weftline.problem.fit import FitObjective, FitProblem, FitSegment, FitUse, HostRows
 
-__all__ = ["FitCost", "cost_segments", "devices_for", "fit_violations", "split_segments"]
+__all__ = ["FitCost", "cost_segments", "devices_for", "fit_violations", "rows_split", "split_segments"]
 
 
 class FitCost(NamedTuple):
@@ -173,6 +173,15 @@ def split_segments(problem: FitProblem, counts: Sequence[int]) -> tuple[FitSegme
     The output layer stands with the last block, or is counted too (as llama.cpp does) where the counts add up to all
     blocks and one. Where they add up to less, the first blocks stay on the host.
     """
+    own = list(counts)
+    used = [number for number, count in enumerate(own) if count]
+    if used and sum(own) < len(problem.rows):
+        own[used[-1]] += 1
+    return rows_split(problem, own)
+
+
+def rows_split(problem: FitProblem, counts: Sequence[int]) -> tuple[FitSegment, ...]:
+    """So many of the last rows, with the output layer, on the cards in the order of the devices; others on the host."""
     cards = [number for number, device in enumerate(problem.devices) if not device.host]
     total, rows = sum(counts), len(problem.rows)
     if len(counts) > len(cards) or any(count < 0 for count in counts) or not 1 <= total <= rows:
@@ -180,10 +189,6 @@ def split_segments(problem: FitProblem, counts: Sequence[int]) -> tuple[FitSegme
             f"a split of {total} layers over {len(counts)} devices; the model has {problem.blocks} layers (and the "
             f"output layer), there are {len(cards)} cards"
         )
-    given = [(card, count) for card, count in zip(cards, counts, strict=False) if count]
-    if total < rows:  # the output layer goes with the last block
-        given[-1] = (given[-1][0], given[-1][1] + 1)
-        total += 1
     segments, position = [], rows - total
     if position:
         if problem.host_unit is None:
@@ -192,7 +197,9 @@ def split_segments(problem: FitProblem, counts: Sequence[int]) -> tuple[FitSegme
         segments.append(FitSegment(host, problem.pools[problem.units[host].takes[0][0]].devices[:1], 0, position))
     single = {unit.takes[0][0]: number for number, unit in reversed(list(enumerate(problem.units))) if unit.size == 1}
     pool_of = {device: number for number, pool in enumerate(problem.pools) for device in pool.devices}
-    for card, count in given:
+    for card, count in zip(cards, counts, strict=False):
+        if not count:
+            continue
         if pool_of[card] not in single:
             raise InputError(f"{problem.devices[card].id} is only used in groups here")
         segments.append(FitSegment(single[pool_of[card]], (card,), position, position + count))

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from weftline.errors import InfeasibleError
 from weftline.fleet.fit.baselines import baseline_segments
 from weftline.fleet.fit.evaluate import cost_segments, devices_for, fit_violations
 from weftline.fleet.fit.paths import FitPath, cheapest_path
 from weftline.fleet.fit.tables import TIME_SCALE, SegmentTables
-from weftline.problem.fit import FitAnswer, FitProblem, FitSegment, check_fit_problem
+from weftline.problem.fit import FitAnswer, FitObjective, FitProblem, FitRules, FitSegment, HostRows, check_fit_problem
 
-__all__ = ["solve_fit"]
+__all__ = ["free_of_rules", "solve_fit"]
 
 MOST_NODES = 4_000
 """Of one search for whole parts."""
@@ -28,8 +30,12 @@ FIRST_PRICE = TIME_SCALE // 64
 """Of a byte of the host, where its memory is short: 1/64 ns."""
 
 
-def solve_fit(problem: FitProblem, *, seconds: float = 2.0, baselines: bool = True) -> FitAnswer:
-    """The plan of least time per step; `InfeasibleError` if nothing fits."""
+def solve_fit(
+    problem: FitProblem, *, seconds: float = 2.0, baselines: bool = True, without_rules: bool = False
+) -> FitAnswer:
+    """The plan of least time per step; `InfeasibleError` if nothing fits. `without_rules` asks, too, what the rules of
+    the engine cost.
+    """
     search = _FitSearch(check_fit_problem(problem), seconds)
     simple = baseline_segments(problem) if baselines else ()
     for _, segments in simple:
@@ -46,8 +52,27 @@ def solve_fit(problem: FitProblem, *, seconds: float = 2.0, baselines: bool = Tr
         uses=cost.uses,
         pipelined=cost.pipelined,
         baselines=tuple((name, search.value_of(segments)) for name, segments in simple),
+        free_ns=_free_ns(problem, search, seconds) if without_rules else None,
         seconds=time.monotonic() - search.begun,
     )
+
+
+def free_of_rules(problem: FitProblem) -> FitProblem:
+    """The same without what an engine cannot do: any rows and any parts may lie on the host, groups may be unlike."""
+    if problem.objective is FitObjective.MAX:
+        rules = FitRules(engine="any", host_rows=HostRows.NONE, exact_units=problem.rules.exact_units)
+    elif problem.host_unit is None:
+        rules = FitRules(engine="any", host_rows=HostRows.NONE)
+    else:
+        rules = FitRules(engine="any", host_rows=HostRows.ANY, moves=problem.parts)
+    return msgspec.structs.replace(problem, rules=rules)
+
+
+def _free_ns(problem: FitProblem, search: _FitSearch, seconds: float) -> int:
+    free = _FitSearch(free_of_rules(problem), seconds)
+    free.offer(search.best)
+    free.run()
+    return free.value_ns
 
 
 class _FitSearch:
@@ -138,7 +163,9 @@ def _why_not(problem: FitProblem, *, shown: bool) -> str:
     """In words."""
     need = min(sum(sum(unit.bytes[kind]) * unit.size for kind in problem.rows) for unit in problem.units)
     have = sum(device.limit_bytes for device in problem.devices)
-    words = "no plan fits" if shown else "no plan was found that fits (it is not shown that there is none)"
+    words = (
+        "no plan fits" if shown or need > have else "no plan was found that fits (it is not shown that there is none)"
+    )
     return (
         f"{words}: weights and caches of {problem.name} take {need / 2**30:.1f} GiB, the devices have "
         f"{have / 2**30:.1f} GiB for them and for buffers"
