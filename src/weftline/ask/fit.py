@@ -6,20 +6,23 @@ best quantisation) are asked by `fit_more.py` with the same means.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import monotonic
+from typing import Any
 
 import msgspec
 
 from weftline.ask.fit_assemble import assemble_fit
 from weftline.ask.fit_build import FitTask, build_fit_problem
 from weftline.ask.fit_devices import FitMachine, fit_machine
-from weftline.ask.fit_request import FitRequest
+from weftline.ask.fit_more import answer_want, best_quantisation, largest_context, what_would_fit
+from weftline.ask.fit_request import BEST_QUANTISATION, LARGEST, FitRequest
 from weftline.cost.llm import CostClass, LlmEngine, LlmSettings
 from weftline.errors import InfeasibleError, UsageError
 from weftline.fleet.fit import cost_segments, fit_violations, solve_fit, split_segments
 from weftline.importers.llm import LanguageModel, find_quantisation, read_language_model
 from weftline.plans.fit import FitPlan
-from weftline.problem.fit import FitAnswer
+from weftline.problem.fit import FitAnswer, FitProblem
 
 __all__ = ["answer_fit", "fit_task"]
 
@@ -32,23 +35,50 @@ MIXED_FORMATS = {"gguf": ("llamacpp",), "packed": ("vllm", "sglang")}
 def answer_fit(request: FitRequest) -> FitPlan:
     """The plan of least time per token (many requests: of most tokens per second) that the engine can run."""
     begun = monotonic()
-    model = read_language_model(str(request.model), request.quantisation)
     machine = fit_machine(request)
-    engines = _engines(request, model)
     found: list[FitPlan] = []
     refused: list[str] = []
+    engines = _engines(request)
     for engine in engines:
-        task = fit_task(request, model, machine, engine)
         try:
-            found.append(_answer(request, task, begun))
+            found.append(_answer_for(request, machine, engine, begun))
         except (InfeasibleError, UsageError) as error:
             if len(engines) == 1:
                 raise
             refused.append(f"{engine.value}: {str(error).splitlines()[0]}")
     if not found:
-        raise InfeasibleError(f"no engine runs {model.name} on these devices", conflicts=tuple(refused))
+        raise InfeasibleError("no engine runs it on these devices", conflicts=tuple(refused))
     best = max(found, key=lambda plan: plan.rate)
     return msgspec.structs.replace(best, notes=(*best.notes, *refused)) if refused else best
+
+
+def _answer_for(request: FitRequest, machine: FitMachine, engine: LlmEngine, begun: float) -> FitPlan:
+    """With one engine; what is left open (context, quantisation) is settled first."""
+
+    def make(asked: FitRequest, model: LanguageModel) -> FitTask:
+        return fit_task(asked, model, machine, engine)
+
+    served, asked = engine is not LlmEngine.LLAMACPP, dict[str, Any]()
+    if request.quantisation == BEST_QUANTISATION:
+        model = best_quantisation(request, make, packed=served)
+        asked["quantisation"] = model.quantisation
+        asked["quantisation_words"] = f"{model.quantisation} has the most bits of all that fit"
+    else:
+        model = read_language_model(str(request.model), request.quantisation)
+    if request.context == LARGEST:
+        request = replace(request, context=largest_context(request, model, make))
+        asked["largest_context"] = request.context
+        asked["largest_context_words"] = f"{request.context:,} tokens are the largest context that fits"
+    task = make(request, model)
+    try:
+        plan = _answer(request, task, begun)
+    except InfeasibleError as error:
+        if request.splits:
+            raise
+        raise what_would_fit(request, task, make) from error
+    if request.want is not None:
+        asked |= answer_want(plan, task, float(request.want))
+    return msgspec.structs.replace(plan, asked=asked) if asked else plan
 
 
 def fit_task(request: FitRequest, model: LanguageModel, machine: FitMachine, engine: LlmEngine) -> FitTask:
@@ -79,12 +109,15 @@ def fit_task(request: FitRequest, model: LanguageModel, machine: FitMachine, eng
     return FitTask(model, machine, settings, request.tensor_parallel)
 
 
-def _engines(request: FitRequest, model: LanguageModel) -> list[LlmEngine]:
+def _engines(request: FitRequest) -> list[LlmEngine]:
     """Those that are asked; with `any` those that read such weights."""
     if request.engine != "any":
         return [LlmEngine(request.engine)]
-    form = find_quantisation(model.quantisation).format if model.quantisation else "plain"
-    known = MIXED_FORMATS.get(form, ("llamacpp", "vllm", "sglang"))
+    known: tuple[str, ...] = ("llamacpp", "vllm", "sglang")
+    if str(request.model).endswith(".gguf"):
+        known = MIXED_FORMATS["gguf"]
+    elif request.quantisation not in ("", BEST_QUANTISATION):
+        known = MIXED_FORMATS.get(find_quantisation(request.quantisation).format, known)
     return [LlmEngine(name) for name in known]
 
 
@@ -98,5 +131,29 @@ def _answer(request: FitRequest, task: FitTask, begun: float) -> FitPlan:
         answer = FitAnswer(segments, cost.value_ns, 0, None, cost.uses, cost.pipelined)
         return assemble_fit(request, task, problem, answer, solver="given split", begun=begun)
     limit = DEFAULT_SECONDS if request.time_limit is None else float(request.time_limit)
-    answer = solve_fit(problem, seconds=limit)
-    return assemble_fit(request, task, problem, answer, solver="fit", begun=begun)
+    best, problem, answer = _best_depth(task, limit)
+    return assemble_fit(request, best, problem, answer, solver="fit", begun=begun)
+
+
+def _best_depth(task: FitTask, seconds: float) -> tuple[FitTask, FitProblem, FitAnswer]:
+    """The best plan; with many requests over all numbers of groups in a row, each of which is a question of its own."""
+    depths = range(1, min(len(task.machine.cards), task.settings.concurrency) + 1) if task.served else range(1)
+    if len(depths) <= 1:
+        problem = build_fit_problem(task)
+        return task, problem, solve_fit(problem, seconds=seconds)
+    found: list[tuple[FitTask, FitProblem, FitAnswer]] = []
+    refused: list[InfeasibleError] = []
+    for depth in depths:
+        asked = msgspec.structs.replace(task, pipeline=depth)
+        problem = build_fit_problem(asked)
+        try:
+            found.append((asked, problem, solve_fit(problem, seconds=seconds / len(depths))))
+        except InfeasibleError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    best, problem, answer = min(found, key=lambda one: one[2].value_ns)
+    bound = min(one.bound_ns for _, _, one in found)
+    if len(depths) > 1:  # the file holds one question, so its checker cannot rule the others out
+        answer = msgspec.structs.replace(answer, bound_ns=bound, witness=None)
+    return best, problem, answer

@@ -6,6 +6,7 @@ the interval of a mixed machine is that of its devices, weighed by their time.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from time import monotonic
 
@@ -15,6 +16,8 @@ from weftline import __version__
 from weftline.ask.fit_build import FIT_PARTS, FitTask, build_fit_problem
 from weftline.ask.fit_launch import fit_launches, launch_notes
 from weftline.ask.fit_request import FitRequest
+from weftline.certify.bound_fit import fit_bound
+from weftline.certify.problem import Refusal
 from weftline.cost.llm import (
     Interval,
     LlmCalibration,
@@ -101,7 +104,14 @@ def assemble_fit(
 
 
 def _is_proved(problem: FitProblem, answer: FitAnswer) -> bool:
-    return False
+    """Whether the checker re-computes the bound; a witness that it refuses leaves a claim, with a warning."""
+    if not answer.bound_ns or answer.witness is None:
+        return False
+    try:
+        return fit_bound(msgspec.to_builtins(problem), answer.witness) >= answer.bound_ns
+    except (Refusal, KeyError, IndexError, TypeError, ValueError) as error:
+        warnings.warn(f"the bound is only claimed: {error!s:.200}", RuntimeWarning, stacklevel=2)
+        return False
 
 
 def _device_of(task: FitTask, name: str) -> LlmDevice:

@@ -49,6 +49,8 @@ __all__ = ["FIT_PARTS", "FitTask", "build_fit_problem", "group_widths"]
 FIT_PARTS = ("kv", *MOVABLE_PARTS, "output")
 MOST_GROUPS = 120
 """Kinds of groups that are looked at."""
+LEAST_MOVED_SHARE = 50
+"""A part moves alone if it is more than the largest one divided by this."""
 _Table = tuple[tuple[int, ...], ...]
 
 
@@ -97,14 +99,16 @@ def build_fit_problem(task: FitTask) -> FitProblem:
             FitPool(f"{machine.devices[pool[0]].name} {number}", tuple(pool)) for number, pool in enumerate(pools)
         ),
         units=units,
-        rules=_rules(task, hosts=any(device.host for device in devices)),
+        hop_ns=_hops(task, [[machine.devices[pools[pool][0]] for pool, _ in takes] for takes in groups]),
+        rules=_rules(task, shapes[0] if any(device.host for device in devices) else []),
         objective=FitObjective.MAX if several else FitObjective.SUM,
         streams=settings.concurrency,
     )
     return check_fit_problem(problem)
 
 
-def _rules(task: FitTask, *, hosts: bool) -> FitRules:
+def _rules(task: FitTask, rows: _Shape) -> FitRules:
+    """What the engine can do; `rows` where there is a host, to which parts may move that are worth it."""
     if task.served:
         return FitRules(
             engine=task.settings.engine.value,
@@ -112,7 +116,8 @@ def _rules(task: FitTask, *, hosts: bool) -> FitRules:
             equal_groups=True,
             exact_units=task.pipeline or None,
         )
-    moves = tuple(part for part in FIT_PARTS if part != "kv") if hosts else ()
+    sizes = {part: max((size[n] for size, _, _ in rows), default=0) for n, part in enumerate(FIT_PARTS) if part != "kv"}
+    moves = tuple(part for part, size in sizes.items() if size * LEAST_MOVED_SHARE > max(sizes.values()))
     return FitRules(engine=task.settings.engine.value, host_rows=HostRows.FIRST, moves=moves)
 
 
@@ -203,7 +208,6 @@ def _unit(
 ) -> FitUnit:
     members = [machine.devices[pools[pool][0]] for pool, _ in takes]
     width = sum(count for _, count in takes)
-    hop = max(hop_time(task.model, task.settings, device, device) for device in members)
     host = members[0].kind == "cpu"
     names = [f"{count}x {machine.devices[pools[pool][0]].name}" for pool, count in takes]
     away = machine.host is not None and not task.served and not host
@@ -215,8 +219,15 @@ def _unit(
         row_ns=tuple(besides for _, _, besides in rows),
         buffers=_buffers(task, width, host=host, pipelined=False),
         pipelined_buffers=_buffers(task, width, host=host, pipelined=True),
-        next_ns=0 if host else hop,
         trip_ns=_trip(task, members[0], machine) if away else 0,
+    )
+
+
+def _hops(task: FitTask, units: Sequence[Sequence[LlmDevice]]) -> _Table:
+    """From each unit to each other one: the slowest pair of their devices."""
+    return tuple(
+        tuple(max(hop_time(task.model, task.settings, one, other) for one in a for other in b) for b in units)
+        for a in units
     )
 
 

@@ -22,13 +22,14 @@ _BACKENDS = {CostClass.AMD: "ROCm", CostClass.INTEL: "SYCL", CostClass.APPLE: "M
 _VISIBLE = {CostClass.AMD: "HIP_VISIBLE_DEVICES", CostClass.INTEL: "ZE_AFFINITY_MASK"}
 DEFAULT_MICRO_BATCH = 512
 _SERVERS = {LlmEngine.VLLM: ("vLLM", vllm_line), LlmEngine.SGLANG: ("SGLang", sglang_line)}
+RPC_PORT = 50052
 _CACHE_NAMES = {"fp8": "fp8_e4m3"}
 
 
 def fit_launches(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> tuple[LaunchLine, ...]:
     """All processes."""
     if task.settings.engine is LlmEngine.LLAMACPP:
-        return (_llamacpp(task, problem, segments),)
+        return (*_rpc_servers(task, problem, segments), _llamacpp(task, problem, segments))
     return (_ranks(task, problem, segments),)
 
 
@@ -46,6 +47,8 @@ def launch_notes(task: FitTask, segments: Sequence[FitSegment]) -> list[str]:
             f"gpu0 to gpu{len(cards) - 1} are meant to be cards 0 to {len(cards) - 1} of your machine ({tool} lists "
             "them); name them here in that order"
         )
+    if any(device.remote for device in cards):
+        notes.append("in the commands, put the address of its machine in place of gpuN-host")
     if task.settings.engine is not LlmEngine.LLAMACPP and len(segments) > 1 and task.settings.concurrency == 1:
         notes.append("a pipeline makes one request no faster; with --concurrency the plan is for several at once")
     return notes
@@ -69,7 +72,8 @@ def _model_word(task: FitTask) -> str:
 
 def _llamacpp(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> LaunchLine:
     settings, machine = task.settings, task.machine
-    names = _names(task)
+    remote = _used_remote(task, problem, segments)
+    names = _names(task, remote)
     held = [segment for segment in segments if not problem.is_host(segment.unit)]
     devices = tuple(names[problem.devices[segment.devices[0]].id] for segment in held)
     layers = [segment.last - segment.first for segment in held]
@@ -93,17 +97,39 @@ def _llamacpp(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]
             micro_batch=0 if settings.micro_batch == DEFAULT_MICRO_BATCH else settings.micro_batch,
             flash_attention=settings.flash_attention,
             name_devices=several,
+            servers=tuple(map(_address, remote)),
             environment=(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),) if nvidia and several else (),
         )
     )
 
 
-def _names(task: FitTask) -> dict[str, str]:
+def _used_remote(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> list[str]:
+    """Cards on other machines that hold layers, in the order in which they are named."""
+    used = {problem.devices[number].id for segment in segments for number in segment.devices}
+    return [device.id for device in task.machine.cards if device.remote and device.id in used]
+
+
+def _address(name: str) -> str:
+    return f"{name}-host:{RPC_PORT}"
+
+
+def _rpc_servers(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> list[LaunchLine]:
+    """A server on each other machine; it asks for no password."""
+    return [
+        LaunchLine(
+            ("ggml-rpc-server", "-H", f"{name}-host", "-p", str(RPC_PORT)),
+            note=f"on the machine of {name}; it asks for no password, so only inside a network that you trust",
+        )
+        for name in _used_remote(task, problem, segments)
+    ]
+
+
+def _names(task: FitTask, remote: Sequence[str]) -> dict[str, str]:
     """What llama.cpp calls the cards: CUDA0, CUDA1, ROCm0 ..."""
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
     for device in task.machine.cards:
-        backend = _BACKENDS.get(device.cost_class, "CUDA")
+        backend = "RPC" if device.remote and device.id in remote else _BACKENDS.get(device.cost_class, "CUDA")
         found[device.id] = f"{backend}{counts.get(backend, 0)}"
         counts[backend] = counts.get(backend, 0) + 1
     return found
@@ -129,6 +155,8 @@ def _ranks(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -
     used = [problem.devices[number].id for segment in segments for number in segment.devices]
     classes = {device.id: device.cost_class for device in task.machine.cards}
     makers = {_VISIBLE.get(classes[name], "CUDA_VISIBLE_DEVICES") for name in used}
+    if any(device.remote for device in task.machine.cards):
+        raise UsageError(f"lines for {engine} are for one machine; leave cards over a network out, or --for llamacpp")
     if any(classes[name] is CostClass.APPLE for name in used):
         raise UsageError(f"{engine} does not run on Apple's GPUs; plan for llama.cpp: --for llamacpp")
     if len(makers) > 1:

@@ -14,10 +14,11 @@ from pathlib import Path
 from weftline.arguments import a_text, a_whole_number, seconds, several, shown
 from weftline.errors import UsageError, near
 
-__all__ = ["FIT_ENGINES", "FitRequest", "read_context", "read_splits", "read_want"]
+__all__ = ["BEST_QUANTISATION", "FIT_ENGINES", "LARGEST", "FitRequest", "read_context", "read_splits", "read_want"]
 
 FIT_ENGINES = ("llamacpp", "vllm", "sglang", "any")
 _ENGINE_WORDS = {"llama.cpp": "llamacpp", "llama-cpp": "llamacpp", "llama_cpp": "llamacpp", "ollama": "llamacpp"}
+LARGEST, BEST_QUANTISATION = "max", "best"
 DEFAULT_CONTEXT, MOST_CONTEXT = 8192, 2**28
 MOST_AT_ONCE, MOST_TENSOR_PARALLEL = 2**16, 64
 _CONTEXT = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kKmM]?)\s*(?:tokens?)?\s*")
@@ -39,12 +40,13 @@ class FitRequest:
     links: tuple[str, ...] = ()
     """Between cards and host: "PCIe 4.0 x8"."""
     context: int | str = DEFAULT_CONTEXT
-    """Tokens of one request, or text: "16k"."""
+    """Tokens of one request, or text: "16k"; "max": the most for which there is a plan."""
     live: int | str | None = None
     """Tokens in the cache when a token is timed; None: half the context."""
     concurrency: int = 1
     """Requests at the same time."""
     quantisation: str = ""
+    """A name; "best": the one with the most bits for which there is a plan; empty: as the model says."""
     engine: str = "llamacpp"
     splits: tuple[int, ...] = ()
     """Layers of each card: cost this split, search nothing."""
@@ -64,7 +66,7 @@ class FitRequest:
             "gpus": several(self.gpus, "gpus", a_text, '("RTX 4090",)'),
             "cpus": several(self.cpus, "cpus", a_text, '("DDR5-5600",)'),
             "links": several(self.links, "links", a_text, '("PCIe 4.0 x8",)'),
-            "context": read_context(self.context, "context"),
+            "context": LARGEST if self.context == LARGEST else read_context(self.context, "context"),
             "live": None if self.live is None else read_context(self.live, "live"),
             "concurrency": a_whole_number(self.concurrency, "concurrency", 1, MOST_AT_ONCE),
             "engine": _engine(self.engine),
@@ -84,7 +86,11 @@ class FitRequest:
         """What contradicts each other."""
         if not self.gpus and not self.cpus:
             raise UsageError('which devices? Say --gpu "RTX 4090" (more than once for several), or --cpu for none')
-        if self.live is not None and int(self.live) > int(self.context):
+        if self.context == LARGEST and self.quantisation == BEST_QUANTISATION:
+            raise UsageError("the largest context and the best quantisation are two questions; say one of both")
+        if self.splits and (self.context == LARGEST or self.quantisation == BEST_QUANTISATION):
+            raise UsageError("--splits costs one split; say a context and a quantisation")
+        if self.live is not None and self.context != LARGEST and int(self.live) > int(self.context):
             raise UsageError(f"{self.live} live tokens do not fit in a context of {self.context}")
         served = self.engine in ("vllm", "sglang")
         if served and not self.gpus:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weftline.cli.devices import Cpu, Gpu, Link, Ram
 from weftline.cli.options import read_seconds
 from weftline.cli.output import JsonFlag, console, print_json, show, telling
 from weftline.cli.plan import call_arguments
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "show_fit"]
 
-CARDS_PANEL = "Cards and host"
 LOAD_PANEL = "Load"
 ENGINE_PANEL = "Engine"
 ANSWER_PANEL = "Answer"
@@ -28,35 +28,6 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A name (llama-3.3-70b; --models lists them), a Hugging Face folder, a config.json, or a .gguf file.",
-    ),
-]
-Gpu = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CARD",
-        help='A card by name: "RTX 4090", "2x RTX 3060 12GB", "RTX 3090@22GB" (of which 22 GB may be used). May be '
-        "repeated; name them in the order of nvidia-smi -L.",
-        rich_help_panel=CARDS_PANEL,
-    ),
-]
-Cpu = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="MEMORY",
-        help='The memory of the host, where layers may lie too: "DDR5-5600", "DDR4-3200 8 channel", "EPYC 7763".',
-        rich_help_panel=CARDS_PANEL,
-    ),
-]
-Ram = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="How much of it may be used: 64GB.", rich_help_panel=CARDS_PANEL),
-]
-Link = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="LINK",
-        help='Between cards and host: "PCIe 4.0 x8", "12 GB/s".  [default: what the data sheets of the cards say]',
-        rich_help_panel=CARDS_PANEL,
     ),
 ]
 Context = Annotated[
