@@ -52,12 +52,13 @@ if sys.platform != "win32":
 _SLOTS = 64
 """Names for temporary files of one file: so many can write it at once, and no more are ever left by killed ones."""
 
-_FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|layer-plan|fleet|costs|graph)"')
+_FORMAT = re.compile(rb'"format"\s*:\s*"weftline-(plan|schedule|layer-plan|fleet|fit|costs|graph)"')
 _FORMATS = {
     b"plan": "a weftline plan",
     b"schedule": "a weftline schedule",
     b"layer-plan": "a fleet plan (of layers on devices)",
     b"fleet": "a fleet plan of a whole cluster (for one pipeline: plan with --copies 1)",
+    b"fit": "a plan of a language model",
     b"costs": "a file of costs",
     b"graph": "a model as weftline JSON",
 }

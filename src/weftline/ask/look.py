@@ -6,6 +6,7 @@ or the independent checker says of it. Simplified: nothing is searched here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,13 @@ from weftline.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from weftline.ask.fit_story import FitStory
     from weftline.certify.run import AnyVerdict
     from weftline.cluster import Cluster
     from weftline.graph import Graph
     from weftline.plans import Binding, Difference, OpStory, Plan, SlowestStage
     from weftline.plans.explain import Reason
+    from weftline.plans.fit import FitPlan
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.fleet_diff import FleetDifference
     from weftline.plans.fleet_result import FleetResult
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from weftline.problem import Problem
     from weftline.simulate import Loads, Timeline, Timetable
 
-__all__ = ["Explanation", "diff", "explain", "read_answer", "simulate", "verify"]
+__all__ = ["Explanation", "diff", "explain", "read_answer", "read_fit", "simulate", "verify"]
 
 
 def simulate(
@@ -88,11 +91,12 @@ def _problem(what: Any, cluster: Cluster | Path | str | None, question: dict[str
     return resolve(request).problem
 
 
-def verify(plan: Plan | Schedule | AnyFleet | Path | str) -> AnyVerdict:
+def verify(plan: Plan | Schedule | AnyFleet | FitPlan | Path | str) -> AnyVerdict:
     """Check a plan or schedule (or its file) with the independent checker; `VerificationError` if it does not hold."""
     from weftline.certify import verify_file
     from weftline.certify.run import verify_bytes
     from weftline.plans import Plan
+    from weftline.plans.fit import FitPlan, fit_plan_to_json
     from weftline.plans.fleet import AnyFleet, fleet_to_json
     from weftline.plans.plan import plan_to_json
     from weftline.plans.schedule import Schedule, schedule_to_json
@@ -101,6 +105,8 @@ def verify(plan: Plan | Schedule | AnyFleet | Path | str) -> AnyVerdict:
         return verify_bytes(schedule_to_json(plan))
     if isinstance(plan, AnyFleet):
         return verify_bytes(fleet_to_json(plan))
+    if isinstance(plan, FitPlan):
+        return verify_bytes(fit_plan_to_json(plan))
     return verify_bytes(plan_to_json(plan)) if isinstance(plan, Plan) else verify_file(a_path(plan, "plan"))
 
 
@@ -129,22 +135,33 @@ def explain(plan: AnyFleet) -> FleetStory: ...
 
 
 @overload
-def explain(plan: Path | str, op: str | None = None) -> Explanation | OpStory | ScheduleStory | FleetStory: ...
+def explain(plan: FitPlan) -> FitStory: ...
+
+
+@overload
+def explain(
+    plan: Path | str, op: str | None = None
+) -> Explanation | OpStory | ScheduleStory | FleetStory | FitStory: ...
 
 
 def explain(
-    plan: Plan | Schedule | AnyFleet | Path | str, op: str | None = None
-) -> Explanation | OpStory | ScheduleStory | FleetStory:
+    plan: Plan | Schedule | AnyFleet | FitPlan | Path | str, op: str | None = None
+) -> Explanation | OpStory | ScheduleStory | FleetStory | FitStory:
     """What decides the value of a plan or schedule, or the rate of a fleet plan, or of their file.
 
     With `op` (of a plan) why that op stands where it does, and what each other device would cost.
     """
+    from weftline.ask.fit_story import explain_fit
     from weftline.plans import Plan, binding_limits, explain_op, explain_plan, explain_stage
     from weftline.plans.fleet_story import explain_fleet
     from weftline.plans.schedule import Schedule
     from weftline.plans.schedule_story import explain_schedule
 
-    answer = read_answer(plan, "plan")
+    if (fitted := read_fit(plan)) is not None:
+        if op is not None:
+            raise UsageError("op is for plans; this is a plan of a language model")
+        return explain_fit(fitted)
+    answer = read_answer(plan, "plan")  # type: ignore[arg-type]
     if not isinstance(answer, Plan):
         kind = "schedule" if isinstance(answer, Schedule) else "fleet plan"
         if op is not None:
@@ -196,6 +213,17 @@ def diff(
     return diff_fleets(first, second)
 
 
+def read_fit(answer: object) -> FitPlan | None:
+    """A plan of a language model on cards, or the one in a file; None for anything else."""
+    from weftline.certify.run import is_fit
+    from weftline.plans.fit import FitPlan, load_fit_plan
+
+    if isinstance(answer, FitPlan):
+        return answer
+    path = Path(answer) if isinstance(answer, str | os.PathLike) else None
+    return load_fit_plan(path) if path is not None and is_fit(path) else None
+
+
 def read_answer(answer: Plan | Schedule | AnyFleet | Path | str, name: str = "answer") -> Plan | Schedule | AnyFleet:
     """A plan, fleet plan or schedule, or the one in a file."""
     from weftline.certify.run import is_fleet, is_schedule
@@ -209,5 +237,7 @@ def read_answer(answer: Plan | Schedule | AnyFleet | Path | str, name: str = "an
         return answer
     if isinstance(answer, Graph | Problem):
         raise UsageError("a model has no decisions to look at: give a placement, {op: device}, or plan it first")
+    if read_fit(answer) is not None:
+        raise UsageError("a plan of a language model is for verify, explain and report; its command is in it")
     path = a_path(answer, name)
     return load_schedule(path) if is_schedule(path) else load_fleet(path) if is_fleet(path) else load_plan(path)

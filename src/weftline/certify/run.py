@@ -16,7 +16,7 @@ from weftline.certify.check_layers import LayersVerdict
 from weftline.certify.check_schedule import ScheduleVerdict
 from weftline.errors import InputError, VerificationError, no_such_file
 
-__all__ = ["AnyVerdict", "is_fleet", "is_schedule", "verify_bytes", "verify_file"]
+__all__ = ["AnyVerdict", "is_fit", "is_fleet", "is_schedule", "verify_bytes", "verify_file"]
 
 AnyVerdict = Verdict | ScheduleVerdict | FleetVerdict | LayersVerdict | FitVerdict
 
@@ -75,6 +75,11 @@ def is_schedule(path: Path) -> bool:
 def is_fleet(path: Path) -> bool:
     """Whether a file says that it is a fleet plan, of ops or of layers."""
     return any(_says(path, word) for word in FLEETS)
+
+
+def is_fit(path: Path) -> bool:
+    """Whether a file says that it is a plan of a language model on cards."""
+    return _says(path, FIT_WORD)
 
 
 def _says(path: Path, word: bytes) -> bool:

@@ -17,7 +17,7 @@ from weftline.interrupts import uninterrupted
 if TYPE_CHECKING:
     from weftline.plans.fit import FitPlan
 
-__all__ = ["fit", "show_fit"]
+__all__ = ["explain_fit_file", "fit", "show_fit"]
 
 LOAD_PANEL = "Load"
 ENGINE_PANEL = "Engine"
@@ -230,6 +230,23 @@ def show_fit(found: FitPlan) -> None:
         typer.echo(line)
     if found.notes:
         show("", *(f"note: {note}" for note in found.notes))
+
+
+def explain_fit_file(path: Path, json: bool) -> None:
+    """Where the time goes, what is full, what a GiB more would give."""
+    from weftline.ask.fit_story import explain_fit
+    from weftline.plans.fit import load_fit_plan
+    from weftline.plans.fit_words import rate_words
+    from weftline.report.fit import fit_baseline_table, fit_device_table
+
+    plan = load_fit_plan(path)
+    story = explain_fit(plan)
+    if json:
+        print_json(story.to_json())
+        return
+    show(f"{rate_words(story.rate)} tokens per second; {story.guarantee}", *(f"  {line}" for line in story.lines))
+    show(*(f"  {one.what}: {rate_words(one.rate)} tokens per second" for one in story.helps), "")
+    show(fit_device_table(plan, ascii_only=console().options.ascii_only), "", fit_baseline_table(plan))
 
 
 def list_models(json: bool) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from weftline.ask.request import read_dims, read_shapes
 from weftline.cli import options as given
+from weftline.cli.fit import explain_fit_file
 from weftline.cli.fleets import (
     diff_fleet_plans,
     explain_fleet_file,
@@ -249,13 +250,18 @@ def explain(
     """
     from dataclasses import asdict
 
-    from weftline.certify.run import is_fleet, is_schedule
+    from weftline.certify.run import is_fit, is_fleet, is_schedule
     from weftline.plans import binding_limits, explain_plan, explain_stage, load_plan, placed_ops
     from weftline.plans.summary import guarantee, measured_words
     from weftline.report import placement_table
 
     if op is not None and placement:
         raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
+    if is_fit(plan):
+        if op is not None or placement:
+            raise UsageError("--op and --placement are for plans; this is a plan of a language model")
+        explain_fit_file(plan, json)
+        return
     if is_schedule(plan) or is_fleet(plan):
         if op is not None or placement:
             kind = "a schedule" if is_schedule(plan) else "a fleet plan, whose lanes each have a placement"

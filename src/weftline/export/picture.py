@@ -30,6 +30,7 @@ from weftline.simulate import Loads, Timeline, Timetable
 from weftline.units import format_name, format_time
 
 if TYPE_CHECKING:
+    from weftline.export.fit_picture import FitPicture
     from weftline.export.fleet_picture import FleetPicture, FrontPicture
 
 __all__ = ["EXPORTERS", "Look", "Picture", "fleet_picture", "picture_of", "short_text", "to_png", "to_svg"]
@@ -181,7 +182,7 @@ class DrawingCanvas(Protocol):
 Canvas = TypeVar("Canvas", bound=DrawingCanvas)
 
 
-def _draw(picture: Picture | FleetPicture | FrontPicture, make: Callable[[int, int], Canvas]) -> Canvas:
+def _draw(picture: Picture | FleetPicture | FrontPicture | FitPicture, make: Callable[[int, int], Canvas]) -> Canvas:
     if not isinstance(picture, Picture):
         return picture.draw(make)
     names = [short_text(lane.name, MOST_NAME) for lane in picture.lanes]
@@ -271,13 +272,13 @@ def _pattern(hatch: str) -> str:
     )
 
 
-def to_svg(picture: Picture | FleetPicture | FrontPicture) -> str:
+def to_svg(picture: Picture | FleetPicture | FrontPicture | FitPicture) -> str:
     """The picture as an SVG document without scripts, links or fonts of its own."""
     canvas = _draw(picture, _Svg)
     return canvas.whole(picture.title)
 
 
-def to_png(picture: Picture | FleetPicture | FrontPicture) -> bytes:
+def to_png(picture: Picture | FleetPicture | FrontPicture | FitPicture) -> bytes:
     """The picture as PNG, two pixels to the point; `MissingExtra` without Pillow."""
     try:
         from PIL import Image, ImageDraw, ImageFont

@@ -17,6 +17,7 @@ from weftline.lazy import lazy_names
 
 if TYPE_CHECKING:
     from weftline.plans import Plan
+    from weftline.plans.fit import FitPlan
     from weftline.plans.fleet import AnyFleet
     from weftline.plans.schedule import Schedule
     from weftline.report.sweep import sweep_curve, sweep_table, sweep_words
@@ -54,7 +55,7 @@ __getattr__ = lazy_names(
 
 
 def report(
-    answer: Plan | Schedule | AnyFleet | Path | str,
+    answer: Plan | Schedule | AnyFleet | FitPlan | Path | str,
     output: Path | str | None = None,
     *,
     run: LocalResult | Mapping[str, Any] | Path | str | None = None,
@@ -67,14 +68,15 @@ def report(
     `sensitivity` is a number of seconds, or text like "10s": with them the plan is solved again with one thing
     better at a time.
     """
-    from weftline.ask.look import read_answer
+    from weftline.ask.look import read_answer, read_fit
     from weftline.files import check_writable, protected, write_atomically
     from weftline.plans import Plan
     from weftline.report.html import report_html
     from weftline.report.html.run import find_run
     from weftline.report.html.sensitivity import ask
 
-    found, limit, file = read_answer(answer), seconds(sensitivity, "sensitivity"), None
+    fitted, limit, file = read_fit(answer), seconds(sensitivity, "sensitivity"), None
+    found = read_answer(answer) if fitted is None else fitted  # type: ignore[arg-type]
     if output is not None:
         file = a_path(output, "output")
         with protected([one for one in (answer, run) if isinstance(one, Path | str)]):

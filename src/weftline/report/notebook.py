@@ -12,10 +12,13 @@ from html import escape
 from typing import Any
 
 from weftline.cluster import Cluster, Device
+from weftline.export.fit_picture import FitPicture
 from weftline.export.fleet_picture import FleetPicture
 from weftline.export.picture import picture_of, to_svg
 from weftline.graph import Graph
 from weftline.plans import Plan
+from weftline.plans.fit import FitPlan
+from weftline.plans.fit_words import bound_sentence
 from weftline.plans.fleet import AnyFleet
 from weftline.plans.fleet_result import rate_words, simulate_fleet
 from weftline.plans.fleet_story import fleet_guarantee
@@ -24,6 +27,7 @@ from weftline.plans.schedule_story import schedule_words
 from weftline.plans.score import Score
 from weftline.plans.summary import guarantee
 from weftline.problem import Problem
+from weftline.report.fit import fit_baseline_rows, fit_device_rows
 from weftline.report.fleet import fleet_comparison_rows, fleet_device_rows, lane_rows
 from weftline.report.tables import comparison_rows, device_rows, stage_rows
 from weftline.units import format_bytes, format_name, format_time
@@ -50,6 +54,12 @@ def _plan(plan: Plan) -> str:
     head = f"{graph.name}: {word} {format_time(plan.value_ns)} ({len(graph.ops)} ops, {len(plan.devices)} devices)"
     tables = [_table(*comparison_rows(plan)), _table(*(stage_rows(plan) if plan.stages else device_rows(plan)))]
     return _page(head, guarantee(plan), *tables, _picture(plan, len(graph.ops)))
+
+
+def _fit(plan: FitPlan) -> str:
+    head = f"{plan.model.name}: {rate_words(plan.rate, 'tokens')} on {len(plan.devices)} devices"
+    tables = [_table(*fit_baseline_rows(plan)), _table(*fit_device_rows(plan))]
+    return _page(head, bound_sentence(plan), *tables, to_svg(FitPicture(plan)))
 
 
 def _fleet(plan: AnyFleet) -> str:
@@ -141,5 +151,6 @@ _TOLD: dict[type, Callable[[Any], str]] = {
     Graph: _graph,
     Cluster: _cluster,
     Problem: _problem,
+    FitPlan: _fit,
 }
 """Kind of value -> its HTML; fleet plans are of several kinds, which `AnyFleet` names."""

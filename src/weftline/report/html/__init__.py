@@ -10,7 +10,7 @@ verify` checks all).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -19,16 +19,21 @@ import msgspec
 
 from weftline import __version__
 from weftline.certify import check
+from weftline.certify.check_fit import check_fit_plan
 from weftline.certify.check_fleet import check_fleet
 from weftline.certify.check_layers import check_layer_plan
 from weftline.certify.check_schedule import check_schedule
 from weftline.errors import InputError, VerificationError
+from weftline.export.fit_picture import FitPicture
+from weftline.export.picture import to_svg
 from weftline.plans import Plan, plan_result
+from weftline.plans.fit import FitPlan
 from weftline.plans.fleet import AnyFleet
 from weftline.plans.fleet_result import same_fleet, simulate_fleet
 from weftline.plans.layers import LayerPlan
 from weftline.plans.schedule import Schedule
 from weftline.report.fleet import fleet_page, fleet_pictures
+from weftline.report.html.fit import fit_page
 from weftline.report.html.pack import PageBudget, asset_text, csp_hash, script_json, scripts, styles
 from weftline.report.html.page import plan_page, run_rows
 from weftline.report.html.plan import plan_data
@@ -45,8 +50,10 @@ WHOLE_OPS = 5_000
 WHOLE_OPERATIONS = 50_000
 
 
-def holds(answer: Plan | Schedule | AnyFleet) -> bool:
+def holds(answer: Plan | Schedule | AnyFleet | FitPlan) -> bool:
     """True: checked whole. False: value and devices are the simulator's, the rest is as the file says."""
+    if isinstance(answer, FitPlan):
+        return _checked(check_fit_plan, answer, "plan")
     if isinstance(answer, Schedule):
         return _schedule_holds(answer)
     if isinstance(answer, AnyFleet):
@@ -60,10 +67,14 @@ def holds(answer: Plan | Schedule | AnyFleet) -> bool:
         raise VerificationError("the plan's stages are not those of its placement; weftline verify says more")
     if len(problem.graph.ops) > WHOLE_OPS:
         return False
+    return _checked(check.check_plan, answer, "plan")
+
+
+def _checked(check_answer: Callable[[dict[str, Any]], object], answer: object, what: str) -> bool:
     try:
-        check.check_plan(msgspec.to_builtins(answer))
+        check_answer(msgspec.to_builtins(answer))
     except check.Refusal as refusal:
-        raise VerificationError(f"the plan does not hold: {refusal}") from refusal
+        raise VerificationError(f"the {what} does not hold: {refusal}") from refusal
     return True
 
 
@@ -75,11 +86,7 @@ def _schedule_holds(schedule: Schedule) -> bool:
         raise VerificationError("the schedule's limits do not fit its devices; weftline verify says more")
     if len(found.start) > WHOLE_OPERATIONS:
         return False
-    try:
-        check_schedule(msgspec.to_builtins(schedule))
-    except check.Refusal as refusal:
-        raise VerificationError(f"the schedule does not hold: {refusal}") from refusal
-    return True
+    return _checked(check_schedule, schedule, "schedule")
 
 
 def _fleet_holds(answer: AnyFleet) -> bool:
@@ -88,11 +95,7 @@ def _fleet_holds(answer: AnyFleet) -> bool:
         raise VerificationError("what was simulated is not what the plan says; weftline verify says what does not hold")
     if len(found.names) * len(found.lanes) > WHOLE_OPERATIONS:
         return False
-    try:
-        (check_layer_plan if isinstance(answer, LayerPlan) else check_fleet)(msgspec.to_builtins(answer))
-    except check.Refusal as refusal:
-        raise VerificationError(f"the plan does not hold: {refusal}") from refusal
-    return True
+    return _checked(check_layer_plan if isinstance(answer, LayerPlan) else check_fleet, answer, "plan")
 
 
 MOST_BYTES = 5_000_000
@@ -100,7 +103,7 @@ MOST_TRIES = 6
 
 
 def report_html(
-    answer: Plan | Schedule | AnyFleet, *, run: RunTable | None = None, helps: Sequence[Help] = ()
+    answer: Plan | Schedule | AnyFleet | FitPlan, *, run: RunTable | None = None, helps: Sequence[Help] = ()
 ) -> bytes:
     """The page; `VerificationError` for an answer that does not hold."""
     budget, checked = PageBudget(), holds(answer)
@@ -115,13 +118,21 @@ def report_html(
 
 
 def _render(
-    answer: Plan | Schedule | AnyFleet, run: RunTable | None, helps: Sequence[Help], budget: PageBudget, checked: bool
+    answer: Plan | Schedule | AnyFleet | FitPlan,
+    run: RunTable | None,
+    helps: Sequence[Help],
+    budget: PageBudget,
+    checked: bool,
 ) -> bytes:
     from markupsafe import Markup
 
     if isinstance(answer, Plan):
         data = plan_data(answer, budget)
         page: dict[str, Any] = plan_page(answer, data, run, helps)
+    elif isinstance(answer, FitPlan):
+        data, page = {"kind": "fit", "unit": "ns", "value": answer.value_ns}, fit_page(answer)
+        page["fit"]["picture"] = Markup(to_svg(FitPicture(answer)))
+        page["run"] = run_rows(run)
     elif isinstance(answer, AnyFleet):
         found = simulate_fleet(answer)
         data, page = {"kind": "fleet", "unit": "ns", "value": answer.value_ns}, fleet_page(answer, found)
