@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from weftline.cli.main import app
-from weftline.errors import WeftlineError
+from weftline.errors import UsageError, WeftlineError
 
 TWO = ["--gpu", "RTX 4090", "--gpu", "RTX 3060 12GB"]
 SPLIT = ["llama-3.1-8b", "--quant", "q8_0", *TWO, "--context", "16k", "--splits", "20,12"]
@@ -120,3 +120,47 @@ def test_every_error_says_what_to_do(words: list[str], code: int, says: str) -> 
     """Tests exit code and words of what people get wrong."""
     found, said = fit(*words)
     assert (found, says in said) == (code, True), said
+
+
+def test_explain_report_and_verify(tmp_path: Path) -> None:
+    """Tests that the verbs which look at an answer take a plan of a language model, and refuse what is not for it."""
+    plan, page = tmp_path / "plan.json", tmp_path / "report.html"
+    assert fit("llama-3.1-8b", "--quant", "q8_0", *TWO, "-o", plan)[0] == 0
+    told = CliRunner().invoke(app, ["explain", str(plan)])
+    assert "of the time for 32 of 32 layers" in told.stdout
+    assert json.loads(CliRunner().invoke(app, ["explain", str(plan), "--json"]).stdout)["rate"] > 0
+    assert CliRunner().invoke(app, ["report", str(plan), "-o", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert "<svg" in text
+    assert "llama-server -m llama-3.1-8b-q8_0.gguf" in text
+    assert isinstance(CliRunner().invoke(app, ["explain", str(plan), "--op", "x"]).exception, UsageError)
+    assert isinstance(CliRunner().invoke(app, ["simulate", str(plan)]).exception, WeftlineError)
+
+
+def test_one_card_that_is_enough_is_not_split() -> None:
+    """Tests that the first line says so, and that the plan is proved to be the best."""
+    found = answer("llama-3.1-8b", "--quant", "q8_0", *TWO)
+    assert found["advice"].startswith("Do not split")
+    assert (found["proof"], found["gap"]) == ("proved", 0.0)
+    assert "-sm layer" not in found["command"][0]
+
+
+def test_further_questions() -> None:
+    """Tests the largest context, the best quantisation, and wanted rates."""
+    card = ["--gpu", "RTX 3060 12GB"]
+    found = answer("llama-3.1-8b", "--quant", "q8_0", *card, "--context", "max")
+    most = found["asked"]["largest_context"]
+    assert found["terms"]["context"] == most
+    assert fit("llama-3.1-8b", "--quant", "q8_0", *card, "--context", most + 256)[0] == 4
+    best = answer("llama-3.1-8b", "--quant", "best", *card)
+    assert best["asked"]["quantisation"] == best["model"]["quantisation"] == "q8_0"
+    assert answer("llama-3.1-8b", "--quant", "q8_0", *card, "--want", "20 tok/s")["asked"]["enough"]
+    no = answer("llama-3.1-8b", "--quant", "q8_0", *card, "--want", "100 tok/s")["asked"]
+    assert not no["enough"]
+    assert "GeForce RTX 5090" in no["cards"]
+    assert "GeForce RTX 3060 12GB" not in no["cards"]
+    code, said = fit("llama-3.3-70b", "--quant", "q4_k_m", "--gpu", "RTX 4090")
+    assert code == 4
+    assert "GiB are missing" in said
+    assert "--quant" in said
+    assert "--ram 64GB" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -250,23 +251,17 @@ def explain(
     """
     from dataclasses import asdict
 
-    from weftline.certify.run import is_fit, is_fleet, is_schedule
     from weftline.plans import binding_limits, explain_plan, explain_stage, load_plan, placed_ops
     from weftline.plans.summary import guarantee, measured_words
     from weftline.report import placement_table
 
     if op is not None and placement:
         raise UsageError("--op tells the story of one op, --placement lists them all; leave one out")
-    if is_fit(plan):
+    if (other := _other_kind(plan)) is not None:
+        kind, tell = other
         if op is not None or placement:
-            raise UsageError("--op and --placement are for plans; this is a plan of a language model")
-        explain_fit_file(plan, json)
-        return
-    if is_schedule(plan) or is_fleet(plan):
-        if op is not None or placement:
-            kind = "a schedule" if is_schedule(plan) else "a fleet plan, whose lanes each have a placement"
             raise UsageError(f"--op and --placement are for plans; this is {kind}")
-        (_explain_schedule if is_schedule(plan) else explain_fleet_file)(plan, json)
+        tell(plan, json)
         return
     answer = load_plan(plan)
     if placement:
@@ -343,6 +338,17 @@ def _explain_op(answer: Plan, op: str, json: bool) -> None:
         print_json(asdict(story))
     else:
         show(*story.lines(), "", moves_table(story, answer.objective))
+
+
+def _other_kind(path: Path) -> tuple[str, Callable[[Path, bool], None]] | None:
+    """What a file is that is no plan of ops, and how it is explained."""
+    from weftline.certify.run import is_fit, is_fleet, is_schedule
+
+    if is_fit(path):
+        return "a plan of a language model", explain_fit_file
+    if is_fleet(path):
+        return "a fleet plan, whose lanes each have a placement", explain_fleet_file
+    return ("a schedule", _explain_schedule) if is_schedule(path) else None
 
 
 def _explain_schedule(path: Path, json: bool) -> None:
