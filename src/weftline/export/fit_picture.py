@@ -7,10 +7,19 @@ filled is free, the layers stand beside it. Simplified: a host with much more me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from weftline.export.fleet_picture import Maker
-from weftline.export.picture import LETTER_WIDTH, MOST_NAME, PAGE_MARGIN, PAGE_WIDTH, TEXT_SIZE, Look, short_text
+from weftline.export.picture import (
+    LETTER_WIDTH,
+    MOST_NAME,
+    PAGE_MARGIN,
+    PAGE_WIDTH,
+    TEXT_SIZE,
+    Canvas,
+    DrawingCanvas,
+    Look,
+    short_text,
+)
 from weftline.plans.fit import FitHolding, FitPlan
 from weftline.plans.fit_words import layers_words, rate_words
 
@@ -37,7 +46,7 @@ class FitPicture:
         name = short_text(f"{model.name} {model.quantisation}".strip())
         return f"{name}: {rate_words(self.plan.rate)} tokens per second"
 
-    def draw(self, make: Maker) -> Any:
+    def draw(self, make: Maker[Canvas]) -> Canvas:
         """The whole picture."""
         rows = self.plan.devices[:MOST_CARDS_DRAWN]
         names = [short_text(f"{one.id} {one.name}", MOST_NAME) for one in rows]
@@ -65,7 +74,7 @@ class FitPicture:
         longest = max((one.limit_bytes for one in rows), default=1)
         return float(max(1.0, min(longest, LONGEST_OF_CARDS * max(cards, default=longest))))
 
-    def _row(self, canvas: Any, one: FitHolding, place: tuple[float, float, float, float]) -> None:
+    def _row(self, canvas: DrawingCanvas, one: FitHolding, place: tuple[float, float, float, float]) -> None:
         left, y, scale, room = place
         width = min(room, one.limit_bytes * scale)
         canvas.box(left, y, max(width, 1.0), CARD_HEIGHT, FREE_LOOK)
