@@ -56,19 +56,21 @@ def tiny_form(seed: int, *, equal: bool = True, most_ops: int = 7, memory: bool 
             "stages": dice.choice((0, 0, k - 1, k)),
         },
         "graph": {
+            "name": "tiny",
             "ops": [
                 {"name": f"op{i}", "backward": b, "weight_bytes": dice.choice((0, 0, 1, 2)) if memory else 0}
                 for i, b in enumerate(backward)
             ],
             "tensors": tensors,
         },
-        "devices": [{"id": f"d{d}", "capacity": limit} for d in range(k)],
+        "devices": [{"id": f"d{d}", "kind": "gpu", "capacity": limit} for d in range(k)],
         "time_rows": times,
         "time_row": list(range(n)),
         "transfer_rows": transfers,
         "transfer_row": list(range(len(tensors))),
         "together": together,
         "buses": [],
+        "cost_source": "drawn",
     }
 
 

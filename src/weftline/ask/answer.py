@@ -173,6 +173,7 @@ def answer_one(
             **found.request.limits,
             start=start,
             coarsen=found.group,
+            proof=found.request.proof,
             settings=found.request.settings,
             inputs=found.inputs,
             begun=begun,

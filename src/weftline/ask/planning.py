@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import monotonic
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ import msgspec
 from weftline import __version__
 from weftline.ask.clock import Clock, searching_time
 from weftline.ask.measured import best_measured, check_measurable, measured_file
+from weftline.ask.proofs import ProofTask, proof_seconds, prove_more
 from weftline.ask.questions import QUESTIONS, baseline_values, check_other_questions, lower_bounds, search_coarse
 from weftline.bounds import Bound
 from weftline.certify import check
@@ -74,6 +76,7 @@ def make_plan(
     argv: Sequence[str] = (),
     begun: float | None = None,
     backend: Backend | None = None,
+    proof: float | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan:
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
@@ -81,10 +84,11 @@ def make_plan(
     `start` is a placement that the search is offered before its solver begins, so the plan is no worse. `coarsen` is a
     group for every op: latency is searched with whole groups first, then op by op from there. `settings` are the
     solver's own. The time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`). With a
-    `backend` candidates are run for real, and the plan is the best measured; its value is still the simulator's.
+    `backend` candidates are run for real, and the plan is the best measured; its value is still the simulator's. After
+    the search, `proof` more seconds go to witnesses that the checker can repeat (default: at most 10; 0: none).
     """
     name = solver if isinstance(solver, str) else getattr(solver, "name", "")
-    asked = _Asked(name, gap, time_limit, work_limit, seed, start, coarsen, settings, inputs, argv, backend)
+    asked = _Asked(name, gap, time_limit, work_limit, seed, start, coarsen, settings, inputs, argv, backend, proof)
     work = _prepare(problem, solver, asked, begun, on_event)
     with Interruption(insist=work.measured is None) as stop:
         try:
@@ -96,6 +100,8 @@ def make_plan(
     _conclude(work, interrupted=stop.ended)
     if not stop.ended:
         _compare(work)
+    if not stop.ended:
+        _prove(work)
     with uninterrupted():
         return _certify(work, _assemble(work))
 
@@ -115,6 +121,7 @@ class _Asked:
     inputs: Mapping[str, str]
     argv: Sequence[str]
     backend: Backend | None
+    proof: float | None
 
 
 @dataclass
@@ -133,6 +140,18 @@ class _Work:
     seconds: float | None = None
     """Of the search; None under a work limit, so that the bytes repeat."""
     stopped_by: Termination = Termination.NONE
+    accepted: list[Bound] = field(default_factory=list)
+    """Bounds whose witness the checker has accepted already."""
+
+    @cached_property
+    def file(self) -> ProblemFile:
+        """The problem as it stands in the plan."""
+        return problem_to_file(self.problem)
+
+    @cached_property
+    def form(self) -> check.PlanProblem:
+        """The same as the checker reads it."""
+        return check.PlanProblem(msgspec.to_builtins(self.file))
 
     @property
     def result(self) -> Timeline | Loads:
@@ -237,6 +256,26 @@ def _compare(work: _Work) -> None:
         work.stop_watch()
 
 
+def _prove(work: _Work) -> None:
+    """Witnesses for what was claimed, and for more where the checker can show more; Ctrl-C ends it."""
+    search, asked = work.search, work.asked
+    seconds = proof_seconds(asked.proof, asked.time_limit, asked.work_limit)
+    if seconds == 0:
+        return
+    if search.bound is not None and search.bound not in work.bounds:
+        work.bounds.append(search.bound)
+
+    def say(text: str) -> None:
+        work.heard(Event(search.seconds, "proof", None, None, text))
+
+    with Interruption(insist=True):
+        work.accepted += [bound for bound in work.bounds if _is_proved(work.form, bound)]
+        claimed, proved = (max((b.value for b in each), default=0) for each in (work.bounds, work.accepted))
+        found = prove_more(ProofTask(work.problem, work.form, work.result.value, claimed, proved, seconds, say))
+        work.bounds += found
+        work.accepted += found
+
+
 def _too_late(search: Search, error: InfeasibleError) -> WeftlineError:
     """A solver that was stopped before it offered anything has not shown that nothing fits."""
     if error.proved or search.refused or search.stopped_by != Termination.TIME:
@@ -249,8 +288,8 @@ def _assemble(work: _Work) -> Plan:
     problem, search, result = work.problem, work.search, work.result
     if search.bound is not None and search.bound not in work.bounds:
         work.bounds.append(search.bound)
-    file = problem_to_file(problem)
-    entries = checked_bounds(file, work.bounds)
+    file = work.file
+    entries = checked_bounds(file, work.bounds, work.form, accepted=work.accepted)
     best, value = entries[0], result.value
     measured = None if work.measured is None else measured_file(work.measured)
     return Plan(
@@ -319,13 +358,23 @@ def _progress(work: _Work) -> tuple[ProgressRow, ...] | msgspec.UnsetType:
     return work.heard.rows(work.seconds, work.result.value, largest)
 
 
-def checked_bounds(file: ProblemFile, bounds: Sequence[Bound]) -> list[BoundEntry]:
-    """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed."""
-    problem = check.PlanProblem(msgspec.to_builtins(file))
-    entries = [
-        BoundEntry(bound.by, bound.value, "proved" if _is_proved(problem, bound) else "claimed", bound.witness)
-        for bound in bounds
-    ]
+def checked_bounds(
+    file: ProblemFile,
+    bounds: Sequence[Bound],
+    form: check.PlanProblem | None = None,
+    *,
+    accepted: Sequence[Bound] = (),
+) -> list[BoundEntry]:
+    """The bounds, best first, `proved` where the checker re-computes them from the witness; proved before claimed.
+
+    `form` is the problem as the checker reads it, if that is known; `accepted` are bounds that it has accepted before.
+    """
+    problem = check.PlanProblem(msgspec.to_builtins(file)) if form is None else form
+    known = {id(bound) for bound in accepted}
+    entries = []
+    for bound in bounds:
+        proved = id(bound) in known or _is_proved(problem, bound)
+        entries.append(BoundEntry(bound.by, bound.value, "proved" if proved else "claimed", bound.witness))
     return sorted(entries, key=lambda entry: (-entry.value_ns, entry.proof != "proved"))
 
 

@@ -112,6 +112,8 @@ class PlanRequest:
     """Seconds, or text with a unit: "5s"."""
     work_limit: int | None = None
     seed: int = 0
+    proof: float | str | None = None
+    """Seconds, after the search, for proofs that the checker can repeat; None: at most 10; 0: none."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The solver's own, as after `--set`."""
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class PlanRequest:
                 "shapes": a_mapping(self.shapes, "shapes", _shape, '{"input": (1, 3, 224, 224)}'),
                 "dims": a_mapping(self.dims, "dims", _size, '{"batch": 1}'),
                 "runtimes": a_mapping(self.runtimes, "runtimes", a_text, '{"gpu0": "openvino:GPU.1"}'),
+                "proof": seconds(self.proof, "proof"),
                 "coarsen": a_text(self.coarsen, "coarsen"),
                 "model_name": a_text(self.model_name, "model_name"),
             },

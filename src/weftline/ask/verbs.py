@@ -172,6 +172,7 @@ def plan(  # type: ignore[misc]
     time_limit: float | str | None = None,
     work_limit: int | None = None,
     seed: int = 0,
+    proof: float | str | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
     on_event: Callable[[Event], None] | None = None,
 ) -> Plan | FleetPlan:
@@ -184,7 +185,7 @@ def plan(  # type: ignore[misc]
     as in `load_problem`, for a file. `time_limit` is in seconds, or text like "5s" or "2 min"; `gap` a share, or text
     like "1%". `solver` is the name of one (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A
     throughput search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless time or
-    work is limited.
+    work is limited. `proof` is the time for proofs that `verify` can repeat, after the search: at most 10 s, 0 for none.
 
     Throughput is the rate of the whole cluster, a `FleetPlan`: whole copies of the model, pipelines side by side,
     whatever gives most. `copies=1` asks for one pipeline, a `Plan`; so do `stages`, `coarsen`, measured rewards, a
@@ -192,17 +193,14 @@ def plan(  # type: ignore[misc]
     fleet. `max_depth` is the most devices in a row on the way of an input, `latency_limit` ("5ms", or seconds) the
     longest that an input that is alone may take. A LayerProblem, or its file, gives a `LayerPlan`.
 
-    `keep="layers"` keeps each layer whole on one device: numbered blocks where ops have names of them, else sub-graphs
-    that repeat; ops between layers are placed freely. `costs` are measured times (`wl.profile`, or the
-    file it was saved to) of a Graph on the cluster; kernels that ran as one are not cut.
+    `keep="layers"` keeps each layer whole on one device: numbered blocks, else sub-graphs that repeat; ops between are
+    placed freely. `costs` are measured times (`wl.profile`, or its file) of a Graph; kernels that ran as one stay so.
 
-    A model some of whose dimensions cannot be computed is planned with guessed costs (`Plan.guessed` says for how many
-    ops, and the summary begins with it); `strict` makes it an `InputError`.
+    Dimensions that cannot be computed make costs a guess (`Plan.guessed`); `strict` makes it an `InputError`.
 
     `coarsen` joins ops before a search for latency: gcof and oracle as backends fuse them (no plan cuts a fused
-    kernel), chains and coplace only to make the search smaller. The oracle reads `model_file`, the ONNX file of the
-    graph; where it fails, a warning says why, and gcof takes its place. `settings` are the solver's own, as after
-    `--set`: {"preset": "paper"}.
+    kernel), chains and coplace only for a smaller search. The oracle reads `model_file`, the graph's ONNX file; if it
+    fails, a warning says why, and gcof takes its place. `settings` are the solver's own: {"preset": "paper"}.
 
     `reward="measured"` runs up to `measurements` candidates (60) of `model_file` (OpenVINO IR or ONNX) by OpenVINO, in
     turns with one device; the plan is the best measured. `runtimes` says what a device is: {"gpu": "openvino:CPU2"}.
@@ -243,6 +241,7 @@ def plan(  # type: ignore[misc]
         time_limit=time_limit,
         work_limit=work_limit,
         seed=seed,
+        proof=proof,
         settings=settings,
     )
     a_function(on_event, "on_event")

@@ -33,6 +33,7 @@ __all__ = [
     "Output",
     "Polish",
     "Preset",
+    "Proof",
     "Reward",
     "Runtime",
     "Seed",
@@ -280,6 +281,14 @@ Time = Annotated[
     typer.Option(
         metavar="TIME",
         help="Time limit of the whole command: 60s, 5min.  [default: 60s, unless --work is given]",
+        rich_help_panel=SEARCH_PANEL,
+    ),
+]
+Proof = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="After the search, for proofs that `verify` can repeat; 0 for none.  [default: 10s, or --time if less]",
         rich_help_panel=SEARCH_PANEL,
     ),
 ]

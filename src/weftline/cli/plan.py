@@ -51,6 +51,7 @@ def plan(
     communication: given.Communication = None,
     solver: given.SolverName = "auto",
     time: given.Time = None,
+    proof: given.Proof = None,
     gap: given.Gap = None,
     work: given.Work = None,
     seed: given.Seed = 0,
@@ -129,6 +130,7 @@ def plan(
         time_limit=read_seconds(time),
         work_limit=work,
         seed=seed,
+        proof=read_seconds(proof),
         settings=settings,
         argv=tuple(call_arguments()),
     )

@@ -168,7 +168,9 @@ def _solve(question: WhatIf, plan: Plan, result: Timeline | Loads, seconds: floa
     kept = _kept(question.problem, plan, result)
     value, bound, note = kept, 0, question.note
     try:
-        found = make_plan(question.problem, time_limit=seconds, start=result.placement, seed=plan.provenance.seed)
+        found = make_plan(
+            question.problem, time_limit=seconds, start=result.placement, seed=plan.provenance.seed, proof=0
+        )
         value = found.value_ns if kept is None else min(kept, found.value_ns)
         bound = found.bound_ns
     except WeftlineError as error:

@@ -1,0 +1,128 @@
+"""After a search: bounds that the checker itself can repeat, beside those that were only claimed.
+
+In: the problem as it stands in the plan, the plan's value, what is claimed and proved so far. Out: bounds with a
+witness that the checker has accepted in this process. Simplified: a maker hands witnesses to the checker, and knows
+nothing that the checker would have to believe.
+
+A maker is a function of a `ProofTask` that calls `task.attempt` with witnesses of the form "no plan is below `target`".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+
+from weftline.bounds import Bound
+from weftline.certify import check
+from weftline.certify.allowance import Allowance
+from weftline.pipeline.reduce import memory_may_bind
+from weftline.problem import Problem
+from weftline.units import format_time
+
+__all__ = ["MOST_PROOF_SECONDS", "ProofTask", "proof_seconds", "prove_more"]
+
+MOST_PROOF_SECONDS = 10.0
+"""Of all makers together, unless more is asked for."""
+MAKER_SHARE = 0.5
+"""Of the time for proofs; the rest is for the checker, which repeats what was found."""
+COUNTED_SHARE = 0.1
+"""Of the checker's own limits, where a limit of work takes the place of time."""
+CLOSE_ENOUGH = 1e-4
+"""Between two targets of a bisection."""
+
+
+@dataclass
+class ProofTask:
+    """What is to be proved, and what has been."""
+
+    problem: Problem
+    form: check.PlanProblem
+    value: int
+    """Of the plan."""
+    claimed: int
+    """The best bound so far, proved or not."""
+    proved: int
+    seconds: float | None
+    """None: counts alone are limited, so that the same call gives the same bytes."""
+    say: Callable[[str], None]
+    found: list[Bound] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._begun = monotonic()
+        self._counted = Allowance(share=COUNTED_SHARE)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing left to prove, or no time for it."""
+        return self.proved >= self.value or (self.seconds is not None and self.left <= 0)
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return float("inf") if self.seconds is None else self.seconds - (monotonic() - self._begun)
+
+    def attempt(self, by: str, witness: dict[str, object]) -> bool:
+        """Hand a witness to the checker; what it accepts is kept, if it is more than what was proved."""
+        target = witness["target"]
+        assert isinstance(target, int)
+        self.say(f"proving that nothing is faster than {format_time(target)}")
+        begun = monotonic()
+        allowance = self._counted if self.seconds is None else Allowance(max(0.0, self.left))
+        try:
+            check.bound_of(self.form, witness, allowance)
+        except check.Refusal:
+            return False
+        if target > self.proved:
+            self.proved = target
+            self.found = [Bound(target, by, witness, monotonic() - begun)]
+        return True
+
+    def best_target(self, refutes: Callable[[int], bool]) -> None:
+        """The plan's own value, else what was claimed, else the largest target that can be refuted, by bisection."""
+        low, high = self.proved, self.value
+        for target in (self.value, self.claimed):
+            if not self.is_over and low < target <= high:
+                if refutes(target):
+                    low = target
+                    break
+                high = target
+        while not self.is_over and high - low > max(1, CLOSE_ENOUGH * high):
+            middle = (low + high) // 2
+            if refutes(middle):
+                low = middle
+            else:
+                high = middle
+
+
+def proof_seconds(asked: float | None, time_limit: float | None, work_limit: int | None) -> float | None:
+    """What proofs may take; None is a limit by counts, where work is limited and no time is asked for."""
+    if asked is not None:
+        return asked
+    if work_limit is not None:
+        return None
+    return MOST_PROOF_SECONDS if time_limit is None else min(MOST_PROOF_SECONDS, time_limit)
+
+
+def prove_more(task: ProofTask) -> list[Bound]:
+    """What all makers find, one after another."""
+    if task.seconds is not None:
+        task.seconds *= MAKER_SHARE
+    for maker in MAKERS:
+        if not task.is_over:
+            maker(task)
+    return task.found
+
+
+def prove_pipelines(task: ProofTask) -> None:
+    """Pipelines without hosts, by all ideals."""
+    problem = task.problem
+    if problem.rules.objective != "throughput" or problem.rules.communication != "added" or problem.host.any():
+        return
+    task.best_target(lambda target: task.attempt("pipelines", {"kind": "pipeline", "target": target}))
+    if not task.is_over and task.proved < task.claimed and memory_may_bind(problem):
+        witness: dict[str, object] = {"kind": "pipeline", "memory": True}
+        task.best_target(lambda target: task.attempt("pipelines", {**witness, "target": target}))
+
+
+MAKERS: tuple[Callable[[ProofTask], None], ...] = (prove_pipelines,)
