@@ -26,6 +26,21 @@ def _proves(problem: PlanProblem, **witness: object) -> bool:
 
 
 @pytest.mark.parametrize("part", range(4))
+def test_unequal_devices(part: int) -> None:
+    """Tests times and links that differ: T is proved up to the optimum exactly, also with memory limits."""
+    for seed in range(part, TINY // 2, 4):
+        form = tiny_form(seed, equal=seed % 5 == 0, most_ops=6, memory=seed % 3 == 0)
+        best = brute_force(form)
+        problem = PlanProblem(form)
+        memory = form["devices"][0]["capacity"] is not None
+        if best is None or not all(problem.forward):
+            continue
+        for target in range(max(1, best - 1), best + 6):
+            proved = _proves(problem, kind="unequal", target=target, memory=memory)
+            assert proved == (target <= best), f"seed {seed}: target {target}, optimum {best}"
+
+
+@pytest.mark.parametrize("part", range(4))
 def test_every_optimum_is_proved_and_nothing_above(part: int) -> None:
     """Tests equal devices: T is proved up to the optimum exactly, also of training graphs and with memory limits."""
     for seed in range(part, TINY, 4):

@@ -173,7 +173,7 @@ def answer_one(
             **found.request.limits,
             start=start,
             coarsen=found.group,
-            proof=found.request.proof,
+            proof=None if found.request.proof is None else float(found.request.proof),
             settings=found.request.settings,
             inputs=found.inputs,
             begun=begun,

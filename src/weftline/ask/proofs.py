@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+import numpy as np
+
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.certify.allowance import Allowance
@@ -28,6 +30,8 @@ MAKER_SHARE = 0.5
 """Of the time for proofs; the rest is for the checker, which repeats what was found."""
 COUNTED_SHARE = 0.1
 """Of the checker's own limits, where a limit of work takes the place of time."""
+MOST_OPS, MOST_UNEQUAL = 12_000, 8
+"""Ops of a problem, and devices that differ, for which all pipelines may be few."""
 CLOSE_ENOUGH = 1e-4
 """Between two targets of a bisection."""
 
@@ -115,14 +119,25 @@ def prove_more(task: ProofTask) -> list[Bound]:
 
 
 def prove_pipelines(task: ProofTask) -> None:
-    """Pipelines without hosts, by all ideals."""
+    """Pipelines without hosts: by all ideals, and where devices differ by all sets of used devices too."""
     problem = task.problem
     if problem.rules.objective != "throughput" or problem.rules.communication != "added" or problem.host.any():
         return
-    task.best_target(lambda target: task.attempt("pipelines", {"kind": "pipeline", "target": target}))
-    if not task.is_over and task.proved < task.claimed and memory_may_bind(problem):
-        witness: dict[str, object] = {"kind": "pipeline", "memory": True}
+    if len(problem.graph.ops) > MOST_OPS:
+        return
+    equal = _alike(problem) or not 2 <= len(problem.devices) <= MOST_UNEQUAL
+    kind = "pipeline" if equal else "unequal"
+    task.best_target(lambda target: task.attempt("pipelines", {"kind": kind, "target": target}))
+    if not task.is_over and memory_may_bind(problem):
+        witness: dict[str, object] = {"kind": kind, "memory": True}
         task.best_target(lambda target: task.attempt("pipelines", {**witness, "target": target}))
+
+
+def _alike(problem: Problem) -> bool:
+    """Do times and transfers not depend on the devices?"""
+    time, off = problem.cost.time, ~np.eye(len(problem.devices), dtype=np.bool_)
+    sent = problem.cost.transfer[:, off]
+    return bool((time == time[:, :1]).all() and (sent == sent[:, :1]).all())
 
 
 MAKERS: tuple[Callable[[ProofTask], None], ...] = (prove_pipelines,)

@@ -12,7 +12,7 @@ from weftline.certify.problem import need
 
 __all__ = ["Allowance"]
 
-LIMITS = {"ideals": 150_000, "pairs": 20_000_000, "nodes": 20_000, "flows": 5_000, "steps": 50_000_000}
+LIMITS = {"ideals": 150_000, "pairs": 20_000_000, "nodes": 20_000, "flows": 5_000, "steps": 5_000_000}
 MOST_SECONDS = 600.0
 BETWEEN_LOOKS = 2_000
 """Spendings between two looks at the clock."""

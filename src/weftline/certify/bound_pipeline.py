@@ -41,12 +41,18 @@ class Ideals(NamedTuple):
     """Of each tensor."""
     ends: list[int]
     """Tensor -> the pieces that make or read it."""
+    tensors: list[list[int]]
+    """Those of the problem that it stands for: with one maker and the same readers."""
+    parent: list[int]
+    added: list[int]
+    """Ideal -> a smaller one, and the piece that it lacks."""
 
 
 def refute_pipelines(problem: PlanProblem, witness: dict[str, Any], target: int, allowance: Allowance) -> bool:
     """True if no pipeline is below the target."""
     memory = flag(witness, "memory")
-    graph = read_pieces(problem, memory=memory)
+    graph = PieceGraph()
+    read_pieces(problem, graph, memory=memory)
     if not contract(graph, problem.stage_limit, target):
         return True
     limits = [MOST_BYTES if limit is None else limit for limit in problem.capacity]
@@ -55,20 +61,24 @@ def refute_pipelines(problem: PlanProblem, witness: dict[str, Any], target: int,
     return not chain_exists(ideals, problem.stage_limit, target - 1, room, allowance)
 
 
-def list_ideals(graph: PieceGraph, allowance: Allowance) -> Ideals:
-    """Breadth first, from the empty one."""
+def list_ideals(graph: PieceGraph, allowance: Allowance, *, separate: bool = False) -> Ideals:
+    """Breadth first, from the empty one. `separate` keeps tensors apart that have one maker and the same readers."""
     number = {piece: i for i, piece in enumerate(graph.work)}
-    together: dict[tuple[int, frozenset[int]], int] = {}
-    for t, price in graph.cost.items():
-        key = (graph.maker[t], frozenset(graph.readers[t]))
-        together[key] = together.get(key, 0) + price
-    ends = [1 << number[maker] | sum(1 << number[reader] for reader in readers) for maker, readers in together]
-    cost = list(together.values())
+    together: dict[object, list[int]] = {}
+    for t in graph.cost:
+        key = t if separate else (graph.maker[t], frozenset(graph.readers[t]))
+        together.setdefault(key, []).append(t)
+    tensors = list(together.values())
+    cost = [graph.sum_of(group) for group in tensors]
+    ends = [
+        1 << number[graph.maker[group[0]]] | sum(1 << number[reader] for reader in graph.readers[group[0]])
+        for group in tensors
+    ]
     needs = [sum(1 << number[other] for other in graph.before[piece]) for piece in graph.work]
     later = [[number[other] for other in graph.after[piece]] for piece in graph.work]
     works, weights = list(graph.work.values()), list(graph.weight.values())
     touched: list[list[int]] = [[t for t, mask in enumerate(ends) if mask >> v & 1] for v in range(len(works))]
-    found = Ideals([0], [0], [0], [0], [0], cost, ends)
+    found = Ideals([0], [0], [0], [0], [0], cost, ends, tensors, [0], [0])
     seen = {0}
     ready = [sum(1 << v for v, need_of in enumerate(needs) if not need_of)]
     for i, held in enumerate(found.members):  # grows while it is read
@@ -91,6 +101,8 @@ def list_ideals(graph: PieceGraph, allowance: Allowance) -> Ideals:
                     cut -= cost[t]
                     crossing ^= 1 << t
             found.members.append(grown)
+            found.parent.append(i)
+            found.added.append(v)
             found.work.append(found.work[i] + works[v])
             found.weight.append(found.weight[i] + weights[v])
             found.crossing.append(crossing)

@@ -17,6 +17,7 @@ from weftline.certify.bound_flow import cut_witness
 from weftline.certify.bound_labelling import elimination_witness, messages_witness
 from weftline.certify.bound_pipeline import refute_pipelines
 from weftline.certify.bound_simple import group_witness, load_witness, path_witness, work_witness
+from weftline.certify.bound_unequal import refute_unequal
 from weftline.certify.problem import (
     PlanProblem,
     Refusal,
@@ -239,6 +240,7 @@ WITNESSES: dict[str, Callable[[PlanProblem, dict[str, Any]], int]] = {
 """Kinds whose number is computed."""
 REFUTATIONS: dict[str, Callable[[PlanProblem, dict[str, Any], int, Allowance], bool]] = {
     "pipeline": refute_pipelines,
+    "unequal": refute_unequal,
 }
 """Kinds that hold their number: "no plan has a value below `target`". True if that is shown."""
 

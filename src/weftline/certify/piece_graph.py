@@ -57,6 +57,24 @@ class PieceGraph:
         self.joined: dict[int, int] = {}
         """What was joined -> into what; what was left out is in no table any more."""
 
+    def add_group(self, problem: PlanProblem, group: list[int], size: int) -> None:
+        """A new piece of ops that share a device."""
+        times = [t for t in group_times(problem, group) if t >= 0]
+        need(bool(times), "witness", "a set of ops can run nowhere")
+        self.add(group[0], min(times), size)
+
+    def price_of(self, lengths: list[int]) -> int:
+        """Of a tensor with these transfers between different devices."""
+        return min((x for x in lengths if x >= 0), default=MAX_NUMBER)
+
+    def may_move(self, piece: int, to: int) -> bool:
+        """May a reduction put one to where the other one is?"""
+        return self.weight[piece] == 0
+
+    def moved_work(self, piece: int) -> int:
+        """What a piece that moves takes at most."""
+        return self.work[piece]
+
     def add(self, piece: int, work: int, weight: int) -> None:
         """A new piece without neighbours."""
         self.work[piece], self.weight[piece] = work, weight
@@ -134,24 +152,21 @@ class PieceGraph:
                 self.order(heir, b)
 
 
-def read_pieces(problem: PlanProblem, *, memory: bool = False) -> PieceGraph:
-    """The graph of a problem without hosts."""
+def read_pieces(problem: PlanProblem, graph: PieceGraph, *, memory: bool = False) -> None:
+    """Put the pieces of a problem without hosts into an empty graph."""
     added = problem.rule("objective", "throughput") and problem.rule("communication", "added")
     need(added, "witness", "a pipeline is bounded for throughput with added communication alone")
     need(not any(problem.host), "witness", "ops on a host device are in no stage")
-    graph, k = PieceGraph(), len(problem.ids)
+    k = len(problem.ids)
     piece: dict[int, int] = {}
     static = problem.rule("memory", "static")
     for group in groups_of(problem):
-        times = [t for t in group_times(problem, group) if t >= 0]
-        need(bool(times), "witness", "a set of ops can run nowhere")
         size = sum(problem.weight[op] + (problem.workspace[op] if static else 0) for op in group) if memory else 0
-        graph.add(group[0], min(times), size)
+        graph.add_group(problem, group, size)
         piece.update(dict.fromkeys(group, group[0]))
     least: dict[int, int] = {}  # of each distinct row of transfer times
     for row in {id(row): row for row in problem.transfer}.values():
-        lengths = [x for i, x in enumerate(row) if x >= 0 and i % (k + 1)]
-        least[id(row)] = min(lengths, default=MAX_NUMBER)
+        least[id(row)] = graph.price_of([x for i, x in enumerate(row) if i % (k + 1)])
     for t, maker in enumerate(problem.producer):
         if maker < 0:
             continue
@@ -166,7 +181,6 @@ def read_pieces(problem: PlanProblem, *, memory: bool = False) -> PieceGraph:
             if problem.forward[maker] and problem.forward[op]:
                 graph.order(home, piece[op])
     join_cycles(graph)
-    return graph
 
 
 def join_cycles(graph: PieceGraph) -> None:
@@ -232,10 +246,8 @@ def reduce_graph(graph: PieceGraph) -> None:
 
 def _reduce_at(graph: PieceGraph, u: int) -> bool:
     """One reduction that moves this piece, if there is one."""
-    if graph.weight[u]:
-        return False
-    made, read, work = graph.made[u], graph.read[u], graph.work[u]
-    if not work and not made and not read:
+    made, read, work = graph.made[u], graph.read[u], graph.moved_work(u)
+    if not graph.work[u] and not graph.weight[u] and not made and not read:
         if len(graph.before[u]) * len(graph.after[u]) > MOST_NEW_EDGES:
             return False
         graph.leave_out(u)
@@ -243,12 +255,12 @@ def _reduce_at(graph: PieceGraph, u: int) -> bool:
     if len(graph.after[u]) == 1:
         (v,) = graph.after[u]
         alone = all(graph.readers[t] == {v} for t in made)
-        if alone and work + graph.sum_of(read - graph.read[v]) <= graph.sum_of(made):
+        if alone and graph.may_move(u, v) and work + graph.sum_of(read - graph.read[v]) <= graph.sum_of(made):
             graph.join(u, v)
             return True
     if len(graph.before[u]) == 1:
         (v,) = graph.before[u]
-        if all(graph.maker[t] == v for t in read):
+        if graph.may_move(u, v) and all(graph.maker[t] == v for t in read):
             for_it_alone = [t for t in read if len(graph.readers[t]) == 1]
             if work + graph.sum_of(made) <= graph.sum_of(for_it_alone):
                 graph.join(u, v)
