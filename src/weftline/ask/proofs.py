@@ -15,6 +15,7 @@ from time import monotonic
 
 import numpy as np
 
+from weftline.ask.prove_cuts import cut_trees
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.certify.allowance import Allowance
@@ -28,8 +29,6 @@ MOST_PROOF_SECONDS = 10.0
 """Of all makers together, unless more is asked for."""
 MAKER_SHARE = 0.5
 """Of the time for proofs; the rest is for the checker, which repeats what was found."""
-COUNTED_SHARE = 0.1
-"""Of the checker's own limits, where a limit of work takes the place of time."""
 MOST_OPS, MOST_UNEQUAL = 12_000, 8
 """Ops of a problem, and devices that differ, for which all pipelines may be few."""
 CLOSE_ENOUGH = 1e-4
@@ -47,24 +46,22 @@ class ProofTask:
     claimed: int
     """The best bound so far, proved or not."""
     proved: int
-    seconds: float | None
-    """None: counts alone are limited, so that the same call gives the same bytes."""
+    seconds: float
     say: Callable[[str], None]
     found: list[Bound] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._begun = monotonic()
-        self._counted = Allowance(share=COUNTED_SHARE)
 
     @property
     def is_over(self) -> bool:
         """Nothing left to prove, or no time for it."""
-        return self.proved >= self.value or (self.seconds is not None and self.left <= 0)
+        return self.proved >= self.value or self.left <= 0
 
     @property
     def left(self) -> float:
         """Seconds."""
-        return float("inf") if self.seconds is None else self.seconds - (monotonic() - self._begun)
+        return self.seconds - (monotonic() - self._begun)
 
     def attempt(self, by: str, witness: dict[str, object]) -> bool:
         """Hand a witness to the checker; what it accepts is kept, if it is more than what was proved."""
@@ -72,9 +69,8 @@ class ProofTask:
         assert isinstance(target, int)
         self.say(f"proving that nothing is faster than {format_time(target)}")
         begun = monotonic()
-        allowance = self._counted if self.seconds is None else Allowance(max(0.0, self.left))
         try:
-            check.bound_of(self.form, witness, allowance)
+            check.bound_of(self.form, witness, Allowance(max(0.0, self.left)))
         except check.Refusal:
             return False
         if target > self.proved:
@@ -99,19 +95,18 @@ class ProofTask:
                 high = middle
 
 
-def proof_seconds(asked: float | None, time_limit: float | None, work_limit: int | None) -> float | None:
-    """What proofs may take; None is a limit by counts, where work is limited and no time is asked for."""
+def proof_seconds(asked: float | None, time_limit: float | None, work_limit: int | None) -> float:
+    """What proofs may take; nothing under a limit of work, whose answers repeat byte by byte, unless asked."""
     if asked is not None:
         return asked
     if work_limit is not None:
-        return None
+        return 0.0
     return MOST_PROOF_SECONDS if time_limit is None else min(MOST_PROOF_SECONDS, time_limit)
 
 
 def prove_more(task: ProofTask) -> list[Bound]:
     """What all makers find, one after another."""
-    if task.seconds is not None:
-        task.seconds *= MAKER_SHARE
+    task.seconds *= MAKER_SHARE
     for maker in MAKERS:
         if not task.is_over:
             maker(task)
@@ -128,9 +123,17 @@ def prove_pipelines(task: ProofTask) -> None:
     equal = _alike(problem) or not 2 <= len(problem.devices) <= MOST_UNEQUAL
     kind = "pipeline" if equal else "unequal"
     task.best_target(lambda target: task.attempt("pipelines", {"kind": kind, "target": target}))
+    if not task.is_over and task.proved < task.claimed and equal:
+        task.best_target(lambda target: _by_trees(task, target))
     if not task.is_over and memory_may_bind(problem):
         witness: dict[str, object] = {"kind": kind, "memory": True}
         task.best_target(lambda target: task.attempt("pipelines", {**witness, "target": target}))
+
+
+def _by_trees(task: ProofTask, target: int) -> bool:
+    """Where the ideals are too many."""
+    trees = cut_trees(task.form, target, lambda: task.is_over)
+    return trees is not None and task.attempt("cuts", {"kind": "cut-trees", "target": target, "trees": trees})
 
 
 def _alike(problem: Problem) -> bool:

@@ -185,7 +185,7 @@ def plan(  # type: ignore[misc]
     as in `load_problem`, for a file. `time_limit` is in seconds, or text like "5s" or "2 min"; `gap` a share, or text
     like "1%". `solver` is the name of one (`weftline plan --solver help`), or a `weftline.search.Solver` of your own. A
     throughput search stops within 0.01 % of the bound unless another gap is asked for, and after 60 s unless time or
-    work is limited. `proof` is the time for proofs that `verify` can repeat, after the search: at most 10 s, 0 for none.
+    work is limited. `proof` is the time for proofs that `verify` can repeat, after the search (10 s; 0: none).
 
     Throughput is the rate of the whole cluster, a `FleetPlan`: whole copies of the model, pipelines side by side,
     whatever gives most. `copies=1` asks for one pipeline, a `Plan`; so do `stages`, `coarsen`, measured rewards, a

@@ -21,10 +21,9 @@ BETWEEN_LOOKS = 2_000
 class Allowance:
     """Counts by kind, and one clock."""
 
-    def __init__(self, seconds: float = MOST_SECONDS, *, share: float = 1.0) -> None:
-        """`share` of all counts: a maker whose seconds are not limited gives up sooner than a checker must."""
+    def __init__(self, seconds: float = MOST_SECONDS) -> None:
         self._until = monotonic() + seconds
-        self._left = {kind: int(limit * share) for kind, limit in LIMITS.items()}
+        self._left = dict(LIMITS)
         self._looks = 0
 
     def spend(self, kind: str, count: int = 1) -> None:

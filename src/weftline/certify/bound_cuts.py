@@ -25,7 +25,7 @@ __all__ = ["PRICE_PARTS", "CutGraph", "refute_by_trees"]
 
 PRICE_PARTS = 64
 MOST_DEPTH = 400
-ENDLESS = 2**200
+ENDLESS_ROOM = 2**200
 
 
 class CutGraph(NamedTuple):
@@ -97,7 +97,7 @@ class CutGraph(NamedTuple):
                 flow.join(place[v], 1, (a - b) * w)
         for v, w in self.edges:
             if v in place and w in place:
-                flow.join(place[w], place[v], ENDLESS)
+                flow.join(place[w], place[v], ENDLESS_ROOM)
         for maker, readers, ends, cost in self.tensors:
             if outside >> maker & 1 or not ends & ~inside:
                 continue
@@ -116,7 +116,7 @@ class CutGraph(NamedTuple):
             gate = flow.add()
             flow.join(source, gate, price)
             for r in open_ones:
-                flow.join(gate, r, ENDLESS)
+                flow.join(gate, r, ENDLESS_ROOM)
         value, side = flow.run(stop - fixed)
         return fixed + value, inside | sum(1 << v for v in free if side[place[v]])
 

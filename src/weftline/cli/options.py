@@ -288,7 +288,8 @@ Proof = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="After the search, for proofs that `verify` can repeat; 0 for none.  [default: 10s, or --time if less]",
+        help="After the search, for proofs that `verify` can repeat; 0 for none.  [default: 10s, or --time if that is "
+        "less; none with --work]",
         rich_help_panel=SEARCH_PANEL,
     ),
 ]

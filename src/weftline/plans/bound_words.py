@@ -22,6 +22,7 @@ PLAN_BOUNDS = {
     "hub": "the model in blocks around one chain of ops, with every case of who waits for whom",
     "ideals": "every possible pipeline was compared",
     "pipelines": "every possible pipeline was compared, and the checker compares them again",
+    "cuts": "wherever a pipeline is cut into two halves, one of them is as long as this",
     "exact": "the solver CP-SAT found that no better pipeline exists",
     "CP-SAT": "the solver CP-SAT found that no better plan exists",
     "convex-set": "some stage holds its share of the work, and no possible stage with so much costs less",
