@@ -5,6 +5,7 @@ In: a LanguageModel, `LlmSettings`, `LlmDevice`s. Out: integer bytes and ns that
 constants are fitted per class of devices, not per card.
 """
 
+from weftline.cost.llm.buffers import Position, buffers_are_exact, compute_buffer, host_buffer
 from weftline.cost.llm.constants import LlmConstants, constants_for, fitted_constants, number_families, number_family
 from weftline.cost.llm.decode import (
     DecodeCosts,
@@ -21,13 +22,9 @@ from weftline.cost.llm.decode import (
 from weftline.cost.llm.devices import CostClass, LlmDevice, cost_class, llm_device
 from weftline.cost.llm.interval import Interval, LlmCalibration, LlmMeasurement, calibrate, read_measurement
 from weftline.cost.llm.memory import (
-    Position,
-    buffers_are_exact,
     cache_per_token,
     cache_read,
-    compute_buffer,
     engine_overhead,
-    host_buffer,
     layer_cache,
     layer_cells,
     usable_memory,
