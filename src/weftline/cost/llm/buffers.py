@@ -20,7 +20,7 @@ from weftline.importers.llm import AttentionKind, LanguageModel, LlmLayer
 
 __all__ = ["Position", "buffers_are_exact", "compute_buffer", "host_buffer", "padded_cells", "window_cells"]
 
-COPIES = 4
+INPUT_COPIES = 4
 """Of the inputs, where micro-batches overlap over devices (GGML_SCHED_MAX_COPIES)."""
 OWN_ROWS = 4
 """Rows of the hidden width on a device that is alone."""
@@ -154,7 +154,7 @@ def compute_buffer(
         return _tokens(settings) * (4 * model.vocabulary + (20 if overlapped else 4) * model.hidden)
     rows = _OVERLAPPED[position] if overlapped else _BEHIND_HOST if host_layers else _IN_TURN[position]
     held = model.layers if layers is None else [model.layers[at] for at in layers]
-    copies = COPIES if overlapped and position is not Position.ONLY else 1
+    copies = INPUT_COPIES if overlapped and position is not Position.ONLY else 1
     masks = copies * _masks(held, settings)
     found = max((_at_most(layer, settings, model.hidden, rows) for layer in held), default=0) + masks
     if position in (Position.ONLY, Position.LAST):
@@ -189,7 +189,7 @@ def host_buffer(
     if not settings.flash_attention:
         pairs = max((4 * y.kv_heads * (y.key_length + y.value_length) for y in model.layers), default=0)
     if devices > 1 and pipelined and not moved:
-        return _tokens(settings) * (40 * hidden + 4 * pairs + COPIES * masks)
+        return _tokens(settings) * (40 * hidden + 4 * pairs + INPUT_COPIES * masks)
     away = max((_moved_bytes(layer, hidden) for layer in model.layers), default=0) + 8 * hidden if moved else 0
     return _tokens(settings) * (max(16 * hidden, away) + pairs + masks)
 
