@@ -153,3 +153,12 @@ def test_an_index_names_files_of_its_own_folder(file: str, tmp_path: Path) -> No
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
     with pytest.raises(InputError, match="not in its own folder"):
         read_language_model(path)
+
+
+def test_an_index_has_limits(tmp_path: Path) -> None:
+    """Tests that an index of too many files is refused before any of them is looked for."""
+    path = folder(tmp_path / "m", SMALL_LLAMA)
+    files = {f"t{i}": f"m{i}.safetensors" for i in range(2001)}
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    with pytest.raises(InputError, match="2001 files"):
+        read_language_model(path)

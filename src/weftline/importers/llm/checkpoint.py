@@ -15,11 +15,16 @@ from msgspec.structs import replace
 
 from weftline.errors import InputError
 from weftline.importers.llm.model import LanguageModel, LlmLayer, LlmTensor, TensorPart
-from weftline.importers.llm.safetensors import StoredTensor, read_safetensors_header, read_weight_map
+from weftline.importers.llm.safetensors import (
+    MOST_FILES,
+    StoredTensor,
+    read_safetensors_header,
+    read_weight_map,
+)
 
 __all__ = ["stored_tensors", "with_stored_bytes"]
 
-_INDEX, _MOST_FILES = "model.safetensors.index.json", 2000
+_INDEX = "model.safetensors.index.json"
 _OTHER = re.compile(
     r"(^|\.)(visual|vision_\w+|multi_modal_projector|mm_projector|audio_\w+|embed_vision|embed_audio|image_newline|"
     r"patch_\w+|speech_\w+|talker|code2wav|rotary_emb)(\.|$)"
@@ -111,7 +116,7 @@ def stored_tensors(folder: Path) -> tuple[StoredTensor, ...] | None:
         names = sorted(set(read_weight_map(index).values()))
     else:
         names = sorted(path.name for path in folder.glob("*.safetensors"))
-    if not names or len(names) > _MOST_FILES or not all((folder / name).is_file() for name in names):
+    if not names or len(names) > MOST_FILES or not all((folder / name).is_file() for name in names):
         return None
     found = [tensor for name in names for tensor in read_safetensors_header(folder / name)]
     if len({tensor.name for tensor in found}) < len(found):

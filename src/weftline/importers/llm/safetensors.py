@@ -18,7 +18,7 @@ from weftline.files import opened, read_limited
 __all__ = ["StoredTensor", "read_safetensors_header", "read_weight_map"]
 
 MOST_HEADER_BYTES, MOST_INDEX_BYTES = 8 * 2**20, 64 * 2**20
-MOST_TENSORS, MOST_INDEXED = 2**16, 2**20
+MOST_TENSORS, MOST_INDEXED, MOST_FILES = 2**16, 2**19, 2000
 _BITS = {
     **dict.fromkeys(("F4", "F4_E2M1"), 4),
     **dict.fromkeys(("F6_E3M2", "F6_E2M3"), 6),
@@ -113,7 +113,10 @@ def read_weight_map(path: Path) -> dict[str, str]:
         found = msgspec.json.decode(text, type=_Index).weight_map
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"is no index of safetensors files: {error}", where=str(path)) from error
-    for name in set(found.values()):
+    files = set(found.values())
+    if len(files) > MOST_FILES:
+        raise InputError(f"names {len(files)} files, more than {MOST_FILES}", where=str(path))
+    for name in files:
         plain = name == Path(name).name and not any(mark in name for mark in ("\\", "\0")) and name[:1] != "."
         if not plain or not 0 < len(name.encode("utf-8", "replace")) < 256:
             raise InputError(f"names the file {name[:200]!r}, which is not in its own folder", where=str(path))
