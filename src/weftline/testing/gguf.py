@@ -10,13 +10,28 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from weftline.importers.llm import AttentionKind, LanguageModel, LlmLayer, LlmTensor, number_type, requantised
+from weftline.importers.llm import (
+    AttentionKind,
+    LanguageModel,
+    LlmLayer,
+    LlmTensor,
+    TensorPart,
+    number_type,
+    requantised,
+)
 from weftline.importers.llm.gguf_model import GGUF_ARCHITECTURES
 
 __all__ = ["gguf_header", "write_gguf_header"]
 
 _ALIGNMENT = 32
 _WITH_MTP = ("qwen35", "qwen35moe", "glm4moe", "glm-dsa")
+_FURTHER: dict[str, dict[str, int | float]] = {
+    "gemma2": {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "cohere2": {"logit_scale": 0.0625},
+    "command-r": {"logit_scale": 0.0625},
+    "granite": {"logit_scale": 8.0, "residual_scale": 1.0, "embedding_scale": 1.0, "attention.scale": 1.0},
+}
+"""Keys that llama.cpp asks for, and that say nothing about sizes."""
 _BYTE_TOKENS = 259
 """Unknown, begin, end, and one for each byte."""
 Value = int | float | str | bool | list[int] | list[bool] | list[float] | list[str]
@@ -41,7 +56,10 @@ def gguf_header(model: LanguageModel, *, words: bool = True) -> tuple[bytes, int
     architecture = GGUF_ARCHITECTURES.get(model.architecture, model.architecture)
     layers = (*model.layers, *(model.mtp if architecture in _WITH_MTP else ()))
     tensors = [*model.embedding, *model.output, *(tensor for layer in layers for tensor in layer.tensors)]
-    values: dict[str, Value] = {"general.architecture": architecture, "general.name": model.name}
+    if architecture == "gemma4":
+        half = max(layer.key_length for layer in layers) // 2
+        tensors.append(LlmTensor("rope_freqs.weight", TensorPart.NORM, (half,), "f32", 4 * half))
+    values: dict[str, Value] = {"general.architecture": architecture, "general.name": "a header"}
     values["general.quantization_version"] = 2
     values |= {f"{architecture}.{key}": value for key, value in _keys(model, layers, architecture)}
     values |= dict(_tokenizer(model.vocabulary if words else 0))
@@ -135,9 +153,7 @@ def _attention_keys(layers: tuple[LlmLayer, ...], architecture: str) -> Iterator
         yield "attention.value_length_swa", sliding[0].value_length
         yield "embedding_length_per_layer_input", 0
         yield "rope.dimension_count_swa", sliding[0].key_length
-    if architecture == "gemma2":
-        yield "attn_logit_softcapping", 50.0
-        yield "final_logit_softcapping", 30.0
+    yield from _FURTHER.get(architecture, {}).items()
 
 
 def _shapes(layer: LlmLayer) -> dict[str, tuple[int, ...]]:
@@ -150,11 +166,11 @@ def _latent_keys(layer: LlmLayer) -> Iterator[tuple[str, Value]]:
     yield "attention.kv_lora_rank", row
     if "attn_q_a.weight" in shapes:
         yield "attention.q_lora_rank", shapes["attn_q_a.weight"][1]
-    yield "attention.key_length", layer.latent_length
+    yield "attention.key_length", layer.latent_length - shapes.get("indexer.k_norm.weight", (0,))[0]
     yield "attention.value_length", row
     yield "attention.key_length_mla", layer.key_length
     yield "attention.value_length_mla", layer.value_length
-    yield "rope.dimension_count", layer.latent_length - row
+    yield "rope.dimension_count", layer.latent_length - row - shapes.get("indexer.k_norm.weight", (0,))[0]
     if "indexer.k_norm.weight" in shapes:
         yield "attention.indexer.head_count", shapes["indexer.proj.weight"][1]
         yield "attention.indexer.key_length", shapes["indexer.k_norm.weight"][0]
@@ -169,6 +185,8 @@ def _expert_keys(layers: tuple[LlmLayer, ...], architecture: str) -> Iterator[tu
     yield "expert_used_count", sparse.experts_used
     yield "expert_feed_forward_length", sparse.expert_ffn
     yield "leading_dense_block_count", next(i for i, layer in enumerate(layers) if layer.experts)
+    if architecture == "llama4":
+        yield "interleave_moe_layer_step", 1 + next(i for i, layer in enumerate(layers) if layer.experts)
     if sparse.shared_ffn:
         yield "expert_shared_feed_forward_length", sparse.shared_ffn
         yield "expert_shared_count", max(1, sparse.shared_ffn // sparse.expert_ffn)

@@ -116,7 +116,6 @@ def _deepseek(fields: Fields, *, score_bias: bool) -> Body:
 
 
 _GLM_NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
-_SPARSE_INDEXER = "the cache of the indexer of sparse attention is not counted"
 
 
 def _indexed(fields: Fields) -> Body:
@@ -129,7 +128,7 @@ def _indexed(fields: Fields) -> Body:
     layers = sparse_layers(fields, layer, fields.experts("n_routed_experts"))
     further = fields.whole("num_nextn_predict_layers", default=0, most=16)
     style = TensorStyle(score_bias=True)
-    return body_of(fields, layers, style, mtp=(layers[-1],) * further, notes=(_SPARSE_INDEXER,))
+    return body_of(fields, layers, style, mtp=(layers[-1],) * further)
 
 
 def _gemma4(fields: Fields) -> Body:
@@ -292,7 +291,7 @@ ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
         "gpt2": _gpt2,
         "llama4": _llama4,
         "minimax_m2": _sparse(TensorStyle(wide_norms=True, score_bias=True)),
-        "seed_oss": _dense(TensorStyle(query_bias=True)),
+        "seed_oss": _dense(TensorStyle(query_bias=True, norms=("attn_norm", "post_attention_norm"))),
         "olmoe": _sparse(TensorStyle(wide_norms=True)),
     }
 )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from weftline.importers.llm.gguf_model import GGUF_ARCHITECTURES
 from weftline.importers.llm.model import AttentionKind, LanguageModel, LlmLayer, LlmTensor, TensorPart
 from weftline.importers.llm.recipes import TensorFacts, find_quantisation, published_type, recipe_types
 from weftline.importers.llm.stack import LatentShape, LayerShape, LinearShape, StackShape, TensorStyle
@@ -70,11 +71,12 @@ def requantised(model: LanguageModel, quantisation: str) -> LanguageModel:
     """The same model with the types that a recipe gives to its tensors."""
     name = find_quantisation(quantisation).name
     layers = (*model.layers, *model.mtp)
+    kept = GGUF_ARCHITECTURES.get(model.architecture) != "deepseek2"  # its GGUF files come without further layers
     looking = next((layer for layer in layers if layer.heads and layer.attention is not AttentionKind.RECURRENT), None)
     blocks = [tensor for layer in layers for tensor in layer.tensors]
     facts = TensorFacts(
         architecture=model.architecture,
-        layers=len(layers),
+        layers=len(layers) if kept else len(model.layers),
         heads=looking.heads if looking else 0,
         kv_heads=looking.kv_heads if looking else 0,
         experts=max((layer.experts for layer in layers), default=0),
@@ -111,7 +113,7 @@ def _layer(layer: LayerShape, tensors: tuple[LlmTensor, ...]) -> LlmLayer:
         kv_heads=layer.kv_heads,
         key_length=layer.key_length,
         value_length=layer.value_length,
-        latent_length=latent.row + latent.rotary if latent else 0,
+        latent_length=latent.row + latent.rotary + latent.index_length if latent else 0,
         window=layer.window,
         state_bytes=_state_bytes(linear) if linear else 0,
         ffn=layer.ffn,

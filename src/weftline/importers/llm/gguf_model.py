@@ -30,9 +30,17 @@ _FILE_TYPES = (
 GGUF_ARCHITECTURES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("mistral", "mixtral", "ministral"), "llama"),
+        **dict.fromkeys(("kimi_k25", "glm4_moe_lite"), "deepseek2"),
         **{"qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "qwen3_next": "qwen3next", "qwen3_5": "qwen35"},
         **{"qwen3_5_moe": "qwen35moe", "gpt_oss": "gpt-oss", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"},
-        **{"kimi_k2": "deepseek2", "glm_moe_dsa": "glm-dsa", "glm4_moe": "glm4moe", "cohere": "command-r"},
+        **{
+            "kimi_k2": "deepseek2",
+            "kimi_k25": "deepseek2",
+            "glm4_moe_lite": "deepseek2",
+            "glm_moe_dsa": "glm-dsa",
+            "glm4_moe": "glm4moe",
+            "cohere": "command-r",
+        },
         **{"qwen2_5_vl": "qwen2vl", "qwen3_vl": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe", "minimax_m2": "minimax-m2"},
         **{"olmo3": "olmo2", "granitemoe": "granite-moe", "ernie4_5": "ernie4_5", "ernie4_5_moe": "ernie4_5-moe"},
     }
@@ -47,8 +55,8 @@ _WINDOWS = {"gemma2": 4096, "llama4": 8192}
 """Architecture -> its window, where the file does not say."""
 _NO_WINDOW = frozenset({"phi3", "phimoe", "llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "mistral3"})
 """Architectures whose windows llama.cpp leaves aside."""
-_OTHER = re.compile(r"(v|mm|a)\.|mtmd\.")
-"""Tensors of towers for pictures and sounds."""
+_OTHER = re.compile(r"(v|mm|a)\.|mtmd\.|rope_")
+"""Tensors of towers for pictures and sounds, and factors of rotations: kilobytes, on every device."""
 _WIDE_NORM = re.compile(r"(attn_(post_|sub_)?norm|(post|pre|ffn)_\w*norm|layer_\w*(norm|scale))")
 """Norms of a whole layer; those of queries, keys and states belong to the attention."""
 
@@ -203,7 +211,8 @@ def _has_state(tensors: dict[str, GgufTensor]) -> bool:
 
 
 def _latent_length(keys: _Keys, index: int) -> int:
-    return keys.whole("attention.kv_lora_rank", index) + keys.whole("rope.dimension_count", default=64)
+    index_row = keys.whole("attention.indexer.key_length", index, default=0)
+    return keys.whole("attention.kv_lora_rank", index) + keys.whole("rope.dimension_count", default=64) + index_row
 
 
 def _attention(

@@ -78,7 +78,7 @@ class LlmLayer(msgspec.Struct, frozen=True):
     """Numbers per key and head."""
     value_length: int = 0
     latent_length: int = 0
-    """MLA: numbers per token (compressed row and rotary part)."""
+    """MLA: numbers per token (compressed row and rotary part; with sparse attention the row of its indexer too)."""
     window: int = 0
     """Sliding windows: tokens."""
     state_bytes: int = 0

@@ -84,7 +84,6 @@ _GGUF = (  # most bits first
     ("iq4_nl", "iq4_nl"),
     ("iq4_xs", "iq4_xs"),
     ("mxfp4", "mxfp4"),
-    ("nvfp4", "nvfp4"),
     ("q3_k_l", "q3_k"),
     ("q3_k_m", "q3_k"),
     ("iq3_m", "iq3_s"),
@@ -104,6 +103,7 @@ _GGUF = (  # most bits first
 _PACKED = (
     ("fp8", "fp8", "8-bit floats with a scale for each tile"),
     ("int8", "int8", "8-bit integers with a scale for each row"),
+    ("nvfp4", "nvfp4", "4-bit floats in groups of 16, with 8-bit scales"),
     ("awq", "int4", "4-bit integers in groups of 128, chosen by activations"),
     ("gptq", "int4", "4-bit integers in groups of 128"),
     ("nf4", "nf4", "4-bit normal floats of bitsandbytes"),
@@ -241,7 +241,7 @@ class _Mixing:
         if kind == "output.weight" or (kind and "token_embd" in kind and self.facts.tied):
             return self._output(shape)
         if self.recipe == "mxfp4":
-            return "mxfp4" if name.endswith("_exps.weight") else "q8_0"
+            return "mxfp4" if len(shape) > 2 else "q8_0"  # also the matrices per head of latent attention
         if "token_embd" in kind:
             return self._embedding()
         if self.recipe in _SMALLEST:
@@ -345,7 +345,7 @@ class _Mixing:
 
     def _of_attention_output(self) -> str:
         if self.facts.experts == _MIXTRAL:
-            wide = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q5_1", "q4_0", "q4_1", "q3_k_l", "q2_k_s", "nvfp4")
+            wide = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q5_1", "q4_0", "q4_1", "q3_k_l", "q2_k_s")
             return self.default if self.recipe in wide else "q5_k"
         better = {"q2_k": "q3_k", "iq3_xxs": "iq3_s", "q3_k_m": "q4_k", "q3_k_l": "q5_k", "iq3_m": "q4_k"}
         return better.get(self.recipe, self.default)
