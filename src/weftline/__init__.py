@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from weftline import _start  # noqa: F401
 from weftline.ask.answer import answer, resolve
+from weftline.ask.fit_request import FitRequest, fit
 from weftline.ask.look import diff, explain, simulate, verify
 from weftline.ask.machine_verbs import detect, train
 from weftline.ask.request import GridRequest, PlanRequest, ScheduleRequest
@@ -50,6 +51,7 @@ __all__ = [
     "Blocks",
     "Cluster",
     "ExecutionMismatch",
+    "FitRequest",
     "Graph",
     "GridRequest",
     "InfeasibleError",
@@ -72,6 +74,7 @@ __all__ = [
     "diff",
     "explain",
     "export",
+    "fit",
     "from_openvino",
     "from_torch",
     "load",

@@ -7,14 +7,28 @@ where the catalogues are read.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from weftline.arguments import a_text, a_whole_number, seconds, several, shown
 from weftline.errors import UsageError, near
 
-__all__ = ["BEST_QUANTISATION", "FIT_ENGINES", "LARGEST", "FitRequest", "read_context", "read_splits", "read_want"]
+if TYPE_CHECKING:
+    from weftline.plans.fit import FitPlan
+
+__all__ = [
+    "BEST_QUANTISATION",
+    "FIT_ENGINES",
+    "LARGEST",
+    "FitRequest",
+    "fit",
+    "read_context",
+    "read_splits",
+    "read_want",
+]
 
 FIT_ENGINES = ("llamacpp", "vllm", "sglang", "any")
 _ENGINE_WORDS = {"llama.cpp": "llamacpp", "llama-cpp": "llamacpp", "llama_cpp": "llamacpp", "ollama": "llamacpp"}
@@ -105,6 +119,22 @@ class FitRequest:
         """Of keys and of values."""
         keys, _, values = (self.kv_type or "f16").lower().partition(",")
         return keys.strip(), (values or keys).strip()
+
+
+def fit(model: Path | str, *, gpus: Sequence[str] = (), **question: Any) -> FitPlan:
+    """Put a language model on cards by name: which layers go where, how fast, the command that starts it.
+
+    `wl.fit("llama-3.3-70b", quantisation="q4_k_m", gpus=["RTX 4090", "2x RTX 3060 12GB"], context="16k")`. `question`
+    is what a `FitRequest` has: cpus, ram, links, context, live, concurrency, quantisation, engine, splits, measured,
+    want, kv_type, tensor_parallel, time_limit. `InfeasibleError` says how much is missing, and what would fit.
+    """
+    from weftline.ask.fit import answer_fit
+
+    try:
+        request = FitRequest(model=model, gpus=gpus, **question)  # type: ignore[arg-type]
+    except TypeError as error:  # a name that no request has
+        raise UsageError(f"fit: {str(error).partition('() ')[2] or error}") from error
+    return answer_fit(request)
 
 
 def _engine(word: object) -> str:
