@@ -51,6 +51,35 @@ HYBRID_FIELDS = {
 DENSE_FAMILIES = (
     KnownFamily(
         CONFIG_FILES,
+        {"model_type": "llama"},
+        USUAL_COLUMNS,
+        """
+        llama-3.3-70b 8192 28672 80 64 8 128256 131072
+        llama-3.1-8b,llama3.1,llama3.1-8b,deepseek-r1-distill-llama-8b,hermes-3-llama-3.1-8b \
+4096 14336 32 32 8 128256 131072
+        llama-3.1-70b,llama3.1-70b,deepseek-r1-distill-llama-70b,hermes-3-llama-3.1-70b 8192 28672 80 64 8 128256 131072
+        llama-3.1-405b,llama3.1-405b 16384 53248 126 128 8 128256 131072
+        llama-3-8b,llama3-8b 4096 14336 32 32 8 128256 8192
+        llama-3-70b,llama3-70b 8192 28672 80 64 8 128256 8192
+        llama-2-7b,llama2-7b 4096 11008 32 32 32 32000 4096
+        llama-2-13b,llama2-13b 5120 13824 40 40 40 32000 4096
+        llama-2-70b,llama2-70b 8192 28672 80 64 8 32000 4096
+        llama-7b 4096 11008 32 32 32 32000 2048
+        llama-13b 5120 13824 40 40 40 32000 2048
+        llama-30b,llama-33b 6656 17920 60 52 52 32000 2048
+        llama-65b 8192 22016 80 64 64 32000 2048
+        codellama-34b 8192 22016 48 64 8 32000 16384
+        tinyllama-1.1b 2048 5632 22 32 4 32000 2048
+        yi-34b 7168 20480 60 56 8 64000 4096
+        yi-1.5-9b 4096 11008 48 32 4 64000 4096
+        yi-1.5-34b 7168 20480 60 56 8 64000 4096
+        solar-10.7b 4096 14336 48 32 8 32000 4096
+        deepseek-coder-6.7b 4096 11008 32 32 32 32256 16384
+        deepseek-coder-33b 7168 19200 62 56 8 32256 16384
+        """,
+    ),
+    KnownFamily(
+        CONFIG_FILES,
         {"model_type": "llama", "tie_word_embeddings": True},
         HEADED_COLUMNS,
         """
@@ -86,12 +115,33 @@ magistral-small-2507,devstral-small,devstral-small-2507 5120 32768 40 32 8 13107
     ),
     KnownFamily(
         CONFIG_FILES,
+        {"model_type": "qwen2"},
+        USUAL_COLUMNS,
+        """
+        qwen2.5-7b,qwen2.5-coder-7b,deepseek-r1-distill-qwen-7b,qwen2-7b 3584 18944 28 28 4 152064 32768
+        qwen2.5-14b,qwen2.5-coder-14b,deepseek-r1-distill-qwen-14b 5120 13824 48 40 8 152064 32768
+        qwen2.5-32b,qwen2.5-coder-32b,deepseek-r1-distill-qwen-32b,qwq-32b 5120 27648 64 40 8 152064 32768
+        qwen2.5-72b,qwen2-72b 8192 29568 80 64 8 152064 32768
+        """,
+    ),
+    KnownFamily(
+        CONFIG_FILES,
         {"model_type": "qwen2", "tie_word_embeddings": True},
         USUAL_COLUMNS,
         """
         qwen2.5-0.5b,qwen2.5-coder-0.5b,qwen2-0.5b 896 4864 24 14 2 151936 32768
         qwen2.5-1.5b,qwen2.5-coder-1.5b,qwen2-1.5b 1536 8960 28 12 2 151936 32768
         qwen2.5-3b,qwen2.5-coder-3b 2048 11008 36 16 2 151936 32768
+        """,
+    ),
+    KnownFamily(
+        AICONFIGURATOR_FILES,
+        {"model_type": "qwen3"},
+        HEADED_COLUMNS,
+        """
+        qwen3-8b,deepseek-r1-0528-qwen3-8b 4096 12288 36 32 8 151936 40960 128
+        qwen3-14b 5120 17408 40 40 8 151936 40960 128
+        qwen3-32b 5120 25600 64 64 8 151936 40960 128
         """,
     ),
     KnownFamily(
