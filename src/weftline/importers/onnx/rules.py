@@ -136,7 +136,21 @@ def _same(call: Call) -> list[TensorType]:
     return [call.input(0)] if call.has(0) else []
 
 
+def _window(call: Call) -> list[TensorType]:
+    """ONNX's own inference calls one whose length is not known a scalar."""
+    length = call.limit(0)
+    return [TensorType(call.integer("output_datatype", FLOAT), (Size(1, guessed=True) if length is None else length,))]
+
+
+def _mel_weights(call: Call) -> list[TensorType]:
+    bins, length = call.limit(0), call.limit(1)
+    high = Size(1, guessed=True) if length is None else length // 2 + 1
+    return [TensorType(call.integer("output_datatype", FLOAT), (high, Size(1, guessed=True) if bins is None else bins))]
+
+
 OUTPUT_RULES: dict[tuple[str, str], Rule] = {
+    **{("", kind): _window for kind in ("BlackmanWindow", "HammingWindow", "HannWindow")},
+    ("", "MelWeightMatrix"): _mel_weights,
     ("", "Dropout"): _dropout,
     ("", "Einsum"): _einsum,
     ("", "NonZero"): _non_zero,
