@@ -50,7 +50,9 @@ def _llama(fields: Fields) -> Body:
 
 
 def llama_like(fields: Fields) -> Body:
-    """An architecture that is not known: whatever its fields say, read as Llama's or Mixtral's."""
+    """An architecture that is not known: whatever its fields say, read as Llama's, Mixtral's or DeepSeek's."""
+    if fields.has("kv_lora_rank"):
+        return _deepseek(fields, score_bias=True)
     layer = full_attention(fields)
     experts = fields.experts("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", default=0)
     bias = fields.flag("attention_bias")

@@ -12,6 +12,7 @@ from functools import cache
 import msgspec
 
 from weftline.errors import InputError, near
+from weftline.importers.llm.build import build_model
 from weftline.importers.llm.catalogue_dense import DENSE_FAMILIES
 from weftline.importers.llm.catalogue_experts import EXPERT_FAMILIES
 from weftline.importers.llm.configuration import stack_from_config
@@ -28,6 +29,7 @@ class KnownModel(msgspec.Struct, frozen=True):
     architecture: str
     layers: int
     context: int
+    parameters: int
     source: str
     """Where its numbers are from."""
 
@@ -46,6 +48,7 @@ def _entries() -> dict[str, tuple[dict[str, object], tuple[str, ...], str]]:
     return found
 
 
+@cache
 def known_models() -> tuple[KnownModel, ...]:
     """The whole catalogue."""
     return tuple(
@@ -55,6 +58,7 @@ def known_models() -> tuple[KnownModel, ...]:
             architecture=str(config["model_type"]),
             layers=int(str(config["num_hidden_layers"])),
             context=int(str(config["max_position_embeddings"])),
+            parameters=build_model(known_stack(name)).parameters,
             source=source,
         )
         for name, (config, aliases, source) in _entries().items()

@@ -38,12 +38,29 @@ def stack_from_config(config: object, *, name: str, source: str) -> StackShape:
         if not inner.has("num_hidden_layers", "n_layer") or not inner.has("hidden_size", "n_embd"):
             what = f"no architecture that is known here: model_type is {kind!r}" if kind else "has no model_type"
             raise InputError(what, where=source, hint="give the config.json of a language model")
+        _check_alike(inner, kind)
         read, notes = (
             llama_like,
             (f"the architecture {kind or 'without a name'!r} is not known: read as one like Llama",),
         )
     body = read(inner)
     return _stack(body, inner, outer, name=name, source=source, kind=plain, notes=notes)
+
+
+_UNLIKE = re.compile(r"mamba|ssm|rwkv|conv_L|hybrid|block_type|encoder_layers|lightning|hyper_connection|attn_layer")
+"""In names of fields: what no stack like Llama's has."""
+
+
+def _check_alike(fields: Fields, kind: str) -> None:
+    """Refuse an unknown architecture that is not like Llama: an answer would be wrong without a sign."""
+    strange = next((name for name, value in fields.values.items() if _UNLIKE.search(name) and value), "")
+    layers = set(fields.texts("layer_types")) - {"full_attention", "sliding_attention", "attention"}
+    if fields.flag("is_encoder_decoder") or strange or layers:
+        why = strange or next(iter(sorted(layers)), "is_encoder_decoder")
+        what = f"the architecture {kind!r} is not known, and it is not one like Llama ({why})"
+        raise InputError(
+            what, where=fields.where, hint="give the GGUF file of the model: its header says what each layer is"
+        )
 
 
 def _text_part(config: Mapping[str, Any], source: str) -> Fields:
