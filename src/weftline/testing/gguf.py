@@ -54,6 +54,8 @@ def gguf_header(model: LanguageModel, *, words: bool = True) -> tuple[bytes, int
     if any(len(tensor.shape) == 1 and tensor.type != "f32" for tensor in model.tensors):
         model = requantised(model, "f16")
     architecture = GGUF_ARCHITECTURES.get(model.architecture, model.architecture)
+    if architecture == "nemotron_h" and any(layer.experts for layer in model.layers):
+        architecture = "nemotron_h_moe"
     layers = (*model.layers, *(model.mtp if architecture in _WITH_MTP else ()))
     tensors = [*model.embedding, *model.output, *(tensor for layer in layers for tensor in layer.tensors)]
     if architecture == "gemma4":
@@ -136,7 +138,9 @@ def _attention_keys(layers: tuple[LlmLayer, ...], architecture: str) -> Iterator
     full = next((layer for layer in looking if layer.attention is not AttentionKind.SLIDING), looking[0])
     sliding = [layer for layer in looking if layer.attention is AttentionKind.SLIDING]
     yield "attention.head_count", full.heads
-    yield "attention.head_count_kv", _one_or_each(layer.kv_heads if layer.heads else full.kv_heads for layer in layers)
+    lone = architecture.startswith("nemotron_h")  # there a layer without heads is told by 0
+    others = 0 if lone else full.kv_heads
+    yield "attention.head_count_kv", _one_or_each(layer.kv_heads if layer.heads else others for layer in layers)
     if full.attention is AttentionKind.LATENT:
         yield from _latent_keys(full)
     else:
@@ -198,14 +202,17 @@ def _expert_keys(layers: tuple[LlmLayer, ...], architecture: str) -> Iterator[tu
 
 def _state_keys(layer: LlmLayer, layers: tuple[LlmLayer, ...]) -> Iterator[tuple[str, Value]]:
     shapes = _shapes(layer)
-    state, inner, ranks = shapes["ssm_norm.weight"][0], shapes["ssm_out.weight"][0], shapes["ssm_a"][0]
+    inner, ranks = shapes["ssm_out.weight"][0], shapes["ssm_a"][-1]
     kernel, channels = shapes["ssm_conv1d.weight"]
+    groups = shapes["ssm_norm.weight"][1] if len(shapes["ssm_norm.weight"]) > 1 else 0
+    state = (channels - inner) // (2 * groups) if groups else shapes["ssm_norm.weight"][0]
     yield "ssm.conv_kernel", kernel
     yield "ssm.inner_size", inner
     yield "ssm.state_size", state
     yield "ssm.time_step_rank", ranks
     yield "ssm.group_count", (channels - inner) // (2 * state)
-    yield "full_attention_interval", 1 + next(i for i, one in enumerate(layers) if one.heads)
+    if not groups:
+        yield "full_attention_interval", 1 + next(i for i, one in enumerate(layers) if one.heads)
 
 
 def _tokenizer(count: int) -> Iterator[tuple[str, Value]]:

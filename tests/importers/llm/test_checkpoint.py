@@ -162,3 +162,36 @@ def test_an_index_has_limits(tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
     with pytest.raises(InputError, match="2001 files"):
         read_language_model(path)
+
+
+def test_layers_of_one_thing_each(tmp_path: Path) -> None:
+    """Tests a stack of state-space layers, attention and plain feed-forward, by names of its own."""
+    config = {
+        **SMALL_LLAMA,
+        "model_type": "nemotron_h",
+        "num_hidden_layers": 3,
+        "hybrid_override_pattern": "M*-",
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 32,
+        "ssm_state_size": 16,
+        "n_groups": 2,
+    }
+    at, inner, channels = "backbone.layers", 128, 128 + 2 * 2 * 16
+    tensors = {name: value for name, value in llama(SMALL_LLAMA).items() if ".layers." not in name}
+    tensors = {name.replace("model.embed_tokens", "backbone.embeddings"): value for name, value in tensors.items()}
+    tensors["backbone.norm_f.weight"] = tensors.pop("model.norm.weight")
+    tensors |= {f"{at}.{i}.norm.weight": ("BF16", (256,)) for i in range(3)}
+    tensors |= dict(linear(f"{at}.0.mixer.in_proj", inner + channels + 4, 256))
+    tensors |= dict(linear(f"{at}.0.mixer.out_proj", 256, inner))
+    tensors |= {
+        f"{at}.0.mixer.conv1d.{end}": ("BF16", (channels, 1, 4)[:many]) for end, many in (("weight", 3), ("bias", 1))
+    }
+    tensors |= {f"{at}.0.mixer.{name}": ("BF16", (4,)) for name in ("dt_bias", "A_log", "D")}
+    tensors[f"{at}.0.mixer.norm.weight"] = ("BF16", (inner,))
+    for name, rows in {"q": 256, "k": 128, "v": 128, "o": 256}.items():
+        tensors |= dict(linear(f"{at}.1.mixer.{name}_proj", rows, 256))
+    tensors |= dict(linear(f"{at}.2.mixer.up_proj", 512, 256)) | dict(linear(f"{at}.2.mixer.down_proj", 256, 512))
+    model = read_language_model(folder(tmp_path / "m", config, tensors))
+    assert model.notes == ()
+    assert weight(model) == size(tensors)
+    assert [layer.attention.value for layer in model.layers] == ["recurrent", "full", "none"]

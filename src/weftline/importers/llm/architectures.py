@@ -25,7 +25,7 @@ from weftline.importers.llm.bodies import (
 )
 from weftline.importers.llm.fields import Fields
 from weftline.importers.llm.model import AttentionKind
-from weftline.importers.llm.stack import LayerShape, LinearShape, TensorStyle
+from weftline.importers.llm.stack import LayerShape, LinearShape, MambaShape, TensorStyle
 
 __all__ = ["ARCHITECTURES", "OTHER_KINDS", "llama_like"]
 
@@ -250,6 +250,34 @@ def _mistral4(fields: Fields) -> Body:
     return _deepseek(fields, score_bias=False) if fields.has("kv_lora_rank") else _dense(TensorStyle())(fields)
 
 
+def _nemotron_h(fields: Fields) -> Body:
+    """Layers of one thing each: a state (M), experts (E), a feed-forward (-), or attention (*)."""
+    pattern, count = fields.text("hybrid_override_pattern", most=4000), layer_count(fields)
+    if len(pattern) != count or set(pattern) - set("ME-*"):
+        raise fields.wrong("hybrid_override_pattern", f"must be {count} letters of M, E, - and *")
+    mamba = MambaShape(
+        heads=fields.whole("mamba_num_heads", least=1),
+        head_length=fields.whole("mamba_head_dim", least=1),
+        state=fields.whole("ssm_state_size", default=128, least=1),
+        groups=fields.whole("n_groups", default=8, least=1),
+        kernel=fields.whole("conv_kernel", default=4, least=1, most=1024),
+    )
+    kinds = {"M": LayerShape(AttentionKind.RECURRENT, mamba=mamba), "*": full_attention(fields)}
+    if "-" in pattern:
+        kinds["-"] = LayerShape(AttentionKind.NONE, ffn=ffn_width(fields))
+    if "E" in pattern:
+        experts = fields.experts("n_routed_experts")
+        kinds["E"] = LayerShape(
+            AttentionKind.NONE,
+            experts=experts,
+            experts_used=min(fields.experts("num_experts_per_tok"), experts),
+            expert_ffn=fields.whole("moe_intermediate_size", least=1),
+            shared_ffn=fields.whole("moe_shared_expert_intermediate_size", default=0),
+        )
+    style = TensorStyle(norms=("attn_norm",), gate=False, score_bias=True)
+    return body_of(fields, [kinds[letter] for letter in pattern], style)
+
+
 _PARTS = TensorStyle(norms=("post_attention_norm", "post_ffw_norm"), wide_norms=True)
 ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
     {
@@ -293,6 +321,7 @@ ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
         "gpt2": _gpt2,
         "llama4": _llama4,
         "minimax_m2": _sparse(TensorStyle(wide_norms=True, score_bias=True)),
+        "nemotron_h": _nemotron_h,
         "seed_oss": _dense(TensorStyle(query_bias=True, norms=("attn_norm", "post_attention_norm"))),
         "olmoe": _sparse(TensorStyle(wide_norms=True)),
     }

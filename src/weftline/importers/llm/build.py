@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from weftline.importers.llm.gguf_model import GGUF_ARCHITECTURES
 from weftline.importers.llm.model import AttentionKind, LanguageModel, LlmLayer, LlmTensor, TensorPart
 from weftline.importers.llm.recipes import TensorFacts, find_quantisation, published_type, recipe_types
-from weftline.importers.llm.stack import LatentShape, LayerShape, LinearShape, StackShape, TensorStyle
+from weftline.importers.llm.stack import LatentShape, LayerShape, LinearShape, MambaShape, StackShape, TensorStyle
 from weftline.importers.llm.types import tensor_bytes
 
 __all__ = ["build_model", "requantised"]
@@ -72,7 +72,8 @@ def requantised(model: LanguageModel, quantisation: str) -> LanguageModel:
     name = find_quantisation(quantisation).name
     layers = (*model.layers, *model.mtp)
     kept = GGUF_ARCHITECTURES.get(model.architecture) != "deepseek2"  # its GGUF files come without further layers
-    looking = next((layer for layer in layers if layer.heads and layer.attention is not AttentionKind.RECURRENT), None)
+    first = model.layers[:1] if model.architecture.startswith("nemotron_h") else layers  # whose group llama.cpp takes
+    looking = next((layer for layer in first if layer.heads and layer.attention is not AttentionKind.RECURRENT), None)
     blocks = [tensor for layer in layers for tensor in layer.tensors]
     facts = TensorFacts(
         architecture=model.architecture,
@@ -115,7 +116,7 @@ def _layer(layer: LayerShape, tensors: tuple[LlmTensor, ...]) -> LlmLayer:
         value_length=layer.value_length,
         latent_length=latent.row + latent.rotary + latent.index_length if latent else 0,
         window=layer.window,
-        state_bytes=_state_bytes(linear) if linear else 0,
+        state_bytes=_state_bytes(linear) if linear else _mamba_bytes(layer.mamba) if layer.mamba else 0,
         ffn=layer.ffn,
         experts=layer.experts,
         experts_used=layer.experts_used,
@@ -131,6 +132,11 @@ def _state_bytes(linear: LinearShape) -> int:
     return 4 * (state + (linear.kernel - 1) * channels)
 
 
+def _mamba_bytes(mamba: MambaShape) -> int:
+    """Of one sequence, 32-bit."""
+    return 4 * (mamba.inner * mamba.state + (mamba.kernel - 1) * mamba.channels)
+
+
 @cache
 def _layer_rows(layer: LayerShape, hidden: int, style: TensorStyle) -> list[_Row]:
     """Tensors of one layer, without its number in their names."""
@@ -140,6 +146,8 @@ def _layer_rows(layer: LayerShape, hidden: int, style: TensorStyle) -> list[_Row
         rows += [_Row(f"{name}.bias", TensorPart.NORM, (hidden,)) for name in names]
     if layer.linear:
         rows += _linear_rows(layer.linear, hidden)
+    elif layer.mamba:
+        rows += _mamba_rows(layer.mamba, hidden)
     elif layer.latent:
         rows += _latent_rows(layer.latent, layer.heads, hidden)
     elif layer.heads:
@@ -223,6 +231,20 @@ def _linear_rows(linear: LinearShape, hidden: int) -> list[_Row]:
     if not linear.split_gates:
         rows.append(("ssm_ba.weight", (hidden, 2 * linear.value_heads)))
     rows += [("ssm_norm.weight", (linear.value_length,)), ("ssm_out.weight", (values, hidden))]
+    return [_Row(name, TensorPart.ATTENTION, shape) for name, shape in rows]
+
+
+def _mamba_rows(mamba: MambaShape, hidden: int) -> list[_Row]:
+    rows: list[tuple[str, tuple[int, ...]]] = [
+        ("ssm_in.weight", (hidden, mamba.inner + mamba.channels + mamba.heads)),
+        ("ssm_conv1d.weight", (mamba.kernel, mamba.channels)),
+        ("ssm_conv1d.bias", (mamba.channels,)),
+        ("ssm_dt.bias", (mamba.heads,)),
+        ("ssm_a", (1, mamba.heads)),
+        ("ssm_d", (1, mamba.heads)),
+        ("ssm_norm.weight", (mamba.inner // mamba.groups, mamba.groups)),
+        ("ssm_out.weight", (mamba.inner, hidden)),
+    ]
     return [_Row(name, TensorPart.ATTENTION, shape) for name, shape in rows]
 
 

@@ -174,4 +174,19 @@ EXPERT_FAMILIES = (
         HEADED_COLUMNS,
         "minimax-m2,minimax-m2-230b,minimax-m2.1 3072 1536 62 48 8 200064 196608 128",
     ),
+    KnownFamily(
+        "config.json of NVIDIA-Nemotron-3-Nano-30B-A3B, by the arguments of Megatron in THUDM/slime",
+        {
+            "model_type": "nemotron_h",
+            "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+            "mamba_num_heads": 64,
+            "mamba_head_dim": 64,
+            "ssm_state_size": 128,
+            "n_groups": 8,
+            "conv_kernel": 4,
+        },
+        f"{_MOE} n_routed_experts num_experts_per_tok moe_shared_expert_intermediate_size",
+        "nemotron-3-nano-30b-a3b,nvidia-nemotron-3-nano-30b-a3b,nemotron-3-nano \
+2688 1856 1856 52 32 2 128 131072 262144 128 6 3712",
+    ),
 )

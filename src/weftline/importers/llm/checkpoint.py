@@ -30,7 +30,7 @@ _OTHER = re.compile(
     r"patch_\w+|speech_\w+|talker|code2wav|rotary_emb)(\.|$)"
 )
 """Names within towers for pictures and sounds, and buffers."""
-_PREFIX = re.compile(r"^(model\.|language_model\.|text_model\.|transformer\.|llm\.|thinker\.|gpt_neox\.)+")
+_PREFIX = re.compile(r"^(model\.|language_model\.|text_model\.|transformer\.|llm\.|thinker\.|gpt_neox\.|backbone\.)+")
 _LAYER = re.compile(r"^(?:layers|h|blocks)\.(\d{1,5})\.(.+)$")
 _PACKED = re.compile(
     r"[._](qweight|qzeros|scales|g_idx|weight_packed|weight_scale(_\w+)?|weight_shape|weight_zero_point|weight_global_scale"
@@ -38,8 +38,10 @@ _PACKED = re.compile(
 )
 """Ends of the names of tensors that a packed matrix consists of."""
 _GLOBAL = {
-    **dict.fromkeys(("embed_tokens.weight", "wte.weight", "tok_embeddings.weight"), "token_embd.weight"),
-    **dict.fromkeys(("norm.weight", "ln_f.weight", "final_layernorm.weight"), "output_norm.weight"),
+    **dict.fromkeys(
+        ("embed_tokens.weight", "wte.weight", "tok_embeddings.weight", "embeddings.weight"), "token_embd.weight"
+    ),
+    **dict.fromkeys(("norm.weight", "ln_f.weight", "final_layernorm.weight", "norm_f.weight"), "output_norm.weight"),
     **dict.fromkeys(("norm.bias", "ln_f.bias"), "output_norm.bias"),
     **{"lm_head.weight": "output.weight", "wpe.weight": "position_embd.weight"},
 }
@@ -93,12 +95,17 @@ _MODULES = {
     "hnorm": ("nextn.hnorm",),
     "shared_head.norm": ("nextn.shared_head_norm",),
     "input_layernorm": ("attn_norm",),
+    "norm": ("attn_norm",),
     "ln_1": ("attn_norm",),
     "ln_2": ("ffn_norm",),
     "pre_feedforward_layernorm": ("ffn_norm",),
     "post_feedforward_layernorm": ("post_ffw_norm",),
     "post_self_attn_layernorm": ("post_attention_norm",),
     "post_mlp_layernorm": ("post_ffw_norm",),
+}
+_MIXERS = {
+    **{"in_proj": ("ssm_in",), "conv1d": ("ssm_conv1d",), "norm": ("ssm_norm",), "out_proj": ("ssm_out",)},
+    **{"dt_bias": ("ssm_dt.bias",), "A_log": ("ssm_a",), "D": ("ssm_d",)},
 }
 _EXPERT = re.compile(r"^(?:mlp|block_sparse_moe|feed_forward)\.experts\.\d+\.(gate_proj|up_proj|down_proj|w1|w2|w3)$")
 _SHARED = re.compile(r"^(?:mlp|feed_forward)\.shared_experts?\.(gate_proj|up_proj|down_proj)$")
@@ -177,11 +184,14 @@ def _gguf_names(name: str, layers: int) -> list[str]:
     return [f"blk.{number}.{one}" if one.endswith(_WHOLE) else f"blk.{number}.{one}{end}" for one in names]
 
 
-_WHOLE = (".weight", ".bias", ".scale", "ssm_a")
+_WHOLE = (".weight", ".bias", ".scale", "ssm_a", "ssm_d")
 """Ends of names that are complete."""
 
 
 def _module_names(module: str) -> tuple[str, ...]:
+    if module.startswith("mixer."):  # of layers that are one thing each
+        own = module.removeprefix("mixer.")
+        return _MIXERS.get(own) or _module_names(f"self_attn.{own}") or _module_names(f"mlp.{own}")
     found = _EXPERT.match(module) or _SHARED.match(module)
     if found:
         kind = _KINDS.get(found[1]) or f"ffn_{found[1].removesuffix('_proj')}"

@@ -69,14 +69,14 @@ class Fields:
             raise self.wrong(name, f"must be true or false, not {shown(value)}")
         return value
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str, default: str = "", *, most: int = 200) -> str:
         """A short text."""
         value = self.values.get(name)
         if value is None:
             return default
         if not isinstance(value, str):
             raise self.wrong(name, f"must be a text, not {shown(value)}")
-        return value[:200]
+        return value[:most]
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of short texts; none where there is no such field."""

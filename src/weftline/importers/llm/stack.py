@@ -10,7 +10,7 @@ import msgspec
 
 from weftline.importers.llm.model import AttentionKind
 
-__all__ = ["LatentShape", "LayerShape", "LinearShape", "StackShape", "TensorStyle"]
+__all__ = ["LatentShape", "LayerShape", "LinearShape", "MambaShape", "StackShape", "TensorStyle"]
 
 
 class LatentShape(msgspec.Struct, frozen=True):
@@ -44,6 +44,26 @@ class LinearShape(msgspec.Struct, frozen=True):
     """Two tensors for alpha and beta, not one."""
 
 
+class MambaShape(msgspec.Struct, frozen=True):
+    """A state-space layer (Mamba 2)."""
+
+    heads: int
+    head_length: int
+    state: int
+    groups: int
+    kernel: int
+
+    @property
+    def inner(self) -> int:
+        """Numbers that pass through it per token."""
+        return self.heads * self.head_length
+
+    @property
+    def channels(self) -> int:
+        """Of the short convolution."""
+        return self.inner + 2 * self.groups * self.state
+
+
 class LayerShape(msgspec.Struct, frozen=True):
     """One block, as numbers."""
 
@@ -55,6 +75,7 @@ class LayerShape(msgspec.Struct, frozen=True):
     window: int = 0
     latent: LatentShape | None = None
     linear: LinearShape | None = None
+    mamba: MambaShape | None = None
     shares_values: bool = False
     """Keys are values too: there is no matrix for values."""
     ffn: int = 0
