@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.llamacpp import Programs, llamacpp, memory_of, rpc_servers
 
+from weftline.cost.llm import LlmSettings, layer_cache
 from weftline.importers.llm import known_models, quantisations, read_language_model
 from weftline.testing import write_gguf_header
 
@@ -33,16 +34,18 @@ def server(programs: Programs) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_weights_are_those_that_llama_cpp_loads(name: str, programs: Programs, server: str, tmp_path: Path) -> None:
-    """Tests that llama.cpp takes headers of every architecture, and counts our bytes on device and host, to the MiB."""
+def test_bytes_are_those_that_llama_cpp_counts(name: str, programs: Programs, server: str, tmp_path: Path) -> None:
+    """Tests that llama.cpp takes headers of every architecture, and counts our weights and caches to the MiB."""
     model = read_language_model(name, "q4_k_m")
     write_gguf_header(tmp_path / "m.gguf", model, words=False)
-    found = memory_of(programs, ["-m", str(tmp_path / "m.gguf"), "--rpc", server, "-c", "4096", "-ngl", "999"])
+    found = memory_of(programs, ["-m", str(tmp_path / "m.gguf"), "--rpc", server, "-c", "32768", "-ngl", "999"])
     device = sum(layer.bytes for layer in model.layers) + sum(tensor.bytes for tensor in model.output)
     host = sum(tensor.bytes for tensor in model.embedding)
     if model.tied:
         device += host
     assert found["RPC0"].model == pytest.approx(device / 2**20, abs=1.1)
+    cache = sum(layer_cache(layer, LlmSettings(context=32768)) for layer in model.layers)
+    assert found["RPC0"].context == pytest.approx(cache / 2**20, abs=1.1)
     assert found["Host"].model == pytest.approx(host / 2**20, abs=1.1)
 
 
