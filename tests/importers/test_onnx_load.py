@@ -51,6 +51,9 @@ def test_a_model_that_its_exporter_named_is_called_as_its_file(name: str, said: 
     model.graph.name = name
     (tmp_path / "vision.onnx").write_bytes(model.SerializeToString())
     assert read_file(tmp_path / "vision.onnx").graph.name == said
+    hostile = os.fsdecode(b"\xff\x1b[2J.onnx")
+    (tmp_path / "vision.onnx").rename(tmp_path / hostile)
+    assert read_file(tmp_path / hostile).graph.name == (name or "model")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08\x07", b"random bytes that are no model", b"\x08\x07\x3a\x05abc"])

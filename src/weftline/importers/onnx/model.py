@@ -239,7 +239,9 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
                 if entry.key == "location":
                     protect(path.parent / entry.value, look=False)
         name = _text(model.graph.name)
-        return graph_of_model(model, options, path.stem if name in EXPORTERS_OWN_NAMES else name), None
+        if name in EXPORTERS_OWN_NAMES and path.stem.isprintable():
+            name = path.stem
+        return graph_of_model(model, options, name), None
     except RecursionError as error:
         raise InputError("the model is nested too deeply") from error
 
