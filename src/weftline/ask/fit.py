@@ -22,12 +22,14 @@ from weftline.errors import InfeasibleError, UsageError
 from weftline.fleet.fit import cost_segments, fit_violations, solve_fit, split_segments
 from weftline.importers.llm import LanguageModel, find_quantisation, read_language_model
 from weftline.plans.fit import FitPlan
-from weftline.problem.fit import FitAnswer, FitProblem
+from weftline.problem.fit import FitAnswer, FitObjective, FitProblem, FitRules, HostRows
 
 __all__ = ["answer_fit", "fit_task"]
 
 DEFAULT_SECONDS = 2.5
 """Of a search."""
+FREE_SECONDS = 0.5
+"""Of a search without the rules of the engine."""
 MIXED_FORMATS = {"gguf": ("llamacpp",), "packed": ("vllm", "sglang")}
 """Quantisations that only some engines read well."""
 
@@ -132,7 +134,22 @@ def _answer(request: FitRequest, task: FitTask, begun: float) -> FitPlan:
         return assemble_fit(request, task, problem, answer, solver="given split", begun=begun)
     limit = DEFAULT_SECONDS if request.time_limit is None else float(request.time_limit)
     best, problem, answer = _best_depth(task, limit)
+    answer = msgspec.structs.replace(answer, free_ns=_without_rules(problem, answer))
     return assemble_fit(request, best, problem, answer, solver="fit", begun=begun)
+
+
+def _without_rules(problem: FitProblem, answer: FitAnswer) -> int | None:
+    """What a step would take if groups could be of any size, and any rows and parts could lie on the host."""
+    hosts = problem.host_unit is not None and problem.objective is FitObjective.SUM
+    moves = tuple(part for part in problem.parts if part != "kv") if hosts else ()
+    rules = FitRules(
+        host_rows=HostRows.ANY if hosts else HostRows.NONE, moves=moves, exact_units=problem.rules.exact_units
+    )
+    if len(problem.units) == 1 or rules == msgspec.structs.replace(problem.rules, engine=rules.engine):
+        return answer.value_ns
+    free = msgspec.structs.replace(problem, rules=rules)
+    found = solve_fit(free, seconds=FREE_SECONDS, baselines=False)
+    return min(found.value_ns, answer.value_ns)
 
 
 def _best_depth(task: FitTask, seconds: float) -> tuple[FitTask, FitProblem, FitAnswer]:

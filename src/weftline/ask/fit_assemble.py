@@ -269,9 +269,8 @@ def _notes(task: FitTask) -> list[str]:
     if model.context and settings.context > model.context:
         notes.append(f"{model.name} was made for {model.context:,} tokens; a context of {settings.context:,} is longer")
     if not buffers_are_exact(model, settings):
-        notes.append(
-            "compute buffers are estimates for this model and engine; llama-fit-params --fit-print on says more"
-        )
+        more = "" if task.served else "; llama-fit-params --fit-print on says what they are"
+        notes.append(f"buffers are estimates for this model and engine{more}")
     if not model.exact_bytes:
         notes.append("bytes follow from shapes and the recipe; give the file for exact ones")
     return notes

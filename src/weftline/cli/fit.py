@@ -224,7 +224,7 @@ def show_fit(found: FitPlan) -> None:
     show(first, "", *(rest[:1] if found.advice else ()))
     show(fit_device_table(found, ascii_only=ascii_only), *(f"  {line}" for line in moved_lines(found)), "")
     show(*(rest[1:] if found.advice else rest), *fit_answers(found), "")
-    if len(found.baselines) > 0:
+    if len(found.baselines) > 0 and len(found.devices) > 1:
         show(fit_baseline_table(found), "")
     for line in found.command:
         typer.echo(line)

@@ -75,8 +75,8 @@ def rules_sentence(plan: FitPlan) -> str:
     if free <= here * (1 + LEAST_RULES_COST):
         return f"the rules of {ENGINE_NAMES[plan.terms.engine]} cost nothing here"
     return (
-        f"the rules of {ENGINE_NAMES[plan.terms.engine]} cost {1 - here / free:.1%}: with any layer on any card, and "
-        f"groups of any size, {rate_words(free)} tokens per second would be possible"
+        f"the rules of {ENGINE_NAMES[plan.terms.engine]} cost {1 - here / free:.1%}: with any part of any layer on "
+        f"any card or the host, and groups of any size, {rate_words(free)} tokens per second would be possible"
     )
 
 

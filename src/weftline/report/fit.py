@@ -32,7 +32,7 @@ def fit_device_rows(plan: FitPlan, *, ascii_only: bool = False) -> _Rows:
     """Every card that holds something, then those that hold nothing."""
     rows: list[tuple[str, ...]] = []
     for one in plan.devices[:MOST_CARD_ROWS]:
-        share = "" if one.share == 1 else f", 1/{round(1 / one.share)} of each matrix"
+        share = "" if one.share == 1 else f" (1/{round(1 / one.share)} of them)"
         sizes = " + ".join(f"{size / 2**30:.1f}" for size in (one.weights_bytes, one.kv_bytes, one.compute_bytes))
         rows.append(
             (
