@@ -41,7 +41,19 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
         assert read_language_model(source).exact_bytes
         assert weight(read_language_model(source)) == size(dict(tensors))
     (path / "model-00002-of-00002.safetensors").unlink()
-    assert not read_language_model(path).exact_bytes
+    model = read_language_model(path)
+    assert not model.exact_bytes
+    assert any("not all of its safetensors files" in note for note in model.notes)
+
+
+def test_a_folder_of_the_cache_of_hugging_face_has_the_name_of_its_model(tmp_path: Path) -> None:
+    """Tests that a snapshot, whose folder is called by a hash, is called by its model; its files may be links."""
+    path = folder(tmp_path / "models--owner--Small-1B" / "snapshots" / "0a1b2c", SMALL_LLAMA, llama(SMALL_LLAMA))
+    blob = tmp_path / "blob"
+    (path / "model-00001-of-00001.safetensors").rename(blob)
+    (path / "model-00001-of-00001.safetensors").symlink_to(blob)
+    model = read_language_model(path)
+    assert (model.name, model.exact_bytes) == ("Small-1B", True)
 
 
 @pytest.mark.parametrize(("dtype", "method"), [("AWQ", "awq"), ("F8_E4M3", "fp8")])

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from weftline.errors import InputError, no_such_file
 from weftline.files import opened, read_limited
 from weftline.importers.foreign import foreign_file
@@ -95,7 +97,12 @@ def _read_files(config: Path, folder: Path) -> LanguageModel:
     """A configuration, and the files of weights in its folder where they are all there."""
     model = _read_config(config)
     stored = stored_tensors(folder)
-    return model if stored is None else with_stored_bytes(model, stored)
+    if stored is not None:
+        return with_stored_bytes(model, stored)
+    if any(folder.glob("*.safetensors*")):
+        note = "not all of its safetensors files are there: bytes follow from the configuration"
+        return replace(model, notes=(*model.notes, note))
+    return model
 
 
 def _read_config(config: Path) -> LanguageModel:
@@ -107,4 +114,11 @@ def _read_config(config: Path) -> LanguageModel:
         if other and "weftline fit" not in other.hint:
             raise InputError(other.what, where=str(config), hint=other.hint) from error
         raise InputError(f"is no JSON: {error}", where=str(config)) from error
-    return build_model(stack_from_config(values, name=config.resolve().parent.name, source=str(config)))
+    return build_model(stack_from_config(values, name=_folder_name(config), source=str(config)))
+
+
+def _folder_name(config: Path) -> str:
+    """The name of the folder; in the cache of Hugging Face, that of the model."""
+    folder = config.absolute().parent
+    cached = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    return folder.parent.parent.name.rpartition("--")[2] if cached else folder.resolve().name
