@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "policy": ("policy", {}),
     "policy+polish": ("policy+polish", {}),
 }
-HIDDEN = ("CPU only", "HEFT", "64 random cPEFT", "policy", "policy+polish")
+HIDDEN = ("CPU only", "HEFT", "cPEFT", "64 random cPEFT", "rnn", "placeto", "policy", "policy+polish")
 """Not on the screen."""
 ABLATION: dict[str, dict[str, str]] = {
     "all parts": {"levels": "1"},

@@ -46,8 +46,8 @@ STEPS = 100_000
 """Of the annealing that everything is compared with."""
 SEED = 20_000
 SHOWN = (
-    "HEFT", "best heuristic", "policy, one decode", "policy, best of 64", "control 1: as many random decodes",
-    "control 2: annealing for the same time", "control 1 + 2k steps", "policy + 2k steps",
+    "best heuristic", "policy, best of 64", "control 1: as many random decodes", "control 1 + 2k steps",
+    "policy + 2k steps",
 )  # fmt: skip
 """On the screen, out of METHODS."""
 METHODS = (

@@ -5,21 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.llamacpp import (
-    DeviceMemory,
-    Programs,
-    assigned_devices,
-    free_ports,
-    llamacpp,
-    memory_of,
-    rpc_servers,
-    started_server,
-)
+from tests.e2e.llamacpp import llamacpp
 
 from weftline.cost.llm import (
     LlmSettings,
@@ -34,6 +24,16 @@ from weftline.cost.llm import (
 from weftline.importers.llm import LanguageModel, read_language_model
 from weftline.plans.launch import LlamaCppLaunch, llamacpp_line
 from weftline.testing.gguf import write_gguf_header
+from weftline.testing.llamacpp import (
+    DeviceMemory,
+    LlamaCppPrograms,
+    assigned_devices,
+    free_ports,
+    generated,
+    memory_of,
+    rpc_servers,
+    started_server,
+)
 
 PLANS = int(os.environ.get("WEFTLINE_LLAMACPP_PLANS", "100"))
 MODELS = 20
@@ -43,12 +43,12 @@ CACHES = ("f16", "q8_0")
 
 
 @pytest.fixture(scope="module")
-def programs() -> Programs:
+def programs() -> LlamaCppPrograms:
     return llamacpp()
 
 
 @pytest.fixture(scope="module")
-def servers(programs: Programs) -> Iterator[list[str]]:
+def servers(programs: LlamaCppPrograms) -> Iterator[list[str]]:
     with rpc_servers(programs, 3) as addresses:
         yield addresses
 
@@ -88,7 +88,9 @@ def drawn_counts(chance: random.Random, layers: int, devices: int) -> tuple[int,
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_layers_are_where_they_were_planned(part: int, programs: Programs, servers: list[str], tmp_path: Path) -> None:
+def test_layers_are_where_they_were_planned(
+    part: int, programs: LlamaCppPrograms, servers: list[str], tmp_path: Path
+) -> None:
     """Tests that llama-server, started by our line, assigns every layer as planned, and answers."""
     chance = random.Random(part)
     for _ in range(PLANS // 4):
@@ -106,20 +108,13 @@ def test_layers_are_where_they_were_planned(part: int, programs: Programs, serve
         planned = [name for name, held in zip(devices, layers, strict=True) for _ in range(held)]
         with started_server(programs, words[: words.index("--port")], port) as log:
             assert assigned_devices(log) == ["CPU"] * (len(model.layers) + 1 - len(planned)) + planned
-            assert answered_tokens(port) == 3
-
-
-def answered_tokens(port: int) -> int:
-    """Number of tokens that the server makes when it is asked for three."""
-    question = json.dumps({"prompt": "a", "n_predict": 3, "ignore_eos": True}).encode()
-    head = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", question, head)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return int(json.loads(answer.read())["tokens_predicted"])
+            assert generated(port, 3)[0] == 3
 
 
 @pytest.mark.parametrize("seed", range(MODELS))
-def test_memory_is_what_llamacpp_says(seed: int, programs: Programs, servers: list[str], tmp_path: Path) -> None:
+def test_memory_is_what_llamacpp_says(
+    seed: int, programs: LlamaCppPrograms, servers: list[str], tmp_path: Path
+) -> None:
     """Tests weights, cache and compute buffer of each device against llama.cpp's own count for files without weights:
     within 1 % or 16 MiB, whichever is more."""
     chance = random.Random(seed)

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.llamacpp import Programs, llamacpp, memory_of, rpc_servers
+from tests.e2e.llamacpp import llamacpp
 
 from weftline.cost.llm import LlmSettings, layer_cache
 from weftline.importers.llm import known_models, quantisations, read_language_model
 from weftline.testing import write_gguf_header
+from weftline.testing.llamacpp import LlamaCppPrograms, memory_of, rpc_servers
 
 NAMES = list({model.architecture: model.name for model in known_models()}.values())
 """One model of each architecture."""
@@ -23,18 +24,20 @@ TENSOR = re.compile(
 
 
 @pytest.fixture(scope="module")
-def programs() -> Programs:
+def programs() -> LlamaCppPrograms:
     return llamacpp()
 
 
 @pytest.fixture(scope="module")
-def server(programs: Programs) -> Iterator[str]:
+def server(programs: LlamaCppPrograms) -> Iterator[str]:
     with rpc_servers(programs, 1) as servers:
         yield servers[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bytes_are_those_that_llama_cpp_counts(name: str, programs: Programs, server: str, tmp_path: Path) -> None:
+def test_bytes_are_those_that_llama_cpp_counts(
+    name: str, programs: LlamaCppPrograms, server: str, tmp_path: Path
+) -> None:
     """Tests that llama.cpp takes headers of every architecture, and counts our weights and caches to the MiB."""
     model = read_language_model(name, "q4_k_m")
     write_gguf_header(tmp_path / "m.gguf", model, words=False)
@@ -50,7 +53,7 @@ def test_bytes_are_those_that_llama_cpp_counts(name: str, programs: Programs, se
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_types_are_those_that_llama_cpp_chooses(name: str, programs: Programs, tmp_path: Path) -> None:
+def test_types_are_those_that_llama_cpp_chooses(name: str, programs: LlamaCppPrograms, tmp_path: Path) -> None:
     """Tests that every recipe gives every tensor the type that llama-quantize gives it."""
     write_gguf_header(tmp_path / "m.gguf", read_language_model(name, "f16"), words=False)
     for recipe in quantisations():
