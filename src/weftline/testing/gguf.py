@@ -28,6 +28,7 @@ _WITH_MTP = ("qwen35", "qwen35moe", "glm4moe", "glm-dsa")
 _FURTHER: dict[str, dict[str, int | float]] = {
     "gemma2": {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     "cohere2": {"logit_scale": 0.0625},
+    "ernie4_5-moe": {"interleave_moe_layer_step": 1},
     "command-r": {"logit_scale": 0.0625},
     "granite": {"logit_scale": 8.0, "residual_scale": 1.0, "embedding_scale": 1.0, "attention.scale": 1.0},
 }

@@ -64,7 +64,7 @@ def llama_like(fields: Fields) -> Body:
 
 def _sparse(style: TensorStyle) -> Callable[[Fields], Body]:
     def read(fields: Fields) -> Body:
-        experts = fields.experts("num_local_experts", "num_experts", "n_routed_experts")
+        experts = fields.experts("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
         return body_of(fields, sparse_layers(fields, full_attention(fields), experts), style)
 
     return read
@@ -278,6 +278,13 @@ def _nemotron_h(fields: Fields) -> Body:
     return body_of(fields, [kinds[letter] for letter in pattern], style)
 
 
+def _chatglm(fields: Fields) -> Body:
+    groups = fields.whole("multi_query_group_num", default=2, least=1)
+    style = TensorStyle(query_bias=fields.flag("add_qkv_bias", default=True), fused_attention=True, fused_gate=True)
+    layer = replace(full_attention(fields, kv_heads=groups, length=128), ffn=ffn_width(fields))
+    return body_of(fields, [layer] * layer_count(fields), style)
+
+
 _PARTS = TensorStyle(norms=("post_attention_norm", "post_ffw_norm"), wide_norms=True)
 ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
     {
@@ -315,6 +322,8 @@ ARCHITECTURES: Mapping[str, Callable[[Fields], Body]] = MappingProxyType(
         "glm_moe_dsa": _indexed,
         "cohere": _cohere,
         "cohere2": _windows(TensorStyle(norms=("attn_norm",)), 4, 4096, tied=True),
+        "chatglm": _chatglm,
+        "ernie4_5_moe": _sparse(TensorStyle(score_bias=True)),
         "olmo2": _dense(_PARTS),
         "olmo3": _windows(_PARTS, 4, 4096),
         "starcoder2": _starcoder2,

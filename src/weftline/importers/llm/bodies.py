@@ -50,20 +50,20 @@ def full_attention(
     hidden = fields.whole("hidden_size", "n_embd", least=1)
     count = fields.whole("num_attention_heads", "n_head", default=heads, least=1)
     groups = fields.whole("num_key_value_heads", "num_kv_heads", default=kv_heads or count, least=1)
-    size = fields.whole("head_dim", default=length or max(1, hidden // count), least=1)
+    size = fields.whole("head_dim", "kv_channels", default=length or max(1, hidden // count), least=1)
     return LayerShape(AttentionKind.FULL, heads=count, kv_heads=groups, key_length=size, value_length=size)
 
 
 def body_of(fields: Fields, layers: list[LayerShape], style: TensorStyle, **more: object) -> Body:
     """The body of these layers, with the sizes that every configuration has."""
     hidden = fields.whole("hidden_size", "n_embd", least=1)
-    words = more.pop("vocabulary", None) or fields.words("vocab_size")
+    words = more.pop("vocabulary", None) or fields.words("vocab_size", "padded_vocab_size")
     return Body(hidden=hidden, vocabulary=words, layers=tuple(layers), style=style, **more)  # type: ignore[arg-type]
 
 
 def layer_count(fields: Fields) -> int:
     """How many layers there are."""
-    return fields.layers("num_hidden_layers", "n_layer", least=1)
+    return fields.layers("num_hidden_layers", "n_layer", "num_layers", least=1)
 
 
 def ffn_width(fields: Fields) -> int:
@@ -71,16 +71,19 @@ def ffn_width(fields: Fields) -> int:
     return fields.whole("intermediate_size", "ffn_hidden_size", "n_inner", least=1)
 
 
+_SHARED_COUNTS = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+
+
 def sparse_layers(fields: Fields, layer: LayerShape, experts: int) -> list[LayerShape]:
     """Layers with experts, and those that stay dense by the fields that architectures use for that."""
     width = fields.whole("moe_intermediate_size", "intermediate_size", least=1)
     shared = fields.whole("shared_expert_intermediate_size", default=0)
-    many = fields.whole("n_shared_experts", "num_shared_experts", "num_shared_expert", default=0, most=1024)
+    many = fields.whole(*_SHARED_COUNTS, default=0, most=1024)
     used = fields.experts("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
     sparse = replace(
         layer, experts=experts, experts_used=min(used, experts), expert_ffn=width, shared_ffn=shared or many * width
     )
-    first = fields.layers("first_k_dense_replace", default=0)
+    first = fields.layers("first_k_dense_replace", "moe_layer_start_index", default=0)
     step = fields.layers("decoder_sparse_step", "moe_layer_freq", default=1, least=1)
     plain = set(fields.numbers("mlp_only_layers"))
     return [

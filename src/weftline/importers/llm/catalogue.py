@@ -51,18 +51,12 @@ def _entries() -> dict[str, tuple[dict[str, object], tuple[str, ...], str]]:
 @cache
 def known_models() -> tuple[KnownModel, ...]:
     """The whole catalogue."""
-    return tuple(
-        KnownModel(
-            name=name,
-            aliases=aliases,
-            architecture=str(config["model_type"]),
-            layers=int(str(config["num_hidden_layers"])),
-            context=int(str(config["max_position_embeddings"])),
-            parameters=build_model(known_stack(name)).parameters,
-            source=source,
-        )
-        for name, (config, aliases, source) in _entries().items()
-    )
+    found = []
+    for name, (_, aliases, source) in _entries().items():
+        model = build_model(known_stack(name))
+        sizes = {"layers": len(model.layers), "context": model.context, "parameters": model.parameters}
+        found.append(KnownModel(name=name, aliases=aliases, architecture=model.architecture, source=source, **sizes))
+    return tuple(found)
 
 
 def _plain(name: str) -> str:

@@ -55,9 +55,11 @@ DENSE_FAMILIES = (
         USUAL_COLUMNS,
         """
         llama-3.3-70b 8192 28672 80 64 8 128256 131072
-        llama-3.1-8b,llama3.1,llama3.1-8b,deepseek-r1-distill-llama-8b,hermes-3-llama-3.1-8b \
+        llama-3.1-8b,llama3.1,llama3.1-8b,deepseek-r1-distill-llama-8b,hermes-3-llama-3.1-8b,llama-3.1-tulu-3-8b,\
+llama-3.1-nemotron-nano-8b,llama-3.1-nemotron-nano-8b-v1 \
 4096 14336 32 32 8 128256 131072
-        llama-3.1-70b,llama3.1-70b,deepseek-r1-distill-llama-70b,hermes-3-llama-3.1-70b 8192 28672 80 64 8 128256 131072
+        llama-3.1-70b,llama3.1-70b,deepseek-r1-distill-llama-70b,deepseek-r1-70b,hermes-3-llama-3.1-70b \
+8192 28672 80 64 8 128256 131072
         llama-3.1-405b,llama3.1-405b 16384 53248 126 128 8 128256 131072
         llama-3-8b,llama3-8b 4096 14336 32 32 8 128256 8192
         llama-3-70b,llama3-70b 8192 28672 80 64 8 128256 8192
@@ -76,6 +78,17 @@ DENSE_FAMILIES = (
         solar-10.7b 4096 14336 48 32 8 32000 4096
         deepseek-coder-6.7b 4096 11008 32 32 32 32256 16384
         deepseek-coder-33b 7168 19200 62 56 8 32256 16384
+        """,
+    ),
+    KnownFamily(
+        CONFIG_FILES,
+        {"model_type": "llama"},
+        HEADED_COLUMNS,
+        """
+        falcon3-1b 2048 8192 18 8 4 131072 4096 256
+        falcon3-3b 3072 9216 22 12 4 131072 32768 256
+        falcon3-7b 3072 23040 28 12 4 131072 32768 256
+        falcon3-10b 3072 23040 40 12 4 131072 32768 256
         """,
     ),
     KnownFamily(
@@ -118,9 +131,10 @@ magistral-small-2507,devstral-small,devstral-small-2507 5120 32768 40 32 8 13107
         {"model_type": "qwen2"},
         USUAL_COLUMNS,
         """
-        qwen2.5-7b,qwen2.5-coder-7b,deepseek-r1-distill-qwen-7b,qwen2-7b 3584 18944 28 28 4 152064 32768
-        qwen2.5-14b,qwen2.5-coder-14b,deepseek-r1-distill-qwen-14b 5120 13824 48 40 8 152064 32768
-        qwen2.5-32b,qwen2.5-coder-32b,deepseek-r1-distill-qwen-32b,qwq-32b 5120 27648 64 40 8 152064 32768
+        qwen2.5-7b,qwen2.5-coder-7b,deepseek-r1-distill-qwen-7b,deepseek-r1-7b,qwen2-7b 3584 18944 28 28 4 152064 32768
+        qwen2.5-14b,qwen2.5-coder-14b,deepseek-r1-distill-qwen-14b,deepseek-r1-14b 5120 13824 48 40 8 152064 32768
+        qwen2.5-32b,qwen2.5-coder-32b,deepseek-r1-distill-qwen-32b,deepseek-r1-32b,qwq-32b \
+5120 27648 64 40 8 152064 32768
         qwen2.5-72b,qwen2-72b 8192 29568 80 64 8 152064 32768
         """,
     ),
@@ -263,7 +277,7 @@ magistral-small-2507,devstral-small,devstral-small-2507 5120 32768 40 32 8 13107
         {"model_type": "cohere2", "sliding_window": 4096, "sliding_window_pattern": 4},
         USUAL_COLUMNS,
         """
-        command-r7b,command-r7b-12-2024 4096 14336 32 32 8 256000 132096
+        command-r7b,command-r7b-12-2024,c4ai-command-r7b-12-2024,c4ai-command-r7b 4096 14336 32 32 8 256000 132096
         command-a-111b,command-a,command-a-03-2025 12288 36864 64 96 8 256000 131072
         """,
     ),
@@ -301,5 +315,11 @@ magistral-small-2507,devstral-small,devstral-small-2507 5120 32768 40 32 8 13107
         {"model_type": "seed_oss"},
         HEADED_COLUMNS,
         "seed-oss-36b 5120 27648 64 80 8 155136 524288 128",
+    ),
+    KnownFamily(
+        CONFIG_FILES,
+        {"model_type": "chatglm", "add_qkv_bias": True, "kv_channels": 128},
+        "hidden_size ffn_hidden_size num_layers num_attention_heads multi_query_group_num padded_vocab_size seq_length",
+        "glm-4-9b,glm-4-9b-chat 4096 13696 40 32 2 151552 131072",
     ),
 )

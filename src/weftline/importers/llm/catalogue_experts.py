@@ -137,7 +137,7 @@ EXPERT_FAMILIES = (
         CONFIG_FILES,
         {"model_type": "glm4_moe", "n_shared_experts": 1, "num_experts_per_tok": 8, "num_nextn_predict_layers": 1},
         f"{_MOE} n_routed_experts first_k_dense_replace",
-        "glm-4.5-air,glm-4.5-air-106b 4096 10944 1408 46 96 8 128 151552 131072 128 1",
+        "glm-4.5-air,glm-4.5-air-106b,glm-4.5-air-106b-a12b 4096 10944 1408 46 96 8 128 151552 131072 128 1",
     ),
     KnownFamily(
         AICONFIGURATOR_FILES,
@@ -188,5 +188,11 @@ EXPERT_FAMILIES = (
         f"{_MOE} n_routed_experts num_experts_per_tok moe_shared_expert_intermediate_size",
         "nemotron-3-nano-30b-a3b,nvidia-nemotron-3-nano-30b-a3b,nemotron-3-nano \
 2688 1856 1856 52 32 2 128 131072 262144 128 6 3712",
+    ),
+    KnownFamily(
+        CONFIG_FILES,
+        {"model_type": "ernie4_5_moe", "tie_word_embeddings": True},
+        f"{_MOE} moe_num_experts moe_num_shared_experts moe_k moe_layer_start_index",
+        "ernie-4.5-21b-a3b,ernie-4.5-21b-a3b-pt 2560 12288 1536 28 20 4 128 103424 131072 64 2 6 1",
     ),
 )
