@@ -203,6 +203,23 @@ def test_devices_by_name_fill_the_cluster(page: Page, server: Served) -> None:
     expect(page.get_by_text("could be several devices")).to_be_visible(timeout=PATIENCE * 1000)
 
 
+def test_a_language_model_on_cards(page: Page, server: Served) -> None:
+    """Tests the page of language models: from the first page to bars and a command, and a mistake that is told."""
+    open_page(page, server)
+    page.click(".views a[href='/fit']")
+    expect(page.locator("html[data-ready=yes]")).to_be_attached(timeout=PATIENCE * 1000)
+    page.fill("#llm", "llama-3.3-70b")
+    page.fill("#quant", "q4_k_m")
+    page.fill("#gpus", "RTX 4090, 2x RTX 3060 12GB")
+    page.click("#cards-go")
+    expect(page.locator("#cards-answer h2")).to_contain_text("tokens per second", timeout=PATIENCE * 1000)
+    assert page.locator("#cards-answer svg").count() == 3
+    assert "llama-server -m llama-3.3-70b-q4_k_m.gguf" in page.inner_text("#cards-answer")
+    page.fill("#gpus", "RTX 4909")
+    page.click("#cards-go")
+    expect(page.locator("#cards-error")).to_contain_text("did you mean", timeout=PATIENCE * 1000)
+
+
 def test_clusters_exports_and_comparisons(page: Page, server: Served, tmp_path: Path) -> None:
     """Tests edited clusters from the editor to the file on disk, exports with reasons, what may be compared, ratios."""
     open_page(page, server)

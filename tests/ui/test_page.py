@@ -12,8 +12,9 @@ from weftline.ui.models import NotThere
 
 def test_the_page_names_exactly_its_files() -> None:
     """Tests that every script and style of the page is served, and every one that is served is used."""
-    named = set(re.findall(r'(?:src|href)="/assets/([^"]+)"', asset("index.html")[0]))
-    assert named == {*ASSETS, *SHARED} - {"index.html"}
+    pages = {name for name in ASSETS if name.endswith(".html")}
+    named = {file for page in pages for file in re.findall(r'(?:src|href)="/assets/([^"]+)"', asset(page)[0])}
+    assert named == {*ASSETS, *SHARED} - pages
 
 
 @pytest.mark.parametrize("name", ["../app.py", "index.htm", "", "page.css/..", "report.js"])

@@ -321,3 +321,19 @@ def test_devices_by_name_become_a_cluster(server: Served) -> None:
     offered = server.ask("GET", "/api/choices")[1]
     assert "GeForce RTX 4090" in offered["devices"]["gpu"]
     assert "nvlink" in offered["links"]
+
+
+def test_a_language_model_on_cards(server: Served) -> None:
+    """Tests that names give cards, rates and a command, and that mistakes and files give a sentence."""
+    asked = {"model": "llama-3.1-8b", "quantisation": "q8_0", "gpus": ["RTX 4090", "RTX 3060 12GB"], "context": "16k"}
+    status, found = server.ask("POST", "/api/fit", asked)
+    assert status == 200
+    assert [card["id"] for card in found["cards"]] == ["gpu0", "gpu1"]
+    assert found["advice"].startswith("Do not split")
+    assert found["commands"][0].startswith("CUDA_DEVICE_ORDER=PCI_BUS_ID llama-server")
+    assert "did you mean" in server.ask("POST", "/api/fit", {**asked, "gpus": ["RTX 4909"]})[1]["error"]
+    assert "known by name" in server.ask("POST", "/api/fit", {**asked, "model": "/etc/passwd"})[1]["error"]
+    assert "GiB are missing" in server.ask("POST", "/api/fit", {**asked, "model": "deepseek-v3"})[1]["error"]
+    assert server.ask("POST", "/api/fit", {**asked, "concurrency": 0})[0] == 422
+    assert "llama-3.1-8b" in server.ask("GET", "/api/choices")[1]["llms"]
+    assert b"cards-form" in server.ask("GET", "/fit")[1]

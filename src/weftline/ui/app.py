@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -32,6 +33,7 @@ from weftline.ui.jobs import EventStream, Job, Jobs
 from weftline.ui.models import Models, NotThere, PageLimits, stored_bytes
 from weftline.ui.requests import (
     AskedCluster,
+    CardsForm,
     ClusterForm,
     CompareRequest,
     DevicesForm,
@@ -44,7 +46,7 @@ from weftline.ui.requests import (
     read_json,
     schedule_task,
 )
-from weftline.ui.task import CheckTask, ChoicesTask, CompareTask, NamedTask
+from weftline.ui.task import CardsTask, CheckTask, ChoicesTask, CompareTask, NamedTask
 
 __all__ = ["ASSETS", "asset", "make_app"]
 
@@ -67,6 +69,8 @@ ASSETS = (
     "detail.js",
     "compare.js",
     "start.js",
+    "fit.html",
+    "fit.js",
 )
 
 
@@ -171,6 +175,7 @@ def make_app(folder: Path, limits: PageLimits, clusters: Path) -> tuple[Starlett
     app = Starlette(
         routes=[
             Route("/", views.page),
+            Route("/fit", views.fit_page),
             Route("/assets/{name}", views.asset),
             Route("/api/choices", views.choices),
             Route("/api/events", EventStreamRoute(state), methods=["GET"]),
@@ -180,6 +185,7 @@ def make_app(folder: Path, limits: PageLimits, clusters: Path) -> tuple[Starlett
             Route("/api/form", views.keep_form, methods=["PUT"]),
             Route("/api/cluster", views.check_cluster, methods=["POST"]),
             Route("/api/devices", views.name_devices, methods=["POST"]),
+            Route("/api/fit", views.fit, methods=["POST"]),
             Route("/api/clusters/{name}", views.cluster),
             Route("/api/clusters/{name}", views.keep_cluster, methods=["PUT"]),
             Route("/api/clusters/{name}", views.remove_cluster, methods=["DELETE"]),
@@ -225,6 +231,11 @@ class Views:
         text, kind = asset("index.html")
         return Response(text, media_type=kind)
 
+    async def fit_page(self, request: Request) -> Response:
+        """The page for language models on cards."""
+        text, kind = asset("fit.html")
+        return Response(text, media_type=kind)
+
     async def asset(self, request: Request) -> Response:
         """A script or a style sheet."""
         text, kind = asset(request.path_params["name"])
@@ -265,6 +276,11 @@ class Views:
         """The text of a cluster of devices by name."""
         asked = await read_json(request, DevicesForm, self._state.limits.body_bytes)
         return JSONResponse(await self._state.desk.do(NamedTask(asked.gpus, asked.cpus, asked.links, asked.ram)))
+
+    async def fit(self, request: Request) -> Response:
+        """A language model on cards by name: cards, rates, the command."""
+        asked = await read_json(request, CardsForm, self._state.limits.body_bytes)
+        return JSONResponse(await self._state.desk.do(CardsTask(**msgspec.structs.asdict(asked))))
 
     async def cluster(self, request: Request) -> Response:
         """The text of a cluster that was kept."""

@@ -26,6 +26,7 @@ def choices() -> dict[str, Any]:
     from weftline import __version__
     from weftline.ask.planning import solvers_for
     from weftline.cluster import accelerators, link_names, preset_descriptions, preset_text
+    from weftline.importers.llm import known_models, quantisation_names
     from weftline.schedule import schedulers
     from weftline.schedule.make_blocks import SHAPES
     from weftline.zoo import architectures
@@ -42,6 +43,8 @@ def choices() -> dict[str, Any]:
             kind: [product.name for product in accelerators() if product.kind == kind] for kind in ("gpu", "cpu")
         },
         "links": list(link_names()),
+        "llms": [model.name for model in known_models()],
+        "quantisations": list(quantisation_names()),
         "shapes": [[name, shape.description] for name, shape in SHAPES.items()],
         "schedulers": [[name, method.description] for name, method in schedulers().items()],
     }

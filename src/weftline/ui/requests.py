@@ -22,6 +22,7 @@ from weftline.ui.task import ModelFile, PlanTask, ScheduleTask
 
 __all__ = [
     "AskedCluster",
+    "CardsForm",
     "ClusterForm",
     "CompareRequest",
     "DevicesForm",
@@ -122,6 +123,21 @@ class DevicesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus: Names = ()
     links: Names = ()
     ram: Annotated[str, Meta(max_length=40)] = ""
+
+
+class CardsForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A language model, and the cards that it is put on."""
+
+    model: Annotated[str, Meta(max_length=120)]
+    gpus: Names = ()
+    cpus: Names = ()
+    links: Names = ()
+    ram: Annotated[str, Meta(max_length=40)] = ""
+    quantisation: Annotated[str, Meta(max_length=40)] = ""
+    context: Annotated[str, Meta(max_length=40)] = "8k"
+    concurrency: Annotated[int, Meta(ge=1, le=65536)] = 1
+    engine: Annotated[str, Meta(max_length=40)] = "llamacpp"
+    want: Annotated[str, Meta(max_length=40)] = ""
 
 
 async def read_json(request: Request, kind: type[T], most: int) -> T:

@@ -15,6 +15,7 @@ from typing import IO, Any, Literal
 import msgspec
 
 __all__ = [
+    "CardsTask",
     "CheckTask",
     "ChoicesTask",
     "CompareTask",
@@ -164,7 +165,22 @@ class NamedTask(msgspec.Struct, frozen=True, tag="named"):
     ram: str = ""
 
 
-Task = PlanTask | ScheduleTask | FileTask | CompareTask | CheckTask | ChoicesTask | NamedTask
+class CardsTask(msgspec.Struct, frozen=True, tag="cards"):
+    """Put a language model on cards by name."""
+
+    model: str
+    gpus: tuple[str, ...] = ()
+    cpus: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    ram: str = ""
+    quantisation: str = ""
+    context: str = "8k"
+    concurrency: int = 1
+    engine: str = "llamacpp"
+    want: str = ""
+
+
+Task = PlanTask | ScheduleTask | FileTask | CompareTask | CheckTask | ChoicesTask | NamedTask | CardsTask
 
 
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):

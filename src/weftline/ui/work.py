@@ -22,8 +22,10 @@ from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans import Plan, diff_plans
 from weftline.plans.advice import advise
 from weftline.plans.summary import better_baseline, guarantee, guess_words, scattered_hosts
+from weftline.ui.cards import fit_cards
 from weftline.ui.offers import choices, named_cluster
 from weftline.ui.task import (
+    CardsTask,
     CheckTask,
     ChoicesTask,
     CompareTask,
@@ -212,6 +214,13 @@ def _choices(task: ChoicesTask, teller: Teller) -> dict[str, Any]:
     return choices()
 
 
+def _cards(task: CardsTask, teller: Teller) -> dict[str, Any]:
+    try:
+        return fit_cards(task)
+    except WeftlineError as error:
+        return {"error": str(error)[:MOST_TEXT]}
+
+
 def _named_devices(task: NamedTask, teller: Teller) -> dict[str, Any]:
     try:
         return named_cluster(task)
@@ -227,6 +236,7 @@ _WORKS: dict[type, Callable[[Any, Teller], dict[str, Any]]] = {
     CheckTask: _check,
     ChoicesTask: _choices,
     NamedTask: _named_devices,
+    CardsTask: _cards,
 }
 
 
