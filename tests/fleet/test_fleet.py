@@ -1,6 +1,7 @@
 """Fleets against brute force: bounds hold, values are reached, and the checker refuses what is false.
 
-`WEFTLINE_MUTANTS=20000 python -m pytest tests/fleet/test_fleet.py` makes so many witnesses and files.
+`WEFTLINE_MUTANTS=20000 python -m pytest tests/fleet/test_fleet.py` makes so many witnesses and files,
+`WEFTLINE_PROBLEMS=5000` so many problems.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from weftline.testing import random_problem
 from weftline.testing.generate import Feed, problem_of
 
 Json = Any
-SEEDS = range(40)
+SEEDS = range(int(environ.get("WEFTLINE_PROBLEMS", "40")))
 MUTANTS = int(environ.get("WEFTLINE_MUTANTS", "1000"))
 
 
@@ -85,6 +86,25 @@ def test_bounds_hold_and_values_are_reached(seed: int) -> None:
         assert search.best.rate / 1e6 <= best_rates(lanes).total * (1 + 1e-6)
         if all(device.capacity is None for device in problem.devices):
             assert search.best.rate / 1e6 >= best * (1 - 1e-3)
+
+
+def test_limits_of_depth_are_kept_and_bounds_still_hold() -> None:
+    """Tests that with a limit of depth nothing deeper is used, and that no bound is above what can be reached."""
+    for seed in SEEDS[::2]:
+        problem = _problem(seed)
+        limit = 1 + seed % 2
+        lanes = [lane for lane in _all_lanes(problem) if lane.depth <= limit]
+        search = FleetSearch(problem, work_limit=200, most_depth=limit)
+        try:
+            fleet_solvers()["auto"].solve(search)
+        except InfeasibleError:
+            assert search.best is None
+        best = _best(problem, lanes)
+        if search.bound is not None and best:
+            assert search.bound.value <= ceil(1e9 / best - 1e-6)
+        if search.best is not None:
+            assert search.best.depth <= limit
+            assert search.best.rate / 1e6 <= best_rates(lanes).total * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.9])

@@ -313,15 +313,19 @@ def refuted_rate(form: dict[str, Any], witness: Any) -> int:
         rest = top - 1 - s
         light = rest >= steps[0][1] and c + max(widest[rest], steps[0][0]) >= rate
         need(not light, "witness", "two or more flows that add up to the rate weigh less than full and extra")
-    total = 0
-    for pool, count in enumerate(problem.counts):
+    total, units = 0, [list[tuple[int, Any]]() for _ in problem.counts]
+    for pool, size, rates, _ in problem.units:
+        units[pool].append((size, rates))
+    work = sum(len(rates) * len(steps) for own in units for _, rates in own)
+    work += sum(count * len(own) for count, own in zip(problem.counts, units, strict=True))
+    need(work <= MAX_WORK, "witness-size", "too many tables, devices or steps")
+    for own, count in zip(units, problem.counts, strict=True):
         worth = [
             (
                 size,
                 max([0, *(_worth(held, min(top, rate), steps, rate, slope, hop) for held, top in enumerate(rates, 1))]),
             )
-            for own, size, rates, _ in problem.units
-            if own == pool
+            for size, rates in own
         ]
         best = [0] * (count + 1)  # of so many devices of the pool
         for n in range(1, count + 1):
@@ -336,10 +340,10 @@ def _shared(problem: _Problem, rate: int) -> int:
     """The least number of layers that are not served by one instance alone."""
     if problem.links is None:
         return 0
-    held = [
-        max([0, *(k for own, _, rates, _ in problem.units if own == pool for k, r in enumerate(rates, 1) if r >= rate)])
-        for pool in problem.pool_of
-    ]
+    most = [0] * len(problem.counts)
+    for own, _, rates, _ in problem.units:
+        most[own] = max([most[own], *(k for k, r in enumerate(rates, 1) if r >= rate)])
+    held = [most[pool] for pool in problem.pool_of]
     part = list(range(len(held)))  # devices that are joined by links which carry the rate have one number
     near: list[list[int]] = [[] for _ in held]
     for (a, b), room in problem.links.items():

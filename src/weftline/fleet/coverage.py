@@ -16,6 +16,7 @@ The numbers come from a linear program; sets of flows that add up to F are its r
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,6 +41,8 @@ FINE_WEIGHT = 20_000
 MOST_WIDTH = 2**62
 """Wider sets count no more: sums stay within 64 bits."""
 MOST_ROUNDS = 400
+MOST_STEPS, MOST_TABLE_ROWS = 1_000, 200_000
+"""Steps of flow, from more of them some are taken; and rows of tables: with a limit of depth one for each step."""
 PROGRAM_SECONDS = 10.0
 LEAST_SLACK = 1e-7
 SAME_AS_BEFORE = -2
@@ -71,8 +74,7 @@ def coverage_limit(problem: LayerProblem) -> int:
     for number, pool in enumerate(problem.pools):
         best = [
             (max((k + 1) * rate for k, rate in enumerate(unit.rates[: problem.layers])), unit.size)
-            for unit in problem.units
-            if unit.pool == number
+            for unit in (problem.units[own] for own in problem.units_of[number])
         ]
         total += max((-(-value * pool.count // size) for value, size in best), default=0)
     return total // problem.layers
@@ -130,7 +132,11 @@ class Coverage:
     def _steps(self, rate: int) -> list[int]:
         served = {min(rate, top) for unit in self.problem.units for top in unit.rates if top > 0}
         extra = {rate * i // self.grid for i in range(1, self.grid)} if self.problem.max_depth is not None else set()
-        return sorted(served | extra | {rate})
+        found = sorted(served | extra | {rate})
+        most = MOST_STEPS
+        if self.problem.max_depth is not None:
+            most = max(1, min(most, MOST_TABLE_ROWS // sum(len(unit.rates) for unit in self.problem.units)))
+        return found if len(found) <= most else [*found[: -1 : -(-len(found) // most)], rate]
 
     def refute(self, rate: int) -> CoverageBound | None:
         """A witness that the rate is impossible, None if there is none of this kind."""
@@ -185,17 +191,14 @@ class Coverage:
         for unit in problem.units:
             for held, top in enumerate(unit.rates[: problem.layers], 1):
                 most = min(top, rate)
-                for j, flow in enumerate(steps):
+                last = bisect_left(steps, most)
+                for j in range(last if depth is None else 0, last + 1 if most else 0):  # without hops the widest flow
                     before = steps[j - 1] if j else 0
-                    if before >= most:
-                        break
-                    for end in {min(flow, most), before} if depth is not None else {min(flow, most)}:
-                        last = flow >= most or depth is not None
-                        if last:  # without hops the widest flow counts most
-                            share = end / rate
-                            terms = [(pools[unit.pool], float(unit.size)), (weight[j], -float(held))]
-                            terms += [(slope, -held * share), (hop, share)]
-                            program.row(terms, 0.0, np.inf)
+                    for end in {min(steps[j], most), before} if depth is not None else {most}:
+                        share = end / rate
+                        terms = [(pools[unit.pool], float(unit.size)), (weight[j], -float(held))]
+                        terms += [(slope, -held * share), (hop, share)]
+                        program.row(terms, 0.0, np.inf)
         return program, (weight, full, extra)
 
     @staticmethod
@@ -308,9 +311,7 @@ def refutes(problem: LayerProblem, bound: CoverageBound) -> bool:
         return False
     for number, pool in enumerate(problem.pools):
         worth = []
-        for unit in problem.units:
-            if unit.pool != number:
-                continue
+        for unit in (problem.units[own] for own in problem.units_of[number]):
             best = 0
             for held, top in enumerate(unit.rates[: problem.layers], 1):
                 most, before = min(top, bound.rate), 0

@@ -86,7 +86,7 @@ def solve_layers(search: LayerSearch) -> None:
         return bool(search.stopped_by) or (share is not None and search.seconds > share)
 
     _limit_rate(search, coverage, numbers, over)
-    done = _deployments(search, numbers, over)
+    done = _deployments(search, coverage, numbers, over)
     _close(search, coverage, numbers, lambda: bool(search.stopped_by))
     if search.best is not None:
         _front(search, coverage, numbers)
@@ -130,7 +130,7 @@ def _close(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
         middle = (low + high) // 2
 
 
-def _deployments(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bool]) -> bool:
+def _deployments(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, over: Callable[[], bool]) -> bool:
     """Stages, walks over links, and where the problem is small everything that can be held -> whether that is shown to
     be the best: instances that overlap stages are found there alone.
     """
@@ -141,7 +141,7 @@ def _deployments(search: LayerSearch, numbers: LayersParameters, over: Callable[
     seconds = numbers.exact_seconds if left is None else min(numbers.exact_seconds, left / 3)
     done = small and not over() and improve_exactly(search, seconds=seconds, work=numbers.exact_work)
     if not search.free and not done:
-        _walks(search, numbers, over)
+        _walks(search, coverage, numbers, over)
     return done
 
 
@@ -193,8 +193,10 @@ def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters
     return min(stage_rate(problem, stage) for stage in stages)
 
 
-def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bool]) -> None:
-    """Annealing towards rates, from stages that would reach them without links: bisection over the rate."""
+def _walks(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, over: Callable[[], bool]) -> None:
+    """Annealing towards rates, from stages that would reach them without links: bisection over the rate. What no walk
+    reaches is refuted, if it can be, so that none is wasted on what is not there.
+    """
     about = linked_stages(search.problem)
     if about is None:
         return
@@ -205,6 +207,8 @@ def _walks(search: LayerSearch, numbers: LayersParameters, over: Callable[[], bo
         found = _walk_to(search, about, max(1, int(rate)), numbers, over)
         if found is None or found < int(rate):
             high = rate
+            if not over() and (refuted := coverage.refute(max(1, int(rate)))) is not None:
+                search.offer_bound(refuted)
         low = max(low, float(found or 0))
         rate = (low + high) / 2
 
@@ -295,7 +299,7 @@ def _within(search: LayerSearch, coverage: Coverage, numbers: LayersParameters) 
         _limit_rate(search, coverage, numbers, over)
     if search.limit == 0:
         return False
-    _deployments(search, numbers, over)
+    _deployments(search, coverage, numbers, over)
     _close(search, coverage, numbers, over)
     return True
 

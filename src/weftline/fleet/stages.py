@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -66,14 +66,14 @@ def stage_rate(problem: LayerProblem, stage: LayerStage) -> int:
 
 def stage_instances(problem: LayerProblem, stages: Sequence[LayerStage]) -> list[LayerInstance]:
     """Devices for the units of the stages, in their order."""
-    free = [list(range(a, b)) for a, b in pairwise(problem.offsets)]
+    free = [iter(range(a, b)) for a, b in pairwise(problem.offsets)]
     found, position = [], 0
     for stage in stages:
         for unit, count in stage.units:
             about = problem.units[unit]
             for _ in range(count):
-                taken, free[about.pool] = free[about.pool][: about.size], free[about.pool][about.size :]
-                found.append(LayerInstance(unit, tuple(taken), position, position + stage.layers))
+                taken = tuple(islice(free[about.pool], about.size))
+                found.append(LayerInstance(unit, taken, position, position + stage.layers))
         position += stage.layers
     return found
 
@@ -295,16 +295,16 @@ Pipelines = list[list[tuple[int, int]]]
 
 def pipeline_instances(problem: LayerProblem, pipelines: Pipelines) -> list[LayerInstance]:
     """Devices for pipelines, in their order."""
-    free = [list(range(a, b)) for a, b in pairwise(problem.offsets)]
+    free = [iter(range(a, b)) for a, b in pairwise(problem.offsets)]
     found = []
     for row in pipelines:
         position = 0
         for unit, layers in row:
             about = problem.units[unit]
-            taken, free[about.pool] = free[about.pool][: about.size], free[about.pool][about.size :]
+            taken = tuple(islice(free[about.pool], about.size))
             if len(taken) < about.size:
                 return []
-            found.append(LayerInstance(unit, tuple(taken), position, position + layers))
+            found.append(LayerInstance(unit, taken, position, position + layers))
             position += layers
     return found
 
@@ -318,7 +318,7 @@ def _alone(problem: LayerProblem) -> Iterator[Pipelines]:
 def _whole_copies(problem: LayerProblem) -> Iterator[Pipelines]:
     rows: Pipelines = []
     for number, pool in enumerate(problem.pools):
-        able = [u for u, unit in enumerate(problem.units) if unit.pool == number and problem.rate(u, problem.layers)]
+        able = [unit for unit in problem.units_of[number] if problem.rate(unit, problem.layers)]
         if able:
             best = max(able, key=lambda u: problem.rate(u, problem.layers) / problem.units[u].size)
             rows += [[(best, problem.layers)]] * (pool.count // problem.units[best].size)
@@ -342,7 +342,7 @@ def _even_split(problem: LayerProblem) -> Iterator[Pipelines]:
 
 def _equal_pipelines(problem: LayerProblem) -> Iterator[Pipelines]:
     """Of every pool its best number of pipelines of equal units."""
-    rows: Pipelines = []
+    rows, taken = Pipelines(), set[int]()
     for unit, about in enumerate(problem.units):
         count = problem.pools[about.pool].count // about.size
         best = (0, 0)
@@ -353,7 +353,8 @@ def _equal_pipelines(problem: LayerProblem) -> Iterator[Pipelines]:
             row = list(zip([unit] * best[1], _evenly(problem.layers, best[1]), strict=True))
             single = [row] * (count // best[1])
             yield single
-            if all(problem.units[other].pool != about.pool for line in rows for other, _ in line):
+            if about.pool not in taken:
+                taken.add(about.pool)
                 rows += single
     if rows:
         yield rows

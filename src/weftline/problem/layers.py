@@ -106,7 +106,7 @@ class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     max_depth: int | None = None
     """The most instances on the way of a request."""
 
-    @property
+    @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Number of the first device of each pool, and of one behind the last."""
         return (0, *accumulate(pool.count for pool in self.pools))
@@ -115,6 +115,14 @@ class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     def pool_of(self) -> tuple[int, ...]:
         """Of every device."""
         return tuple(number for number, pool in enumerate(self.pools) for _ in range(pool.count))
+
+    @cached_property
+    def units_of(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the units of every pool."""
+        found: list[list[int]] = [[] for _ in self.pools]
+        for number, unit in enumerate(self.units):
+            found[unit.pool].append(number)
+        return tuple(map(tuple, found))
 
     @property
     def depth_limit(self) -> int:
