@@ -48,7 +48,7 @@ sys.setprofile(note)
 
 PREPARE = (
     "zoo build bert --size small -o model.onnx",
-    "plan model.onnx --cluster two-gpus --objective throughput --work 1000 -o pipeline.json",
+    "plan model.onnx --cluster two-gpus --objective throughput --copies 1 --work 1000 -o pipeline.json",
 )
 WALKS = {
     "plan": ("plan model.onnx --cluster laptop --solver heft --work 1000 -o plan.json",),
