@@ -40,7 +40,7 @@ def test_the_script(shell: str, word: str) -> None:
     [
         ("weftline ex", "1", {"explain", "export"}),
         ("weftline explain --o", "2", {"--op"}),
-        ("weftline cluster ", "2", {"presets", "show", "detect", "check"}),
+        ("weftline cluster ", "2", {"presets", "show", "detect", "check", "devices", "make"}),
     ],
 )
 def test_what_is_completed(line: str, at: str, expected: set[str]) -> None:

@@ -141,13 +141,18 @@ MISTAKES: dict[str, tuple[str, int, tuple[str, ...]]] = {
         4,
         ("the weights need 47.85 GiB in fp32", "in half precision (fp16 or bf16) they would need 23.9", "which fits"),
     ),
-    "26": ("plan garbage.onnx -c good.toml", 3, ("weftline reads onnx:", "Hugging Face or GGUF")),
+    "26": ("plan garbage.onnx -c good.toml", 3, ("weftline reads onnx:", "(Hugging Face, GGUF) go to weftline fit")),
     "26-gguf": ("plan model.gguf -c good.toml", 3, ("GGUF", "ONNX")),
     "26-hf": ("plan config.json -c good.toml", 3, ("Hugging Face", "optimum-cli export onnx")),
     "26-hub": (
         "plan meta-llama/Llama-2-13b-hf -c good.toml",
         3,
-        ("no such file", "optimum-cli export onnx --model meta"),
+        ("no such file", "weftline fit meta-llama/Llama-2-13b-hf"),
+    ),
+    "26-hub-unknown": (
+        "plan acme/segmenter -c good.toml",
+        3,
+        ("no such file", "optimum-cli export onnx --model acme"),
     ),
     "26-zoo": (
         "plan resnet50 -c good.toml",

@@ -133,7 +133,7 @@ def test_without_the_last_device(fiddle: Path, tmp_path: Path) -> None:
 
 def test_a_model_needs_a_cluster(model: Path) -> None:
     """Tests that the message says what to do."""
-    with pytest.raises(UsageError, match=r"a cluster is needed\. Try --cluster laptop"):
+    with pytest.raises(UsageError, match=r"holds no costs, so devices are needed\. Try --gpu .*--cluster laptop"):
         load_problem(model)
 
 

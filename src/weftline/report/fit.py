@@ -91,7 +91,7 @@ def _table(content: _Rows, left: tuple[int, ...]) -> Table:
     columns, rows = content
     table = Table(box=None, pad_edge=False, header_style="")
     for number, name in enumerate(columns):
-        table.add_column(name, justify="left" if number in left else "right")
+        table.add_column(name, justify="left" if number in left else "right", no_wrap=number == 0)
     for row in rows:
         table.add_row(*(Text(format_name(cell)) for cell in row))
     return table
