@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from weftline.certify.allowance import Allowance
+from weftline.certify.bound_chain import refute_chain
 from weftline.certify.bound_cuts import refute_by_trees
 from weftline.certify.bound_flow import cut_witness
 from weftline.certify.bound_labelling import elimination_witness, messages_witness
@@ -243,6 +244,7 @@ REFUTATIONS: dict[str, Callable[[PlanProblem, dict[str, Any], int, Allowance], b
     "pipeline": refute_pipelines,
     "cut-trees": refute_by_trees,
     "unequal": refute_unequal,
+    "chain": refute_chain,
 }
 """Kinds that hold their number: "no plan has a value below `target`". True if that is shown."""
 
