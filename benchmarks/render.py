@@ -19,6 +19,7 @@ CHAPTERS = {
     "throughput": "Pipelines: how many inputs per second?",
     "latency": "Placement: how soon is one input through?",
     "schedule": "Schedules: in which order do micro-batches run?",
+    "cards": "Language models on cards: what is planned, and is it so?",
     "real": "Real runs: do plans keep their word?",
     "tool": "The tool itself: all solvers, speed, first start",
 }

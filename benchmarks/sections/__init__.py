@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from benchmarks.section import Section
 from benchmarks.sections import (
+    cards,
+    estimates,
     execution,
     faults,
     fiddle,
@@ -49,10 +51,12 @@ SECTIONS: dict[str, Section] = {
         policy.SECTION,
         schedules.SECTION,
         tessel.SECTION,
+        cards.SECTION,
+        estimates.SECTION,
+        llamacpp.SECTION,
         measured.SECTION,
         steps.SECTION,
         execution.SECTION,
-        llamacpp.SECTION,
         models.SECTION,
         faults.SECTION,
         quality.SECTION,

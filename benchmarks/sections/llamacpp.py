@@ -243,7 +243,7 @@ COLUMNS: tuple[Column[Row], ...] = (
 SECTION = Section(
     name="llamacpp",
     title="Language models on two unequal devices, run by llama.cpp",
-    chapter="real",
+    chapter="cards",
     asked="Tokens per second (rows on each device) of a split that was planned from the speed of each device alone, "
     "of the even one, and of what llama.cpp's own --fit does; two processes of one core each, one of which shares it.",
     sizes=SIZES,
