@@ -195,12 +195,15 @@ SCORES: tuple[Column[Group], ...] = (
 )
 
 
-def scores(title: str, field: str, *, solver: str | None = None, text: str = "") -> Table[Group]:
-    """The standard table of a screen: best known, ours, bound and time, by the value of a field and in all."""
+def scores(title: str, field: str, *, solver: str | None = None, text: str = "", in_all: bool = False) -> Table[Group]:
+    """The standard table of a screen: best known, ours, bound and time, by the value of a field and in all (or only
+    that, where the page has the rest)."""
 
     def lines(run: Run) -> list[Group]:
         rows = _with_best(run, solver)
         found = [(str(name), each) for name, each in grouped(rows, field).items()]
+        if in_all:
+            return [("**all**", rows)]
         return [*found, ("**all**", rows)] if len(found) > 3 else found
 
     return Table((Column(title, lambda group: group[0]), *SCORES), lines, text)

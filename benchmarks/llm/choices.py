@@ -2,9 +2,9 @@
 splits.
 
 In: rows of groups whose machine and splits are stated. Out: `Choice`s: of each split its measured rate and our
-estimate. Simplified: where nobody says how full the cache was, it is half full, as `fit` assumes; where a host is not named, its
-memory is assumed (`HOSTS`). What the costs know no plan for (`-sm tensor` of llama.cpp) has no estimate, so it is never
-chosen.
+estimate. Simplified: where nobody says how full the cache was, it is half full, as `fit` assumes; where a host is not
+named, its memory is assumed (`HOSTS`). What the costs know no plan for (`-sm tensor` of llama.cpp) has no estimate, so
+it is never chosen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
+
 from benchmarks.llm.rows import data_folder, measured_rows
 from weftline.ask.fit_build import FitTask, build_fit_problem
 from weftline.ask.fit_devices import FitMachine
@@ -26,7 +28,7 @@ from weftline.fleet.fit.baselines import baseline_segments, shares_split
 from weftline.importers.llm import LanguageModel, read_language_model
 from weftline.problem.fit import FitProblem, FitSegment
 
-__all__ = ["Choice", "Split", "choices"]
+__all__ = ["LAYERS_NS", "Choice", "Split", "choices"]
 
 GIB = 1 << 30
 HOSTS = {
@@ -39,6 +41,8 @@ SPILLED_BLOCKS = 38
 RECIPE, HALF = "q4_k_m", 2
 UNKNOWN = 10**12
 NEAR = 0.95
+LAYERS_NS = 1
+"""A split by layers where the machine is not known: any number, as it is the only one with an estimate."""
 Line = dict[str, str]
 
 
@@ -167,7 +171,7 @@ def _rate(line: Line) -> float:
 
 def _layers_only(line: Line) -> int | None:
     """llama.cpp's tensor mode is not planned."""
-    return None if line["split"] == "tensor" else 1
+    return None if line["split"] == "tensor" else LAYERS_NS
 
 
 def _over_network(line: Line) -> int:
@@ -231,8 +235,7 @@ def _counts() -> Iterator[Choice]:
         model = read_language_model(row.model, row.quant)
         settings = LlmSettings(context=2 * row.depth or 512, live=row.depth or 1)
         devices = tuple(
-            LlmDevice(f"gpu{n}", row.device.name, row.device.cost_class, 1 << 50, row.device.bandwidth)
-            for n in range(row.cards)
+            msgspec.structs.replace(row.device, id=f"gpu{n}", memory_bytes=1 << 50) for n in range(row.cards)
         )
         problem = build_fit_problem(FitTask(model, FitMachine(devices, (), ()), settings))
         plan = rows_split(problem, shares_split([1] * row.cards, len(problem.rows)))

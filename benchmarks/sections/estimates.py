@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.llm.choices import Choice, choices
+from benchmarks.llm.choices import LAYERS_NS, Choice, Split, choices
 from benchmarks.llm.fitting import ClassFit, interval_of
 from benchmarks.llm.printed import printed_devices, printed_models
 from benchmarks.llm.rows import MeasuredRow, data_folder, measured_rows
@@ -128,10 +128,12 @@ def _choices() -> Iterator[tuple[Row, Row]]:
 
 
 def _splits(choice: Choice) -> list[Row]:
-    return [
-        {"name": one.name, "measured": one.measured, "estimated": one.estimated_ns and 1e9 / one.estimated_ns}
-        for one in choice.splits
-    ]
+    return [{"name": one.name, "measured": one.measured, "estimated": _estimate(one)} for one in choice.splits]
+
+
+def _estimate(split: Split) -> float | None:
+    known = split.estimated_ns is not None and split.estimated_ns > LAYERS_NS
+    return 1e9 / split.estimated_ns if known and split.estimated_ns else None
 
 
 _KINDS = {"parameters": _parameters, "memory": _memory, "rates": _rates, "choices": _choices}
@@ -160,6 +162,21 @@ def _chosen(run: Run) -> Iterator[str]:
         if chosen:
             good = sum(row["share"] >= NEAR for row in chosen)
             yield f"Choice among {words} of one machine: within 5 % of the best in {good} of {len(chosen)}."
+
+
+def _errors_in_words(run: Run) -> Iterator[str]:
+    """Ranges over classes."""
+    for what in MOST_MEDIAN:
+        rows = [row for row in _graded(run) if row["what"] == what]
+        if rows:
+            ends = [
+                f"{min(row[name] for row in rows):.0%} to {max(row[name] for row in rows):.0%}"
+                for name in ("median", "ninety", "covered")
+            ]
+            yield (
+                f"{what.capitalize()}, {sum(row['rows'] for row in rows)} rows, by class: median error {ends[0]}, "
+                f"90 % {ends[1]}; in the printed interval {ends[2]}."
+            )
 
 
 def _graded(run: Run) -> list[Row]:
@@ -195,7 +212,7 @@ def _percent(name: str, row: Row) -> str:
 def _split_words(row: Row) -> str:
     parts = []
     for one in row["splits"]:
-        estimate = f"{one['estimated']:.2f}" if one["estimated"] else "no plan"
+        estimate = f"{one['estimated']:.2f}" if one["estimated"] else "-"
         parts.append(f"{one['name']}: {one['measured']:.2f} ({estimate})")
     return "; ".join(parts)
 
@@ -210,8 +227,8 @@ HELD_OUT = Column[Row]("in an interval of the others", partial(_percent, "covere
 WHY = (
     "Why splits are missed: `-sm tensor` of llama.cpp is not planned (2x9070XT, glm45air), though it is faster for one "
     "request where cards are equal. The older thread (unsloth-9861) does not say how full the cache was, and "
-    "speculative decoding was on, so its rates are above what the memory can read; with a short cache the costs, too, rank whole "
-    "layers on the host first in two of its groups."
+    "speculative decoding was on, so its rates are above what the memory can read; with a short cache the costs, "
+    "too, rank whole layers on the host first in both of the groups that are missed."
 )
 SECTION = Section(
     name="estimates",
@@ -221,7 +238,7 @@ SECTION = Section(
     "and prefill are fitted without the device that they are compared on (rows of grade A).",
     sizes={**SIZES, "quick": SIZES["full"]},
     measure=measure,
-    screen=(_exact, Table(CLASSES, _graded), _chosen),
+    screen=(_exact, _errors_in_words, _chosen),
     losses=_losses,
     blocks=(
         _exact,

@@ -85,7 +85,7 @@ SECTION = Section(
     "the graph, on four unequal devices; every solver has {time_limit:g} s.",
     sizes=SIZES,
     measure=measure,
-    screen=(scores("instance", "instance", solver="auto"),),
+    screen=(scores("instance", "instance", solver="auto", in_all=True),),
     losses=_losses,
     blocks=(
         "Drawn instances in Moirai's form (`weftline.papers.moirai.heads.heads_file`): an op for every projection, "

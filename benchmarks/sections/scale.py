@@ -219,7 +219,7 @@ PIPELINES = Section(
     asked="Plan graphs of 1,000 to 100,000 ops as pipelines on eight equal devices, each in a process of its own.",
     sizes=PIPELINE_SIZES,
     measure=partial(_measure, PIPELINE),
-    screen=(scores("asked ops", "asked_ops"),),
+    screen=(scores("asked ops", "asked_ops", in_all=True),),
     losses=_losses,
     blocks=(
         "Synthetic graphs and deep GPTs; the GPU and NVLink of the preset eight-gpus, memory unlimited. *Search* is "
@@ -240,7 +240,7 @@ PLACEMENTS = Section(
     asked="Place graphs of 1,000 to 100,000 ops on four unequal devices for latency, each in a process of its own.",
     sizes=PLACEMENT_SIZES,
     measure=partial(_measure, PLACEMENT),
-    screen=(scores("asked ops", "asked_ops"), _against),
+    screen=(scores("asked ops", "asked_ops", in_all=True), _against),
     losses=_losses,
     blocks=(
         "Synthetic graphs on the preset four-unequal, parallel runtime, `auto`. The devices' memory is unlimited (the "
