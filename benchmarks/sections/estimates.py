@@ -238,7 +238,7 @@ SECTION = Section(
     "and prefill are fitted without the device that they are compared on (rows of grade A).",
     sizes={**SIZES, "quick": SIZES["full"]},
     measure=measure,
-    screen=(_exact, _errors_in_words, _chosen),
+    screen=(lambda run: [" ".join([*_exact(run), *_errors_in_words(run), *_chosen(run)])],),
     losses=_losses,
     blocks=(
         _exact,

@@ -133,7 +133,7 @@ SECTION = Section(
     "at most {time_limit:g} s each. The goal is a mean bound / value of 0.94 (0.95 at k = 16).",
     sizes=SIZES,
     measure=measure,
-    screen=(scores("k", "stages"),),
+    screen=(scores("k", "stages", in_all=True),),
     losses=_losses,
     blocks=(
         "Our own generator: four families in turn, unit costs around 50 for ops and tensors, seed 0. *W / k* is the "

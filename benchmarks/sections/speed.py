@@ -250,7 +250,7 @@ SECTION = Section(
     "least that anybody would have to do for them? One core, warm.",
     sizes={**SIZES, "quick": SIZES["full"]},
     measure=measure,
-    screen=(FILES,),
+    screen=(),
     losses=_losses,
     blocks=(
         _method,
