@@ -24,6 +24,8 @@ CASES = (
     "sequential min-cut",
     *(f"throughput {solver}" for solver in ("greedy", "slice", "anneal", "brkga-100", "ideals", "exact", "auto")),
     *(f"schedule {solver}" for solver in ("1f1b", "list", "sequence", "cyclic", "full", "auto")),
+    "fleet auto",
+    *(f"layers {solver}" for solver in ("auto", "exact")),
 )
 
 
@@ -43,6 +45,17 @@ def _problem(kind: str) -> Problem:
 def answer(case: str) -> bytes:
     """The bytes of a case's plan or schedule."""
     kind, solver = case.split(" ", 1)
+    if kind == "fleet":
+        from weftline.ask import make_fleet
+        from weftline.plans.fleet import fleet_to_json
+
+        return fleet_to_json(make_fleet(_problem("throughput"), solver=solver, work_limit=WORK, seed=3))
+    if kind == "layers":
+        from weftline.ask.layers import make_layer_plan
+        from weftline.plans.layers import layer_plan_to_json
+        from weftline.testing import random_layers
+
+        return layer_plan_to_json(make_layer_plan(random_layers(5, "links-depth"), solver=solver, work_limit=WORK))
     if kind == "schedule":
         from weftline.ask.scheduling import make_schedule
         from weftline.plans.schedule import schedule_to_json

@@ -12,9 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reliability.fuzz_fleets import (
+    read_checked_fit,
+    read_checked_fleet,
+    read_checked_layers,
+    read_fit,
+    read_layer_file,
+    read_profiles,
+    read_whole_fleet,
+)
 from weftline.certify import check
 from weftline.certify.check_schedule import check_schedule, read_schedule
-from weftline.errors import InfeasibleError, InputError, UsageError
+from weftline.errors import InfeasibleError, InputError, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from weftline.graph import Graph
@@ -253,6 +262,14 @@ READERS = {
         Reader("plan checker", "plan.json", "plan", "json", _checked_plan, (check.Refusal,), weight=3),
         Reader("schedule", "s.json", "schedule", "json", _schedule, weight=2),
         Reader("schedule checker", "s.json", "schedule", "json", _checked_schedule, (check.Refusal,), weight=2),
+        Reader("fleet", "f.json", "fleet", "json", read_whole_fleet, _ASKS, weight=2),
+        Reader("fleet checker", "f.json", "fleet", "json", read_checked_fleet, (check.Refusal,), weight=2),
+        Reader("layers", "l.json", "layers", "json", read_layer_file, weight=2),
+        Reader("plan of layers", "f.json", "layer-plan", "json", read_whole_fleet, _ASKS, weight=2),
+        Reader("checker of layers", "f.json", "layer-plan", "json", read_checked_layers, (check.Refusal,), weight=2),
+        Reader("fit plan", "f.json", "fit-plan", "json", read_fit, (InputError, VerificationError), weight=2),
+        Reader("fit checker", "f.json", "fit-plan", "json", read_checked_fit, (check.Refusal,), weight=2),
+        Reader("serving profiles", "p.json", "profiles", "json", read_profiles, _ASKS),
         Reader("blocks", "b.json", "blocks", "json", _blocks),
         Reader("costs", "c.json", "costs", "json", _costs, _LOADS),
         Reader("sweep TOML", "s.toml", "sweep", "text", _sweep),

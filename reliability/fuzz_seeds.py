@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from reliability.fuzz_fleets import FLEET_SEEDS
 from reliability.fuzz_texts import (
     AFFINITY,
     CLUSTER,
@@ -222,6 +223,7 @@ _SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "onnx": _onnx,
     "openvino": lambda: [IR.encode(), IR_BODIES.encode()],
     "msr-fiddle": lambda: [json.dumps(FIDDLE).encode()],
+    **FLEET_SEEDS,
     "moirai": lambda: [json.dumps(MOIRAI).encode()],
     "moirai-xls": lambda: [small_sheet()],
     "regal": _regal,

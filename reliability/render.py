@@ -18,8 +18,9 @@ HEAD = """# Reliability
 
 Written by `python -m reliability` (`make reliability`; the fuzzer alone: `make fuzz`), never by hand. What is measured
 here are samples with fixed seeds, not proofs; each table says how large its sample is, and which commit was measured:
-what is newer is not in it. Fleets are in none of them. What was found on the way is fixed and has a test of its own
-(`tests/reliability`, `tests/test_files.py`, `tests/test_interrupts.py`), but for mutants that are listed as survived.
+what is newer is not in it. Agreement, scarce memory and mutants are about one input or one pipeline, not about fleets
+and language models. What was found on the way is fixed and has a test of its own (`tests/reliability`,
+`tests/test_files.py`, `tests/test_interrupts.py`), but for mutants that are listed as survived.
 """
 
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from reliability.fuzz_seeds import seeds
 
+from weftline.ask.fit_story import explain_fit
 from weftline.certify import check, verify_file
 from weftline.certify.check_schedule import read_schedule
 from weftline.cost.table import check_table_size, expand_file_costs
-from weftline.errors import InputError
+from weftline.errors import InputError, VerificationError
 from weftline.export.torch_csv import read_torch_csv
 from weftline.files import read_limited
 from weftline.importers import read_file
 from weftline.plans import Plan, load_plan
+from weftline.plans.fit import load_fit_plan
 from weftline.plans.schedule import load_schedule
 from weftline.problem import read_blocks
+from weftline.problem.layers import read_layers
 
 
 def _plan(folder: Path, **changes: object) -> Plan:
@@ -136,3 +141,48 @@ def test_few_bytes_that_ask_for_a_large_table(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1.5 * made.transfer.nbytes
     finally:
         tracemalloc.stop()
+
+
+def _fit_plan(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    data = json.loads(seeds("fit-plan")[1])
+    change(data)
+    path = folder / "fit.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+TAMPERED_FITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a row of no kind": lambda plan: plan["problem"]["rows"].__setitem__(0, 99),
+    "a unit that takes nothing": lambda plan: plan["problem"]["units"][0].update(takes=[]),
+    "hops of no unit": lambda plan: plan["problem"].update(hop_ns=[]),
+    "one layer of two": lambda plan: plan["devices"][0].update(layers=[3]),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED_FITS)
+def test_plans_of_language_models_that_cannot_be(name: str, tmp_path: Path) -> None:
+    """Tests that a broken problem inside a plan is one error when it is read (its tables were looked up)."""
+    with pytest.raises(InputError, match=r"fit\.json"):
+        load_fit_plan(_fit_plan(tmp_path, TAMPERED_FITS[name]))
+
+
+def test_a_plan_of_a_language_model_with_odd_words(tmp_path: Path) -> None:
+    """Tests engines without a name, bounds of nothing, and segments on no unit."""
+    plan = load_fit_plan(_fit_plan(tmp_path, lambda plan: plan["terms"].update(engine="other")))
+    assert "other" in plan.summary()
+    plan = load_fit_plan(_fit_plan(tmp_path, lambda plan: plan.update(bound_ns=0, proof="claimed")))
+    assert "nothing is known" in plan.summary()
+    plan = load_fit_plan(_fit_plan(tmp_path, lambda plan: plan["segments"][0].update(unit=77)))
+    with pytest.raises(VerificationError, match="a segment is on no unit"):
+        explain_fit(plan)
+
+
+def test_no_error_is_its_own_cause(tmp_path: Path) -> None:
+    """Tests that whoever walks from an error to its causes comes to an end."""
+    problem = json.loads(seeds("layers")[0])
+    problem["units"][0]["pool"] = 7
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps(problem))
+    with pytest.raises(InputError, match="of no pool") as caught:
+        read_layers(path)
+    assert caught.value.__cause__ is not caught.value

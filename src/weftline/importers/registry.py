@@ -158,7 +158,9 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Importe
             graph, costs = importer.read(path, options)
             digest = file_sha256(path)
     except InputError as error:
-        raise (error if error.where == str(path) else error.at(str(path))) from error
+        if error.where == str(path):
+            raise
+        raise error.at(str(path)) from error
     except (OSError, RecursionError, MemoryError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error or type(error).__name__}", where=str(path)) from error
     return Imported(graph=graph, format=importer.name, sha256=digest, costs=costs)

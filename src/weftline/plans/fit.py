@@ -17,7 +17,7 @@ from weftline.errors import InputError, unreadable
 from weftline.files import other_kind, write_atomically
 from weftline.lazy import notebook_html
 from weftline.plans.launch.line import LaunchLine
-from weftline.problem.fit import FitProblem, FitSegment
+from weftline.problem.fit import FitProblem, FitSegment, check_fit_problem
 
 __all__ = [
     "FIT_FORMAT",
@@ -214,7 +214,11 @@ def load_fit_plan(path: Path | str) -> FitPlan:
     except OSError as error:
         raise unreadable(path, error) from error
     try:
-        return msgspec.json.decode(data, type=FitPlan)
+        plan = msgspec.json.decode(data, type=FitPlan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = other_kind(data, "a plan of a language model") or f"not a plan of a language model: {error}"
         raise InputError(what, where=str(path)) from error
+    check_fit_problem(plan.problem, str(path))
+    if any(len(one.layers) not in (0, 2) for one in plan.devices) or any(len(one.layers) != 2 for one in plan.moved):
+        raise InputError("layers are [first, last + 1]", where=str(path))
+    return plan

@@ -30,6 +30,11 @@ def rate_words(rate: float) -> str:
     return f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}"
 
 
+def _engine(plan: FitPlan) -> str:
+    """Its name; that of a file may be any text."""
+    return ENGINE_NAMES.get(plan.terms.engine, plan.terms.engine)
+
+
 def fit_summary(plan: FitPlan) -> list[str]:
     """What matters, without tables."""
     found = plan.tokens_per_second
@@ -38,7 +43,7 @@ def fit_summary(plan: FitPlan) -> list[str]:
     lines = [plan.advice] if plan.advice else []
     lines.append(
         f"{f'{model.name} {model.quantisation}'.strip()}: {format_bytes(model.bytes)} of weights, "
-        f"context {terms.context:,}{requests}, {ENGINE_NAMES[terms.engine]}"
+        f"context {terms.context:,}{requests}, {_engine(plan)}"
     )
     lines.append(
         f"{rate_words(found.value)} tokens per second (measured ones lie between {rate_words(found.low)} and "
@@ -58,9 +63,9 @@ def fit_answers(plan: FitPlan) -> list[str]:
 
 def bound_sentence(plan: FitPlan) -> str:
     """How far the best plan could be."""
-    if plan.proof == "none":
+    if plan.proof == "none" or plan.bound_ns <= 0:
         return "nothing is known about how much faster another plan could be"
-    whose = f"no plan that {ENGINE_NAMES[plan.terms.engine]} can run"
+    whose = f"no plan that {_engine(plan)} can run"
     if plan.value_ns <= plan.bound_ns:
         return f"{whose} is faster, by these costs ({plan.proof})"
     more = plan.value_ns / plan.bound_ns - 1
@@ -73,9 +78,9 @@ def rules_sentence(plan: FitPlan) -> str:
     if free is None or not here:
         return ""
     if free <= here * (1 + LEAST_RULES_COST):
-        return f"the rules of {ENGINE_NAMES[plan.terms.engine]} cost nothing here"
+        return f"the rules of {_engine(plan)} cost nothing here"
     return (
-        f"the rules of {ENGINE_NAMES[plan.terms.engine]} cost {1 - here / free:.1%}: with any part of any layer on "
+        f"the rules of {_engine(plan)} cost {1 - here / free:.1%}: with any part of any layer on "
         f"any card or the host, and groups of any size, {rate_words(free)} tokens per second would be possible"
     )
 

@@ -237,7 +237,9 @@ def read_layers(path: Path | str) -> tuple[LayerProblem, str] | None:
             if reader.accepts(data):
                 return check_layers(reader.read(data, path.stem), str(path)), hashlib.sha256(data).hexdigest()
     except InputError as error:
-        raise (error if error.where == str(path) else error.at(str(path))) from error
+        if error.where == str(path):
+            raise
+        raise error.at(str(path)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError, OSError) as error:
         raise InputError(f"cannot be read as layers on devices: {error}", where=str(path)) from error
     return None

@@ -95,7 +95,7 @@ def _uses(problem: FitProblem, segments: Sequence[FitSegment], *, pipelined: boo
 
 def fit_violations(problem: FitProblem, segments: Sequence[FitSegment]) -> tuple[str, ...]:
     """Rules and limits that a plan breaks, in words."""
-    found = [*_holes(problem, segments), *_against_rules(problem, segments)]
+    found = _holes(problem, segments) or _against_rules(problem, segments)
     if not found:
         for use in cost_segments(problem, segments).uses:
             if use.bytes > use.limit_bytes:

@@ -280,7 +280,9 @@ def split_lanes(
                 made = segment_model(split, ops, segment.inputs, segment.outputs, store)
                 write_atomically(folder / segment.file, _serialized(made))
     except InputError as error:
-        raise (error if error.where == str(model) else error.at(str(model))) from error
+        if error.where == str(model):
+            raise
+        raise error.at(str(model)) from error
     except RecursionError as error:
         raise InputError("the model is nested too deeply", where=str(model)) from error
     except OSError as error:
