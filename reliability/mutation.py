@@ -112,7 +112,8 @@ def mutation(results: Results, *, count: int, until: float | None = None) -> boo
                 return False
             patience = _patience(results, room, module, mutant.kernel)
             found = _try(room, module, mutant.number, mutant.kernel, patience)
-            results.add(name, {"room": room.name, "kernel": mutant.kernel, **found})
+            same = {"equivalent": why} if (why := _known(name)) and found["outcome"] == "survived" else {}
+            results.add(name, {"room": room.name, "kernel": mutant.kernel, **found, **same})
             print(f"mutation: {results.rows[name]['outcome']}: {name}", file=sys.stderr, flush=True)
     return True
 
@@ -169,16 +170,20 @@ def _processor_time() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def is_equivalent(name: str) -> str:
-    """Why a mutant changes nothing that can be observed; empty if it does."""
+def _known(name: str) -> str:
     return next((why for start, why in EQUIVALENT.items() if name.startswith(start)), "")
+
+
+def is_equivalent(name: str, row: Row) -> str:
+    """Why a mutant changes nothing that can be observed; empty if it does. What was said of it stays in its row."""
+    return str(row.get("equivalent") or _known(name))
 
 
 def score(rows: dict[str, Row], room: str) -> Row:
     """Counts of a room; equivalent mutants do not count."""
     mine = {name: row for name, row in rows.items() if row["room"] == room}
     survived = [name for name, row in mine.items() if row["outcome"] == "survived"]
-    same = [name for name in survived if is_equivalent(name)]
+    same = [name for name in survived if is_equivalent(name, mine[name])]
     counted = len(mine) - len(same)
     killed = len(mine) - len(survived)
     return {

@@ -207,8 +207,8 @@ def _mutation(rows: dict[str, Row]) -> str:
         cells = (found["mutants"], kernels, found["killed"], found["equivalent"], len(found["survived"]))
         table.append((f"`{room.name}`", *cells, f"{found['score']:.0%}" if found["mutants"] else "not measured"))
         lists += [f"- survived: `{name}`" for name in found["survived"]]
-    same = [name for name, row in rows.items() if row["outcome"] == "survived" and is_equivalent(name)]
-    lists += [f"- equivalent: `{name}`: {is_equivalent(name)}" for name in same]
+    same = [name for name, row in rows.items() if row["outcome"] == "survived" and is_equivalent(name, row)]
+    lists += [f"- equivalent: `{name}`: {is_equivalent(name, rows[name])}" for name in same]
     return (
         "## Mutation testing\n\nA sample of mutants (comparisons, signs, whole numbers, and/or, not, min/max, returned "
         "values, dropped calls), each against the tests of its room alone; mutants inside kernels run without the "

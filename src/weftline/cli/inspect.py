@@ -53,7 +53,7 @@ def verify(
         told = schedule_units(load_schedule(plan))[0]
         least = Fraction(verdict.proved_period_bound)
         period = str(least) if told is str else told(round(least))
-        proved = f"proved bound {told(verdict.proved_bound)}, of the period {period}"
+        proved = f"proved bound {told(verdict.proved_bound)}; proved bound of the period {period}"
         show(f"{plan}: holds. {verdict.objective} {told(verdict.value)}, {proved}.")
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
