@@ -93,13 +93,10 @@ def _drawn_leaf(block: ChainBlock, state: BlockState, horizon: int, dice: random
         pair = [dice.randrange(block.n), dice.randrange(block.n)]
         messages = [[*pair, *([dice.randint(-4, 4) for _ in range(block.k)] for _ in range(2))]]
         leaf = RowLeaf(possible)
-        for item in possible.items:
-            item.price = 0
         for row in rows:
             leaf.add_row(*row)
         if leaf.is_too_much(shares, messages):
             return ["d", rows, shares, messages]
-        possible = Possible(block, state, horizon)
     return None
 
 

@@ -271,7 +271,8 @@ def _prove(work: _Work) -> None:
     with Interruption(insist=True):
         work.accepted += [bound for bound in work.bounds if _is_proved(work.form, bound)]
         claimed, proved = (max((b.value for b in each), default=0) for each in (work.bounds, work.accepted))
-        found = prove_more(ProofTask(work.problem, work.form, work.result.value, claimed, proved, seconds, say))
+        task = ProofTask(work.problem, work.form, work.result.value, claimed, proved, seconds, say, search.notes)
+        found = prove_more(task)
         work.bounds += found
         work.accepted += found
 

@@ -9,16 +9,19 @@ A maker is a function of a `ProofTask` that calls `task.attempt` with witnesses 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
 
+from weftline.ask.prove_blocks import grow_tree
+from weftline.ask.prove_chains import prove_chain
 from weftline.ask.prove_cuts import cut_trees
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.certify.allowance import Allowance
+from weftline.certify.chain_block import ChainBlock
 from weftline.pipeline.reduce import memory_may_bind
 from weftline.problem import Problem
 from weftline.units import format_time
@@ -31,6 +34,8 @@ MAKER_SHARE = 0.5
 """Of the time for proofs; the rest is for the checker, which repeats what was found."""
 MOST_OPS, MOST_UNEQUAL = 12_000, 8
 """Ops of a problem, and devices that differ, for which all pipelines may be few."""
+MOST_WHOLE, WHOLE_NODES = 40, 2_000
+"""Ops of a graph that may be one block, and nodes of its tree."""
 CLOSE_ENOUGH = 1e-4
 """Between two targets of a bisection."""
 
@@ -48,6 +53,8 @@ class ProofTask:
     proved: int
     seconds: float
     say: Callable[[str], None]
+    notes: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    """What the search left, by the name of a bound."""
     found: list[Bound] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -143,4 +150,28 @@ def _alike(problem: Problem) -> bool:
     return bool((time == time[:, :1]).all() and (sent == sent[:, :1]).all())
 
 
-MAKERS: tuple[Callable[[ProofTask], None], ...] = (prove_pipelines,)
+def prove_latency(task: ProofTask) -> None:
+    """The parallel runtime: blocks along a chain, and small graphs as one block."""
+    problem = task.problem
+    if problem.rules.objective != "latency" or problem.rules.runtime != "parallel":
+        return
+    count = len(problem.graph.ops)
+    if count <= MOST_WHOLE:
+        _by_one_block(task, task.value)
+    if not task.is_over and len(problem.devices) > 1 and count <= MOST_OPS:
+        prove_chain(task)
+    if not task.is_over and count <= MOST_WHOLE:
+        task.best_target(lambda target: _by_one_block(task, target))
+
+
+def _by_one_block(task: ProofTask, target: int) -> bool:
+    """The whole graph."""
+    ops = list(range(len(task.form.names)))
+    tree = grow_tree(ChainBlock(task.form, ops), (None, None), target - 1, WHOLE_NODES, lambda: task.is_over)
+    if tree is None:
+        return False
+    parts = [{"block": 0, "H": target - 1, "tree": tree}]
+    return task.attempt("blocks", {"kind": "chain", "target": target, "ops": [], "blocks": [ops], "parts": parts})
+
+
+MAKERS: tuple[Callable[[ProofTask], None], ...] = (prove_pipelines, prove_latency)

@@ -201,6 +201,8 @@ class RowLeaf:
     def __init__(self, possible: Possible) -> None:
         self.possible, self.block, self.able = possible, possible.block, possible.state.able
         self.room = 0
+        for item in possible.items:
+            item.price = 0
 
     def add_row(self, resource: int, head: int, after: int, times: int) -> None:
         """All items of a resource with these levels, so many times."""
@@ -234,21 +236,22 @@ class RowLeaf:
     def _share(self, shares: Any) -> None:
         """The price of a transfer, divided among the edges that may need it."""
         left = {key: item.price for key, item in self.possible.sent.items() if item.price}
-        for item in self.possible.sent.values():
-            certain = next((edge for edge in item.edges if self.possible.is_certain(edge)), None)
-            if certain is not None and item.price:
-                item.edges = [certain]
+        needed: dict[tuple[int, int, int], list[int]] = {}
+        """The edges that may need it; where one certainly does, that one alone."""
+        for key in left:
+            edges = self.possible.sent[key].edges
+            needed[key] = [edge for edge in edges if self.possible.is_certain(edge)][:1] or edges
         for row in rows(shares, "shares"):
             edge = whole(row[0], "edge of a share", 0, len(self.block.edges) - 1)
             a, b = (whole(d, "device of a share", 0, self.block.k - 1) for d in row[1:3])
             key = (edge if self.block.per_edge else self.block.edges[edge][0], a, b)
-            if key in left and edge in self.possible.sent[key].edges:
+            if edge in needed.get(key, ()):
                 part = min(left[key], whole(row[3], "share"))
                 left[key] -= part
                 self._charge(edge, a, b, part)
         for key, rest in left.items():
             if rest:
-                self._charge(self.possible.sent[key].edges[0], key[1], key[2], rest)
+                self._charge(needed[key][0], key[1], key[2], rest)
 
     def _charge(self, edge: int, a: int, b: int, price: int) -> None:
         """What it costs that the ends of an edge stand on two devices."""

@@ -114,6 +114,8 @@ class Search(Budget):
     bound: Bound | None = None
     reached: dict[str, int | None] = field(default_factory=dict)
     """What each solver that could finish reached by itself; None = nothing within the limits."""
+    notes: dict[str, list[object]] = field(default_factory=dict)
+    """What solvers leave, by the name of their bound, for those who make proofs of what they claim."""
     _own: int | None = None
 
     @property

@@ -44,6 +44,9 @@ def decompose(
         return search.is_over or (until is not None and until())
 
     offered = OUT_OF_REACH
+    known = search.notes.setdefault("chain", [])
+    if work not in known:
+        known.append(work)
     claim(search, work.bound(), "chain")
     while not over():
         upper = search.best.value if search.best is not None else OUT_OF_REACH // 4
