@@ -19,8 +19,8 @@ PLAN_BOUNDS = {
     "cut": "one op with its cheapest neighbours: the stage that holds it cannot cost less",
     "labelling": "the cheapest choice of devices for all ops, where one op runs after another",
     "chain": "the model in blocks along one chain of ops: the shortest way through all blocks",
-    "blocks": "the model in blocks along one chain of ops: the checker sees again that no block can be done sooner, and adds "
-    "up the shortest way",
+    "blocks": "the model in blocks along one chain of ops: the checker sees again that no block can be done sooner, "
+    "and adds up the shortest way",
     "hub": "the model in blocks around one chain of ops, with every case of who waits for whom",
     "ideals": "every possible pipeline was compared",
     "pipelines": "every possible pipeline was compared, and the checker compares them again",
