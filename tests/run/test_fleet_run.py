@@ -112,7 +112,9 @@ def test_nothing_piles_up_before_a_slow_device(tmp_path: Path) -> None:
     assert by_lane[0] == by_lane[1] == 60
     slow = np.diff([end for lane, end in zip(done.turns, done.done_ns, strict=True) if lane == 1])
     fast = np.diff([end for lane, end in zip(done.turns, done.done_ns, strict=True) if lane == 0])
-    assert np.mean(fast[20:]) == pytest.approx(np.mean(slow[20:]), rel=0.5)  # one waits for the other
+    assert (
+        1 / 4 < np.mean(fast[20:]) / np.mean(slow[20:]) < 4
+    )  # one waits for the other; alone it would be 50 times as fast
 
 
 @pytest.mark.parametrize("victim", [0, 2])
