@@ -56,9 +56,13 @@ def test_schedules_of_plans_have_units() -> None:
 
 
 def test_proved_is_what_the_checker_sees() -> None:
-    """Tests that a period at the load is called proved, and one at a bound by memory claimed."""
-    for memory, word in ((4, "no pattern can be faster: proved (load of device"), (3, "claimed (memory of device")):
-        found = make_schedule(make_shape("vshape", 4).with_memory(memory), 6, time_limit=5)
+    """Tests that periods at the load, or at a bound by memory with a witness, are proved; without witness claimed."""
+    for memory, proof, word in (
+        (4, None, "no pattern can be faster: proved (load of device"),
+        (3, None, "no pattern can be faster: proved (memory of device"),
+        (3, 0.0, "no pattern can be faster: claimed (memory of device"),
+    ):
+        found = make_schedule(make_shape("vshape", 4).with_memory(memory), 6, time_limit=5, proof=proof)
         assert found.period_proved
         assert word in schedule_words(found)[1]
 

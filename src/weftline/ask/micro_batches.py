@@ -187,6 +187,7 @@ def _recomputed(found: ResolvedBlocks, share: float, most: float) -> Schedule | 
         recompute=True,
         robust=None,
         gap=None,
+        proof=0.0,
         time_limit=share if asked.time_limit is not None or work is None else None,
         work_limit=None if work is None else max(1, int(LIMIT_SHARE * work)),
     )

@@ -237,11 +237,13 @@ class ScheduleRequest:
     work_limit: int | None = None
     seed: int = 0
     robust: Noise | None = None
+    proof: float | str | None = None
+    """Seconds, after the search, for proofs that the checker can repeat; None: at most 10; 0: none."""
     settings: Mapping[str, str] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _hold(self, _limits_of(self))
+        _hold(self, {**_limits_of(self), "proof": seconds(self.proof, "proof")})
         a_choice(self.objective, "objective", ("makespan", "device-span"))
         for name in ("train", "split_backward", "recompute"):
             a_flag(getattr(self, name), name)
@@ -264,6 +266,7 @@ class ScheduleRequest:
             "work_limit": self.work_limit,
             "seed": self.seed,
             "robust": self.robust,
+            "proof": self.proof,
             "settings": self.settings,
             "argv": self.argv,
         }

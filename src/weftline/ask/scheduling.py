@@ -21,10 +21,10 @@ import msgspec
 from weftline import __version__
 from weftline.arguments import shown
 from weftline.ask.clock import Clock, searching_time
+from weftline.ask.proofs import proof_seconds
+from weftline.ask.prove_schedules import certified, with_witnesses
 from weftline.ask.request import read_memory
-from weftline.certify.check import Refusal
-from weftline.certify.check_schedule import bound_of, check_schedule
-from weftline.errors import InfeasibleError, UsageError, VerificationError, near
+from weftline.errors import InfeasibleError, UsageError, near
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.schedule import Action, RepetendFile, Schedule, ScheduleProvenance, exact
 from weftline.problem import NO_LIMIT, Blocks
@@ -43,8 +43,6 @@ __all__ = ["MemoryRow", "MemorySweep", "find_scheduler", "make_schedule", "read_
 MAX_SEED = 2**31 - 1
 MAX_OPERATIONS = 2_000_000
 MAX_SUM = 2**60
-SELF_CHECKED = 200_000
-"""Operations up to which a schedule is checked before it is handed out."""
 TIME_LIMIT = 60.0
 
 
@@ -75,6 +73,7 @@ def make_schedule(
     seed: int = 0,
     arrivals: int | None = None,
     robust: Noise | None = None,
+    proof: float | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
     begun: float | None = None,
     on_event: Callable[[Event], None] | None = None,
@@ -86,7 +85,8 @@ def make_schedule(
     With `arrivals` (inference) a micro-batch comes every so often, and the search is for the least latency. Without
     limits the search ends when nothing has become better for a while, after 60 s at the latest. With `robust`
     the order with the least 95th percentile of the makespan under noise wins. `settings` are the solver's own. The
-    time limit is for the whole call, or counts from `begun` (a reading of `time.monotonic`).
+    time limit is for the search, or counts from `begun` (a reading of `time.monotonic`); after it, `proof` more seconds
+    go to witnesses that the checker can repeat (default: at most 10, none under a work limit; 0: none).
     """
     clock = Clock(monotonic() if begun is None else begun, on_event)
     if not 0 <= seed <= MAX_SEED:
@@ -129,7 +129,12 @@ def make_schedule(
     stopped_by = Termination.INTERRUPTED if stop.ended else search.stopped_by or Termination.DONE
     provenance = ScheduleProvenance(__version__, "", dict(inputs), tuple(argv), seed, limit, work_limit, search.gap)
     with uninterrupted():
-        return _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
+        made = _assemble(search, _chosen(search, robust), robust, stopped_by, provenance)
+    seconds = 0.0 if stop.ended else proof_seconds(proof, time_limit, work_limit)
+    with Interruption(insist=True):
+        made = with_witnesses(made, blocks, seconds, on_event)
+    with uninterrupted():
+        return certified(made)
 
 
 def _search(search: ScheduleSearch, chosen: Scheduler, size: Callable[[int], str]) -> None:
@@ -262,7 +267,7 @@ def _assemble(
         provenance=msgspec.structs.replace(provenance, blocks_sha256=digest),
         blocks=file,
     )
-    return _certify(made)
+    return made
 
 
 def _noise(search: ScheduleSearch, found: Timetable, robust: Noise) -> dict[str, float]:
@@ -272,19 +277,6 @@ def _noise(search: ScheduleSearch, found: Timetable, robust: Noise) -> dict[str,
         "straggler": robust.straggler,
         "draws": robust.draws,
     }
-
-
-def _certify(made: Schedule) -> Schedule:
-    """`proved` where the checker finds the same bound; and it must accept the whole."""
-    proved = bound_of(msgspec.to_builtins(made)) >= made.bound
-    made = msgspec.structs.replace(made, proof="proved" if proved else "claimed")
-    if made.micro_batches * len(made.blocks.blocks) > SELF_CHECKED:
-        return made
-    try:
-        check_schedule(msgspec.to_builtins(made))  # what its own checker refuses never leaves this room
-    except Refusal as refusal:
-        raise VerificationError(f"the answer of {made.solver} does not hold: {refusal}") from refusal
-    return made
 
 
 def _repetend_file(repetend: Repetend) -> RepetendFile:

@@ -324,6 +324,7 @@ def schedule(
     work_limit: int | None = None,
     seed: int = 0,
     robust: Noise | None = None,
+    proof: float | str | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
     on_event: Callable[[Event], None] | None = None,
 ) -> Schedule:
@@ -331,7 +332,8 @@ def schedule(
 
     The question is Blocks (`wl.shape`), a throughput Plan, or a blocks.json file. `train`, `split_backward` and
     `recompute` say how the stages of a plan become blocks. `memory` limits every device. Without limits of time or work
-    the search ends when nothing becomes better, after 60 s at the latest.
+    the search ends when nothing becomes better, after 60 s at the latest. `proof` is the time for proofs that `verify`
+    can repeat, after the search (10 s; 0: none).
     """
     from weftline.ask.micro_batches import answer_schedule
     from weftline.ask.request import ScheduleRequest
@@ -353,6 +355,7 @@ def schedule(
         work_limit=work_limit,
         seed=seed,
         robust=robust,
+        proof=proof,
         settings=settings,
     )
     return answer_schedule(request, on_event=a_function(on_event, "on_event"))

@@ -1,8 +1,9 @@
 """Checks a schedule file with the standard library alone: `python check.pyz sched.json` (exit 0, 3 or 6).
 
 It re-computes starts, makespan, spans, bubbles and memory from the orders of the actions, the period from the repetend
-(or from the makespan where nothing repeats), and the part of the bounds that needs no solver: loads, and what must lie
-before and after them. It knows nothing about how a schedule was found. `problem.py` holds its reader.
+(or from the makespan where nothing repeats), and bounds: loads and what must lie before and after them always, others
+from the witnesses that the file may hold. It knows nothing about how a schedule was found. A kind of witness has a
+line in `BOUND_WITNESSES` or below it, and a file that holds its theorem.
 """
 
 from __future__ import annotations
@@ -10,22 +11,32 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from weftline.certify.allowance import Allowance
+from weftline.certify.bound_memory import area_bound, memory_bound
+from weftline.certify.bound_pattern import refute_shorter_patterns
+from weftline.certify.bound_ramp import load_bound, ramp_bound
 from weftline.certify.problem import Refusal, flag, need, read_strictly, rows, run_checker, whole
+from weftline.certify.schedule_blocks import NO_LIMIT, ScheduleBlocks, only_fields
 
-__all__ = ["ScheduleVerdict", "bound_of", "check_schedule", "main", "period_bound_of", "read_schedule"]
+__all__ = [
+    "ScheduleVerdict",
+    "bound_of",
+    "check_schedule",
+    "has_least_period",
+    "main",
+    "period_bound_of",
+    "read_schedule",
+]
 
-MAX_BLOCKS, MAX_DEVICES, MAX_EDGES, MAX_OPERATIONS = 20_000, 4_096, 200_000, 20_000_000
-MAX_SPAN = 2**46
+MAX_OPERATIONS = 20_000_000
 MAX_TIME = 2**60
-NO_LIMIT = 2**62
-"""A memory limit that says that there is none."""
 CHECKS = ("blocks hash", "order and exclusivity", "earliest starts", "memory", "makespan", "repetend", "bound")
 VALUES = {"makespan": "makespan", "device-span": "device_span", "latency": "latency"}
 """Objective -> field that holds the value."""
-KINDS = ("F", "B", "W", "C")
 FIELDS = {
     *("format", "version", "name", "objective", "micro_batches", "makespan", "bound", "bound_by", "gap", "proof"),
     *("period", "period_exact", "repetend", "period_bound", "period_bound_exact", "period_bound_by", "period_proved"),
@@ -46,122 +57,59 @@ class ScheduleVerdict(NamedTuple):
     proved_bound: int
     proved_period_bound: str
     checks: tuple[str, ...]
+    least_period: bool = False
+    """No pattern of so many micro-batches as the repetend has is faster: re-computed."""
 
 
-class ScheduleBlocks:
-    """The embedded blocks as plain lists, checked; block = place in the order of ids."""
-
-    def __init__(self, form: dict[str, Any]) -> None:
-        _fields("blocks", form, {"name", "devices", "blocks"}, {"edges"})
-        need(isinstance(form["name"], str), "blocks", "the name of the blocks must be text")
-        self._read_lanes(form["devices"])
-        self._read_blocks(form["blocks"])
-        edges = rows(form.get("edges", []), "edges")
-        need(len(edges) <= MAX_EDGES, "blocks", "too many edges")
-        self.edges = [self._edge(edge) for edge in edges]
-        self.head, self.tail = self._paths()
-
-    def _read_lanes(self, given: Any) -> None:
-        if type(given) is int:
-            given = [{"id": str(d)} for d in range(whole(given, "devices", 1, MAX_DEVICES))]
-        need(1 <= len(rows(given, "devices")) <= MAX_DEVICES, "blocks", "too many devices, or none")
-        for lane in given:
-            _fields("device", lane, {"id"}, {"memory", "link", "reserved"})
-            need(isinstance(lane["id"], str), "blocks", "the id of a device must be text")
-        need(len({lane["id"] for lane in given}) == len(given), "blocks", "ids of devices must differ")
-        self.link = [flag(lane, "link") for lane in given]
-        need(not all(self.link), "blocks", "all devices are links")
-        self.reserved = [whole(lane.get("reserved", 0), "reserved", 0, MAX_SPAN) for lane in given]
-        """Device -> memory that is kept free beside all changes."""
-        need(not any(r for r, link in zip(self.reserved, self.link, strict=True) if link), "blocks", "a link has none")
-        memory = [lane.get("memory") for lane in given]
-        limits = [NO_LIMIT if limit is None else whole(limit, "memory", 0, NO_LIMIT) for limit in memory]
-        self.limit = [
-            None if link or limit == NO_LIMIT else limit for limit, link in zip(limits, self.link, strict=True)
-        ]
-
-    def _read_blocks(self, given: Any) -> None:
-        for row in rows(given, "blocks"):
-            _fields("block", row, {"id", "kind", "span", "devices"}, {"memory", "name", "stage"})
-            whole(row["id"], "id of a block", -(2**63), 2**63)
-        found = sorted(given, key=lambda row: row["id"])
-        self.place = {row["id"]: i for i, row in enumerate(found)}
-        need(1 <= len(found) <= MAX_BLOCKS, "blocks", "too many blocks, or none")
-        need(len(self.place) == len(found), "blocks", "ids of blocks must differ")
-        self.n = len(found)
-        self.span = [whole(row["span"], "span", 1, MAX_SPAN) for row in found]
-        self.memory: list[dict[int, int]] = []
-        """Block -> change of memory on each of its devices."""
-        self.on: list[list[int]] = [[] for _ in self.link]
-        """Device -> its blocks."""
-        for i, row in enumerate(found):
-            need(row["kind"] in KINDS, "blocks", f"{row['kind']!r:.60} is no kind of block")
-            need(isinstance(row.get("name", ""), str), "blocks", "the name of a block must be text")
-            whole(row.get("stage", -1), "stage", -1, MAX_BLOCKS - 1)
-            lanes = [whole(d, "device", 0, len(self.link) - 1) for d in rows(row["devices"], "devices")]
-            need(0 < len(lanes) == len(set(lanes)), "blocks", "a block has devices, each once")
-            change = row.get("memory", 0)
-            each = [change] * len(lanes) if type(change) is int else rows(change, "memory")
-            need(len(each) == len(lanes), "blocks", "memory is one change, or one for each device")
-            self.memory.append({d: whole(m, "memory", -MAX_SPAN, MAX_SPAN) for d, m in zip(lanes, each, strict=True)})
-            for d in lanes:
-                need(not (self.link[d] and self.memory[i][d]), "blocks", "a link holds no memory")
-                self.on[d].append(i)
-        self.load = [sum(self.span[i] for i in mine) for mine in self.on]
-        """Device -> work per micro-batch."""
-
-    def _edge(self, edge: Any) -> tuple[int, int, int]:
-        need(len(rows(edge, "edge")) in (2, 3), "blocks", "an edge has two or three numbers")
-        for end in edge[:2]:
-            need(type(end) is int and end in self.place, "blocks", f"no block has the id {end!r:.60} of an edge")
-        need(edge[0] != edge[1], "blocks", "an edge joins a block with itself")
-        lag = whole(edge[2], "latency of an edge", 0, MAX_SPAN) if len(edge) == 3 else 0
-        return self.place[edge[0]], self.place[edge[1]], lag
-
-    def _paths(self) -> tuple[list[int], list[int]]:
-        """Longest path to the start of a block, and from its end to the end of all."""
-        after: list[list[tuple[int, int]]] = [[] for _ in range(self.n)]
-        waits = [0] * self.n
-        for a, b, lag in self.edges:
-            after[a].append((b, lag))
-            waits[b] += 1
-        ready = [i for i in range(self.n) if waits[i] == 0]
-        order, head, tail = [], [0] * self.n, [0] * self.n
-        while ready:
-            a = ready.pop()
-            order.append(a)
-            for b, lag in after[a]:
-                head[b] = max(head[b], head[a] + self.span[a] + lag)
-                waits[b] -= 1
-                if waits[b] == 0:
-                    ready.append(b)
-        need(len(order) == self.n, "blocks", "the edges form a circle")
-        for a in reversed(order):
-            tail[a] = max((lag + self.span[b] + tail[b] for b, lag in after[a]), default=0)
-        return head, tail
-
-    def bound(self, objective: str, count: int) -> int:
-        """What can be said about every schedule: the longest path, and work with what must lie before and after it."""
-        if objective == "latency":
-            return self.tail[-1]  # of the last block, which is the arrival
-        if objective == "device-span":
-            return max(count * load for load, link in zip(self.load, self.link, strict=True) if not link)
-        bound = max(h + s + t for h, s, t in zip(self.head, self.span, self.tail, strict=True))
-        for device, mine in enumerate(self.on):
-            if mine:
-                ends = min(self.head[i] for i in mine) + min(self.tail[i] for i in mine)
-                bound = max(bound, count * self.load[device] + ends)
-        return bound
+_Bound = Callable[[ScheduleBlocks, int, dict[str, Any], Allowance, bool], int]
+BOUND_WITNESSES: dict[str, _Bound] = {"load": load_bound, "ramp": ramp_bound, "area": area_bound}
+"""Kinds that prove a makespan or device span: blocks, micro-batches, witness, allowance, is it a device span?"""
+WITNESSES = {"bound", "period_bound", "period"}
+"""What a witness may be for: the value, the period of every pattern, that of patterns as large as the repetend."""
 
 
-def bound_of(schedule: dict[str, Any]) -> int:
+def bound_of(schedule: dict[str, Any], allowance: Allowance | None = None) -> int:
     """The bound on the value that can be re-computed."""
-    return ScheduleBlocks(schedule["blocks"]).bound(schedule["objective"], schedule["micro_batches"])
+    blocks, objective, count = ScheduleBlocks(schedule["blocks"]), schedule["objective"], schedule["micro_batches"]
+    simple, witness = blocks.bound(objective, count), _witness(schedule, "bound")
+    if witness is None:
+        return simple
+    kind = witness["kind"]
+    need(kind in BOUND_WITNESSES, "witness-kind", f"unknown kind of witness {kind!r:.60}")
+    need(objective != "latency", "witness", "latencies have no witness")
+    return max(simple, BOUND_WITNESSES[kind](blocks, count, witness, _left(allowance), objective == "device-span"))
 
 
-def period_bound_of(schedule: dict[str, Any]) -> Fraction:
-    """The largest load."""
-    return Fraction(max(ScheduleBlocks(schedule["blocks"]).load))
+def period_bound_of(schedule: dict[str, Any], allowance: Allowance | None = None) -> Fraction:
+    """The bound of every period that can be re-computed: the largest load, or memory."""
+    blocks, witness = ScheduleBlocks(schedule["blocks"]), _witness(schedule, "period_bound")
+    load = Fraction(max(blocks.load))
+    if witness is None:
+        return load
+    need(witness["kind"] == "memory", "witness-kind", f"unknown kind of witness {witness['kind']!r:.60}")
+    return max(load, memory_bound(blocks, witness, _left(allowance)))
+
+
+def has_least_period(schedule: dict[str, Any], allowance: Allowance | None = None) -> bool:
+    """Whether it can be re-computed that no pattern of so many micro-batches as the repetend is faster than it."""
+    if schedule["repetend"] is None:
+        return False
+    size, period = schedule["repetend"]["micro_batches"], Fraction(schedule["period_exact"])
+    allowance = _left(allowance)
+    bound, witness = period_bound_of(schedule, allowance), _witness(schedule, "period")
+    if period <= bound or witness is None:
+        return period <= bound
+    return refute_shorter_patterns(ScheduleBlocks(schedule["blocks"]), period, size, bound, witness, allowance)
+
+
+def _witness(schedule: dict[str, Any], what: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = schedule.get("witnesses", {}).get(what)
+    need(found is None or isinstance(found, dict), "type", f"the witness for {what} must be an object")
+    return found
+
+
+def _left(allowance: Allowance | None) -> Allowance:
+    return Allowance() if allowance is None else allowance
 
 
 def read_schedule(path: str) -> dict[str, Any]:
@@ -189,23 +137,24 @@ def _check(schedule: dict[str, Any]) -> ScheduleVerdict:
     _check_memory(schedule, blocks)
     value = _check_value(schedule, blocks, count, start)
     period = _check_repetend(schedule, blocks, count)
-    proved = _check_bounds(schedule, blocks, count, value, period)
-    return ScheduleVerdict(schedule["objective"], value, proved, str(max(blocks.load)), CHECKS)
-
-
-def _fields(name: str, form: Any, wanted: set[str], more: frozenset[str] | set[str] = frozenset()) -> None:
-    need(isinstance(form, dict), "type", f"{name} must be an object, not {form!r:.60}")
-    wrong = (form.keys() ^ wanted) - more
-    need(not wrong, "fields", f"{name}: wrong fields {sorted(wrong)!s:.200}")
+    allowance = Allowance()
+    proved = _check_bounds(schedule, value, period, allowance)
+    period_bound, least = period_bound_of(schedule, allowance), has_least_period(schedule, allowance)
+    need(schedule["repetend"] is None or period >= period_bound, "period", f"no period can be below {period_bound}")
+    told = "period" not in schedule.get("witnesses", {}) or (least and schedule["period_proved"])
+    need(told, "witness", "it does not show that no pattern of so many micro-batches is faster")
+    return ScheduleVerdict(schedule["objective"], value, proved, str(period_bound), CHECKS, least)
 
 
 def _check_form(schedule: dict[str, Any]) -> None:
     """What is not re-computed still has its form: every field, no other, of the right type."""
     known = schedule["format"] == "weftline-schedule" and type(schedule["version"]) is int and schedule["version"] == 1
     need(known, "format", "not a weftline schedule of version 1")
-    _fields("schedule", schedule, FIELDS, {"advice"})
+    only_fields("schedule", schedule, FIELDS, {"advice", "witnesses"})
+    if "witnesses" in schedule:
+        only_fields("witnesses", schedule["witnesses"], set(), WITNESSES)
     made_by = schedule["provenance"]
-    _fields("provenance", made_by, PROVENANCE)
+    only_fields("provenance", made_by, PROVENANCE)
     texts = (
         "name",
         "bound_by",
@@ -259,7 +208,7 @@ def _read_actions(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int) 
     for device, row in enumerate(table):
         seen = set()
         for action in rows(row, "actions"):
-            _fields("action", action, ACTION)
+            only_fields("action", action, ACTION)
             number = action["block"]
             need(type(number) is int and number in blocks.place, "actions", f"no block has the id {number!r:.60}")
             block, micro = blocks.place[number], whole(action["micro_batch"], "micro_batch", 0, count - 1)
@@ -341,7 +290,7 @@ def _check_repetend(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int
     form = schedule["repetend"]
     if form is None:
         return Fraction(schedule["makespan"], count)
-    _fields("repetend", form, REPETEND)
+    only_fields("repetend", form, REPETEND)
     n = blocks.n
     copies = whole(form["micro_batches"], "micro_batches of the repetend", 1, MAX_OPERATIONS // n)
     scale = whole(form["scale"], "scale", 1)
@@ -383,18 +332,18 @@ def _check_balance(blocks: ScheduleBlocks, device: int, order: list[int], lags: 
     need(limit is None or peak <= limit, "repetend", f"device {device} would need {peak} of {limit} memory")
 
 
-def _check_bounds(schedule: dict[str, Any], blocks: ScheduleBlocks, count: int, value: int, period: Fraction) -> int:
+def _check_bounds(schedule: dict[str, Any], value: int, period: Fraction, allowance: Allowance) -> int:
     """No value lies below a bound, re-computed or given -> the bound that was re-computed."""
     for name, expected in (("period", period), ("period_bound", _fraction(schedule, "period_bound_exact"))):
         need(_fraction(schedule, f"{name}_exact") == expected, name, f"is {expected}")
         _check_exact(name, schedule[name], expected)
-    load, given = max(blocks.load), _fraction(schedule, "period_bound_exact")
+    load, given = max(ScheduleBlocks(schedule["blocks"]).load), _fraction(schedule, "period_bound_exact")
     need(period >= load, "period", f"no period can be below {load}")
     need(given <= period or schedule["repetend"] is None, "period", "the period is below its bound")
     if schedule["period_proved"]:
         need(schedule["repetend"] is not None, "period_proved", "nothing repeats, so there is no period to prove")
         need(bool(schedule["period_proof"]), "period_proved", "nobody says why")
-    bound, proved = whole(schedule["bound"], "bound"), blocks.bound(schedule["objective"], count)
+    bound, proved = whole(schedule["bound"], "bound"), bound_of(schedule, allowance)
     need(value >= proved, "value", f"no schedule can be below {proved}")
     need(bound <= value, "bound", "the bound is above the value")
     gap = (value - bound) / value if value else 0.0

@@ -55,6 +55,8 @@ def verify(
         period = str(least) if told is str else told(round(least))
         proved = f"proved bound {told(verdict.proved_bound)}; proved bound of the period {period}"
         show(f"{plan}: holds. {verdict.objective} {told(verdict.value)}, {proved}.")
+        if verdict.least_period:
+            show("No pattern of as many micro-batches as the one that repeats is faster: proved.")
         show(f"re-computed: {', '.join(verdict.checks)}")
         return
     if isinstance(verdict, LayersVerdict):

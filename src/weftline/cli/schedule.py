@@ -11,6 +11,7 @@ from weftline.cli.options import (
     AIM_PANEL,
     LIMIT_PANEL,
     SEARCH_PANEL,
+    Proof,
     process_begun,
     read_gap,
     read_seconds,
@@ -223,6 +224,7 @@ def schedule(
     memory: _Memory = None,
     solver: _Solver = "auto",
     gap: _Gap = None,
+    proof: Proof = None,
     time: _Time = None,
     work: _Work = None,
     seed: _Seed = 0,
@@ -274,6 +276,7 @@ def schedule(
         work_limit=work,
         seed=seed,
         robust=Noise(noise, straggler, seed=seed) if robust else None,
+        proof=read_seconds(proof),
         settings=read_settings(setting or []),
         argv=tuple(call_arguments()),
     )

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PLAN_BOUNDS", "SCHEDULE_BOUNDS", "explain_bound", "explain_schedule_bound", "told_bound"]
+__all__ = [
+    "PERIOD_WITNESSES",
+    "PLAN_BOUNDS",
+    "SCHEDULE_BOUNDS",
+    "explain_bound",
+    "explain_schedule_bound",
+    "told_bound",
+]
 
 PLAN_BOUNDS = {
     "path": "the longest chain of ops that wait for each other, each on the device that suits the chain best",
@@ -44,6 +51,11 @@ SCHEDULE_BOUNDS = {
     "all operations": "the solver CP-SAT found that no better order exists",
 }
 """The same of schedules."""
+PERIOD_WITNESSES = {
+    "linear": "the checker tries the next shorter period, from the last device to the first, and finds no room",
+    "between": "the next shorter period that any order could have lies below what work and memory allow",
+}
+"""Of patterns of one size: kind of witness -> why none is faster."""
 
 
 def explain_bound(by: str) -> str:

@@ -118,6 +118,8 @@ class Schedule(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
     blocks: BlocksFile
     advice: str | msgspec.UnsetType = msgspec.UNSET
     """Only where memory binds and a schedule with recompute is known that is shorter: what it would give."""
+    witnesses: dict[str, dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    """What lets the checker repeat `bound`, `period_bound` and `period`, where loads alone do not show them."""
 
     @property
     def value(self) -> int:

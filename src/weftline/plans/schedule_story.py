@@ -12,8 +12,9 @@ from fractions import Fraction
 
 import msgspec
 
-from weftline.certify.check_schedule import period_bound_of
-from weftline.plans.bound_words import explain_schedule_bound, told_bound
+from weftline.certify.check import Refusal
+from weftline.certify.check_schedule import has_least_period, period_bound_of
+from weftline.plans.bound_words import PERIOD_WITNESSES, explain_schedule_bound, told_bound
 from weftline.plans.schedule import Schedule
 from weftline.plans.summary import gap_words
 from weftline.units import format_bytes, format_name, format_time
@@ -91,21 +92,33 @@ def _pattern(schedule: Schedule) -> str:
     by = told_bound(schedule.period_bound_by, explain_schedule_bound(schedule.period_bound_by))
     begin = f"In the middle a micro-batch ends every {period} (its period), by a pattern of {several} that repeats"
     if not schedule.period_proved:
-        return f"{begin}; no pattern can be below {least} ({by})."
+        return f"{begin}; no pattern can be below {least}: {_word(schedule, least=False)} ({by})."
     if schedule.period_proof.startswith("equals the bound"):
         return f"{begin}; no pattern can be faster: {_word(schedule)} ({by})."
     known = schedule.period_proof.replace("repetends", "patterns").replace("least", "fastest")
-    return f"{begin}; {_word(schedule)}: {known}."
+    word = _word(schedule)
+    shown = _period_witness(schedule) if word == "proved" else ""
+    return f"{begin}; {word}: {known}{f': {shown}' if shown else ''}."
+
+
+def _period_witness(schedule: Schedule) -> str:
+    """How the checker sees that no pattern of the same size is faster."""
+    found = {} if isinstance(schedule.witnesses, msgspec.UnsetType) else schedule.witnesses.get("period", {})
+    return PERIOD_WITNESSES.get(str(found.get("kind")), "")
 
 
 def _exact(schedule: Schedule, number: str) -> str:
     return format_time(round(Fraction(number))) if "plan" in schedule.provenance.inputs else number
 
 
-def _word(schedule: Schedule) -> str:
-    """Proved is what the checker re-computes: loads. A bound by memory or a search is a claim."""
-    seen = period_bound_of(msgspec.to_builtins(schedule))
-    return "proved" if Fraction(schedule.period_exact) <= seen else "claimed"
+def _word(schedule: Schedule, *, least: bool = True) -> str:
+    """Proved is what the checker re-computes, by loads or from a witness: the least period, or the bound of periods."""
+    form = msgspec.to_builtins(msgspec.structs.replace(schedule, actions=()))
+    try:
+        proved = has_least_period(form) if least else period_bound_of(form) >= Fraction(schedule.period_bound_exact)
+    except Refusal:
+        proved = False
+    return "proved" if proved else "claimed"
 
 
 @dataclass(frozen=True)

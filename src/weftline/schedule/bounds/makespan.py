@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from weftline.problem.blocks import Blocks, BlockTable
 from weftline.problem.model import NO_LIMIT
 from weftline.simulate.kernels.jit import kernel
 
-__all__ = ["Paths", "device_span_bound", "find_paths", "makespan_bound", "most_work"]
+__all__ = ["Paths", "bound_witnesses", "device_span_bound", "find_paths", "makespan_bound", "most_work"]
 
 Flags = NDArray[np.bool_]
 
@@ -112,18 +112,28 @@ def most_work(span: list[int], change: list[int], needs: list[list[int]], room: 
 
     `needs[i]` are the blocks that a set with block i holds too.
     """
+    return _most_work(span, change, needs, room, count)[0]
+
+
+def _most_work(
+    span: list[int], change: list[int], needs: list[list[int]], room: int, count: int
+) -> tuple[int, dict[str, Any]]:
+    """The same, and how the checker can see it: by a price of memory, by filling it exactly, or by all spans."""
     everything = count * sum(span)
     sets = _closed_sets(needs)
     if sets is None:
-        return everything
+        return everything, {}
     weights = {(sum(change[i] for i in chosen), sum(span[i] for i in chosen)) for chosen in sets}
     kept = _not_dominated(weights)
     if room >= count * max(memory for memory, _ in kept):
-        return count * max(work for _, work in kept)
-    best = min(everything, _relaxed(kept, room, count))
+        return count * max(work for _, work in kept), {"price": [0, 1]}
+    best, price = _relaxed(kept, room, count)
+    best, how = min((everything, {}), (best, {"price": [price.numerator, price.denominator]}), key=lambda pair: pair[0])
     if min(memory for memory, _ in kept) >= 0:
-        best = min(best, _exact(kept, room, count, best))
-    return best
+        filled = _exact(kept, room, count, best)
+        if filled < best:
+            return filled, {"exact": True}
+    return best, how
 
 
 def _closed_sets(needs: list[list[int]]) -> list[frozenset[int]] | None:
@@ -152,7 +162,7 @@ def _not_dominated(weights: set[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
-def _relaxed(kept: list[tuple[int, int]], room: int, count: int) -> int:
+def _relaxed(kept: list[tuple[int, int]], room: int, count: int) -> tuple[int, Fraction]:
     """With a price for memory: every price gives a bound; the best price is a slope of the upper hull."""
     hull: list[tuple[int, int]] = []
     for memory, work in kept:
@@ -162,12 +172,13 @@ def _relaxed(kept: list[tuple[int, int]], room: int, count: int) -> int:
                 break
             hull.pop()
         hull.append((memory, work))
-    best = count * hull[-1][1]
+    best, at = count * hull[-1][1], Fraction(0)
     for (m0, w0), (m1, w1) in pairwise(hull):
         price = Fraction(w1 - w0, m1 - m0)
         bound = count * max(work - price * memory for memory, work in hull) + price * room
-        best = min(best, int(bound // 1))
-    return best
+        if bound // 1 < best:
+            best, at = int(bound // 1), price
+    return best, at
 
 
 def _exact(kept: list[tuple[int, int]], room: int, count: int, otherwise: int) -> int:
@@ -207,20 +218,44 @@ def makespan_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
     """No schedule ends earlier."""
     paths = find_paths(blocks)
     best = int((paths.head + blocks.table.span + paths.tail).max()), "path"
-    for device in range(len(blocks.devices)):
-        own = _device(blocks, paths, device, micro_batches)
-        if own is not None:
-            best = max(best, _bound(own), key=lambda pair: pair[0])
+    for own in _devices(blocks, micro_batches, paths).values():
+        best = max(best, _bound(own), key=lambda pair: pair[0])
     return best
 
 
 def device_span_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
     """In no schedule is the longest device span (first start to last end of a device that is no link) shorter."""
-    paths = find_paths(blocks)
     best = 0, "load"
+    for own in _devices(blocks, micro_batches, find_paths(blocks), alone=True).values():
+        best = max(best, _bound(own), key=lambda pair: pair[0])
+    return best
+
+
+def bound_witnesses(blocks: Blocks, micro_batches: int, *, device_span: bool) -> list[tuple[int, dict[str, Any]]]:
+    """Every argument about one device alone, with what shows it to the checker; the strongest first."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    for device, own in _devices(blocks, micro_batches, find_paths(blocks), alone=device_span).items():
+        load, head, tail = _load_bound(own)
+        found.append((load, {"kind": "load", "device": device, "head": head, "tail": tail}))
+        ramp, begin, end = _ramp_bound(own)
+        parts = {name: {"time": time, **how} for name, (time, _, how) in (("begin", begin), ("end", end))}
+        found.append((ramp, {"kind": "ramp", "device": device, **parts}))
+        area = _area_bound(own)
+        mine = [i for i, block in enumerate(blocks.blocks) if device in block.devices]
+        plan = [[mine[i], mine[j], amount] for i, j, amount in _held(own) or ()] if area else []
+        found.append((area, {"kind": "area", "device": device, "plan": plan}))
+    return sorted(((value, witness) for value, witness in found if value), key=lambda pair: -pair[0])
+
+
+def _devices(blocks: Blocks, micro_batches: int, paths: Paths, *, alone: bool = False) -> dict[int, _Device]:
+    """All that have work; `alone`: no links, and time from their own first start to their own last end."""
+    found: dict[int, _Device] = {}
     for device, lane in enumerate(blocks.devices):
-        own = None if lane.link else _device(blocks, paths, device, micro_batches)
-        if own is None:
+        own = _device(blocks, paths, device, micro_batches)
+        if own is None or (alone and lane.link):
+            continue
+        found[device] = own
+        if not alone:
             continue
         # heads and tails against the device's own first start and last end: paths from and to its own blocks
         head, tail = np.zeros_like(own.head), np.zeros_like(own.tail)
@@ -228,9 +263,8 @@ def device_span_bound(blocks: Blocks, micro_batches: int) -> tuple[int, str]:
             head = np.maximum(own.between, 0).max(axis=0)
             tail = np.maximum(np.where(own.between >= 0, own.between + own.span[None, :], 0).max(axis=1), own.span)
             tail = tail - own.span
-        alone = _Device(own.span, own.change, head, tail, own.between, own.limit, own.count)
-        best = max(best, _bound(alone), key=lambda pair: pair[0])
-    return best
+        found[device] = _Device(own.span, own.change, head, tail, own.between, own.limit, own.count)
+    return found
 
 
 def _device(blocks: Blocks, paths: Paths, device: int, count: int) -> _Device | None:
@@ -251,19 +285,19 @@ def _device(blocks: Blocks, paths: Paths, device: int, count: int) -> _Device | 
 
 
 def _bound(device: _Device) -> tuple[int, str]:
-    found = [(_load_bound(device), "load"), (_ramp_bound(device), "ramp"), (_area_bound(device), "area")]
+    found = [(_load_bound(device)[0], "load"), (_ramp_bound(device)[0], "ramp"), (_area_bound(device), "area")]
     return max(found, key=lambda pair: pair[0])
 
 
-def _load_bound(device: _Device) -> int:
-    """The best set of blocks with heads and tails above some levels."""
-    best = 0
+def _load_bound(device: _Device) -> tuple[int, int, int]:
+    """The best set of blocks with heads and tails above some levels, and these."""
+    best = 0, 0, 0
     for head in _levels(device.head):
         early = device.head >= head
         for tail in _levels(device.tail):
             work = int(device.span[early & (device.tail >= tail)].sum())
             if work:
-                best = max(best, head + device.count * work + tail)
+                best = max(best, (head + device.count * work + tail, head, tail), key=lambda found: found[0])
     return best
 
 
@@ -272,40 +306,49 @@ def _levels(values: Ints) -> list[int]:
     return [int(v) for v in found[:: max(1, len(found) // MOST_LEVELS)]]
 
 
-def _ramp_bound(device: _Device) -> int:
+_Part = tuple[int, int, dict[str, Any]]
+"""A time, the work that can be done within it, and how the checker sees that."""
+
+
+def _ramp_bound(device: _Device) -> tuple[int, _Part, _Part]:
     """Time t at the begin and q at the end, in which little can be done, and all other work between them."""
+    best: tuple[int, _Part, _Part] = 0, (0, 0, {}), (0, 0, {})
     if device.limit >= NO_LIMIT or device.between is None:
-        return 0
+        return best
     whole = device.count * int(device.span.sum())
     kept = device.count * int(device.change.sum())
     waits = device.between >= 0
-    begins = [(0, 0)] + [
-        (t, _work(device, device.head < t, waits.T, device.change, device.limit)) for t in _levels(device.head) if t
-    ]
-    ends = [(0, 0)] + [
-        (q, _work(device, device.tail < q, waits, -device.change, device.limit - kept))
-        for q in _levels(device.tail)
-        if q
-    ]
+    begins, ends = [best[1]], [best[2]]
+    for t in _levels(device.head):
+        if t:
+            begins.append((t, *_work(device, device.head < t, waits.T, device.change, device.limit)))
+    for q in _levels(device.tail):
+        if q:
+            ends.append((q, *_work(device, device.tail < q, waits, -device.change, device.limit - kept)))
     # If less than t + q were enough, all work would be done in the two parts: excluded where there is more of it.
-    sums = [t + q + whole - a - b for t, a in begins for q, b in ends if whole > a + b]
-    return max(sums, default=0)
+    for begin in begins:
+        for end in ends:
+            value = begin[0] + end[0] + whole - begin[1] - end[1]
+            if whole > begin[1] + end[1] and value > best[0]:
+                best = value, begin, end
+    return best
 
 
-def _work(device: _Device, part: Flags, waits: Flags, change: Ints, room: int) -> int:
+def _work(device: _Device, part: Flags, waits: Flags, change: Ints, room: int) -> tuple[int, dict[str, Any]]:
     """`waits[i, j]`: a set with block i holds block j too (if j is in the part at all)."""
     mine = np.flatnonzero(part)
     needs = [[k for k, j in enumerate(mine) if waits[i, j] and i != j] for i in mine]
-    return most_work(device.span[mine].tolist(), change[mine].tolist(), needs, room, device.count)
+    return _most_work(device.span[mine].tolist(), change[mine].tolist(), needs, room, device.count)
 
 
 def _area_bound(device: _Device) -> int:
     """Limit * time >= held memory over time + what must stay unused; for balanced blocks."""
     if device.limit >= NO_LIMIT or device.limit <= 0 or device.between is None or device.change.sum():
         return 0
-    held = _held(device)
-    if held is None:
+    plan = _held(device)
+    if plan is None:
         return 0
+    held = sum(amount * int(device.between[i, j]) for i, j, amount in plan)
     span, change, limit = device.span, device.change, device.limit
     less: Ints = np.minimum(change, 0)
     unused = int((-less * span).sum())  # while a releasing block runs
@@ -319,11 +362,11 @@ def _area_bound(device: _Device) -> int:
     return least
 
 
-def _held(device: _Device) -> int | None:
-    """At least so much memory x time does a micro-batch hold: releases matched with takes before them."""
+def _held(device: _Device) -> list[tuple[int, int, int]] | None:
+    """What a micro-batch holds for how long: releases matched with takes before them, (take, release, amount)."""
     assert device.between is not None
     left = np.maximum(device.change, 0)
-    held = 0
+    held: list[tuple[int, int, int]] = []
     for block in np.argsort(device.head, kind="stable").tolist():
         wanted = -int(device.change[block])
         order = np.argsort(-device.between[:, block], kind="stable").tolist() if wanted > 0 else []
@@ -332,7 +375,9 @@ def _held(device: _Device) -> int | None:
             if length < 0 or other == block or wanted == 0:
                 continue
             taken = min(wanted, int(left[other]))
-            held, wanted = held + taken * length, wanted - taken
+            if taken:
+                held.append((other, block, taken))
+            wanted -= taken
             left[other] -= taken
         if wanted > 0:
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import gcd
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from weftline.graph.arrays import Ints
 from weftline.problem.blocks import Blocks
 from weftline.problem.model import NO_LIMIT
 
-__all__ = ["gives_back_later", "period_bound"]
+__all__ = ["gives_back_later", "period_bound", "period_witness"]
 
 MOST_PAIRS = 256
 """Blocks of one device up to which the block before each taking block is chosen by an assignment."""
@@ -37,13 +38,24 @@ def period_bound(blocks: Blocks) -> tuple[Fraction, str]:
     for device, lane in tight.items():
         if most[device] <= best * lane.room:
             continue
-        held = _held(blocks, device)
-        if held is None:
+        plan = _held(blocks, device)
+        if plan is None:
             continue
-        bound = Fraction(held + _empty(blocks, device), lane.room)
+        bound = Fraction(_sum(plan) + _empty(blocks, device), lane.room)
         if bound > best:
             best, by = bound, f"memory of device {lane.id}"
     return best, by
+
+
+def period_witness(blocks: Blocks) -> dict[str, Any] | None:
+    """What shows the checker the bound by memory; None where the largest load is as large."""
+    _, by = period_bound(blocks)
+    if not by.startswith("memory"):
+        return None
+    device = next(d for d, lane in enumerate(blocks.devices) if by == f"memory of device {lane.id}")
+    plan = [[i, j, amount] for i, j, _, amount in _held(blocks, device) or () if amount]
+    rows, columns = _duals(_costs(blocks, device))
+    return {"kind": "memory", "device": device, "plan": plan, "rows": rows, "columns": columns}
 
 
 def _most_held(blocks: Blocks) -> list[int]:
@@ -61,19 +73,24 @@ def gives_back_later(blocks: Blocks, device: int) -> bool:
     return _held(blocks, device) is not None
 
 
-def _held(blocks: Blocks, device: int) -> int | None:
-    """Memory times time that one micro-batch holds at least on a device; None where nothing says so.
+def _sum(plan: list[tuple[int, int, int, int]]) -> int:
+    return sum(length * amount for _, _, length, amount in plan)
 
-    What is taken is given back later: a plan that pairs each taken unit with one that is given back on a path after it
-    holds at least the sum of the longest paths. Every plan is valid; the flow finds a best one.
+
+def _held(blocks: Blocks, device: int) -> list[tuple[int, int, int, int]] | None:
+    """What one micro-batch holds at least on a device, for how long; None where nothing says so.
+
+    Rows are (take, give, length of the path, amount). What is taken is given back later: a plan that pairs each taken
+    unit with one that is given back on a path after it holds at least the sum of the longest paths. Every plan is
+    valid; the flow finds a best one.
     """
     takes, gives = _changes(blocks, device)
     if not takes or not gives:
-        return None if takes or gives else 0
+        return None if takes or gives else []
     paths = {i: _longest_paths(blocks, i) for i in takes}
     pairs = [(i, j, int(paths[i][j])) for i in takes for j in gives if paths[i][j] > NO_PATH]
     plan = _transport(takes, {j: -m for j, m in gives.items()}, pairs)
-    return None if plan is None else sum(amount * length for amount, (_, _, length) in zip(plan, pairs, strict=True))
+    return None if plan is None else [(*pair, amount) for pair, amount in zip(pairs, plan, strict=True)]
 
 
 def _changes(blocks: Blocks, device: int) -> tuple[dict[int, int], dict[int, int]]:
@@ -135,23 +152,27 @@ def _empty(blocks: Blocks, device: int) -> int:
     Block x, followed by y on the device, runs at or below limit - max(what x gives, what y takes). Which block follows
     which is unknown: the cheapest assignment.
     """
+    cost = _costs(blocks, device)
+    if not cost:
+        return 0
+    if len(cost) <= MOST_PAIRS:
+        return _cheapest_assignment(cost)
+    return sum(min(row) for row in cost)
+
+
+def _costs(blocks: Blocks, device: int) -> list[list[int]]:
+    """What stays empty while one block of a device runs, by the one that follows."""
     rows = [
         (block.span, block.memory[block.devices.index(device)]) for block in blocks.blocks if device in block.devices
     ]
-    cost = [[span * max(0, -change, taken) for _, taken in rows] for span, change in rows]
-    if not rows:
-        return 0
-    if len(rows) <= MOST_PAIRS:
-        return _cheapest_assignment(cost)
-    return sum(min(row) for row in cost)
+    return [[span * max(0, -change, taken) for _, taken in rows] for span, change in rows]
 
 
 def _cheapest_assignment(cost: list[list[int]]) -> int:
     """A lower bound of the cheapest assignment; equal to it while the numbers are small."""
     from ortools.graph.python import linear_sum_assignment
 
-    unit = gcd(*(value for row in cost for value in row)) or 1
-    coarse = unit * (max(max(row) for row in cost) // unit // 2**40 + 1)
+    coarse = _coarse(cost)
     assignment = linear_sum_assignment.SimpleLinearSumAssignment()
     for i, row in enumerate(cost):
         for j, value in enumerate(row):
@@ -159,3 +180,43 @@ def _cheapest_assignment(cost: list[list[int]]) -> int:
     if assignment.solve() != assignment.OPTIMAL:
         return sum(min(row) for row in cost)
     return int(assignment.optimal_cost()) * coarse
+
+
+def _duals(cost: list[list[int]]) -> tuple[list[int], list[int]]:
+    """Numbers u and v with u_i + v_j <= cost_ij and a large sum: that of the cheapest assignment, for few blocks.
+
+    One row after another finds its column along a shortest path, as Kuhn and Munkres do.
+    """
+    n, coarse = len(cost), _coarse(cost)
+    if n > MOST_PAIRS:
+        return [min(row) for row in cost], [0] * n
+    table: Ints = np.array([[value // coarse for value in row] for row in cost], np.int64)
+    u, v = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    row_of: Ints = np.full(n, -1, np.int64)
+    for first in range(n):
+        length: Ints = np.full(n, LARGEST_FLOW_COST, np.int64)
+        came, done = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
+        row, last, reached = first, -1, np.int64(0)
+        while row >= 0:
+            through = reached + table[row] - u[row] - v
+            better = ~done & (through < length)
+            length[better], came[better] = through[better], last
+            last = int(np.where(done, LARGEST_FLOW_COST, length).argmin())
+            reached, done[last] = length[last], True
+            row = int(row_of[last])
+        u[first] += reached
+        for column in np.flatnonzero(done):
+            if row_of[column] >= 0:
+                u[row_of[column]] += reached - length[column]
+            v[column] -= reached - length[column]
+        while last >= 0:
+            before = int(came[last])
+            row_of[last] = first if before < 0 else row_of[before]
+            last = before
+    return [int(x) * coarse for x in u], [int(x) * coarse for x in v]
+
+
+def _coarse(cost: list[list[int]]) -> int:
+    """A unit in which all numbers are small; they are whole in it, where they can be."""
+    unit = gcd(*(value for row in cost for value in row)) or 1
+    return unit * (max(max(row) for row in cost) // unit // 2**40 + 1)
