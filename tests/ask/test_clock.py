@@ -30,6 +30,20 @@ def test_time_for_the_search() -> None:
     tables = searching_time(60.0, 100_000, 2.0, entries=10**7)
     assert tables == pytest.approx(60.0 - 2.0 - 100_000 * certificate.PER_OP - 10**7 * certificate.PER_ENTRY)
     assert searching_time(2.0, 100_000, 50.0) == 1.0
+    busy = searching_time(60.0, 100_000, 2.0, slowness=2.0)
+    assert busy == pytest.approx(60.0 - 2.0 - 2 * 100_000 * certificate.PER_OP)
+
+
+def test_a_busy_machine_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that time which passes without work counts, within limits, and only after some of it."""
+    clock = Clock(monotonic(), None)
+    now = [0.0, 0.0]
+    monkeypatch.setattr(certificate, "monotonic", lambda: clock.began + now[0])
+    monkeypatch.setattr(certificate, "process_time", lambda: clock.worked + now[1])
+    seen = []
+    for now[0], now[1] in ((0.2, 0.0), (2.0, 3.5), (2.0, 2.0), (3.0, 1.0), (9.0, 0.0)):
+        seen.append(clock.slowness)
+    assert seen == pytest.approx([1.0, 1.0, 1.0, 3.0, certificate.MOST_SLOWNESS])
 
 
 def _problem(objective: Literal["latency", "throughput"]) -> Problem:
@@ -69,7 +83,7 @@ def test_the_certificate_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that a plan asks for time by its ops and by the entries of its tables."""
     asked: list[tuple[int, int]] = []
 
-    def measured(limit: float | None, operations: int, spent: float, *, entries: int) -> float | None:
+    def measured(limit: float | None, operations: int, spent: float, *, entries: int, slowness: float) -> float | None:
         asked.append((operations, entries))
         return 0.1
 

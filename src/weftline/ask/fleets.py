@@ -126,7 +126,7 @@ def make_fleet(
         pipeline.prepare()
     search = FleetSearch(
         problem,
-        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent),
+        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent, slowness=clock.slowness),
         work_limit=work_limit,
         gap=gap,
         seed=seed,

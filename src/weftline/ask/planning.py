@@ -194,7 +194,9 @@ def _prepare(
     entries = problem.cost.time.size + problem.cost.transfer.size
     search = Search(
         problem,
-        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent, entries=entries),
+        time_limit=searching_time(
+            time_limit, len(problem.graph.ops), clock.spent, entries=entries, slowness=clock.slowness
+        ),
         work_limit=asked.work_limit,
         gap=gap,
         seed=asked.seed,

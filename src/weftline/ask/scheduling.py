@@ -109,7 +109,7 @@ def make_schedule(
         micro_batches,
         device_span=device_span,
         from_arrival=arrivals is not None,
-        time_limit=searching_time(limit, micro_batches * blocks.n, clock.spent),
+        time_limit=searching_time(limit, micro_batches * blocks.n, clock.spent, slowness=clock.slowness),
         work_limit=work_limit,
         settle=free,
         wants_period=solver in ("auto", "cyclic", "least-latency"),
