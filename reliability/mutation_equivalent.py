@@ -8,7 +8,6 @@ EQUIVALENT: dict[str, str] = {
     "weftline.bounds.labelling:318 priced_labellings: 4 -> 5": "a share of the time limit",
     "weftline.pipeline.convex.fronts:215 _row: 1 -> 0": "of two buffers one would do: it is written after it was read",
     "weftline.pipeline.convex.convex_set:129 begin: 1 -> 2": "where the search for targets begins, at 1 ns or at 2",
-    "weftline.certify.bound_flow:53 _join_tensor: Sub -> Add": "another number for a new node, as unused as the first",
     "weftline.certify.bound_labelling:117 messages_witness: True -> False": "both rows have one number for each device",
     "weftline.simulate.kernels.latency:179 _slot: GtE -> Gt": "op 0 comes first, so it reads no tensor of another op",
     "weftline.latency.blocks.hub_search:280 begin: Lt -> LtE": "where the bound meets the best plan: work alone",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.certify import second_pipeline
 from tests.certify.tiny_pipelines import brute_force, tiny_form
 
 from weftline.certify import Refusal, bound_of
@@ -54,3 +55,14 @@ def test_every_optimum_is_proved_and_nothing_above(part: int) -> None:
             proved = _proves(problem, kind="pipeline", target=target, memory=memory)
             assert proved == (target <= best), f"seed {seed}: target {target}, optimum {best}"
         assert not memory or not _proves(problem, kind="pipeline", target=best + 1)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_second_program_agrees(part: int) -> None:
+    """Tests tiny problems around their optimum: both programs refute the same targets."""
+    for seed in range(part, TINY // 3, 2):
+        form = tiny_form(seed)
+        best = brute_force(form)
+        for target in () if best is None else range(max(1, best - 1), best + 3):
+            proved = _proves(PlanProblem(form), kind="pipeline", target=target)
+            assert proved == second_pipeline.refutes(form, target), f"seed {seed}: target {target}"

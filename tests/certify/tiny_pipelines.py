@@ -84,11 +84,11 @@ def _transfer_row(dice: random.Random, k: int, flat: bool) -> list[int]:
 
 def brute_force(form: Json) -> int | None:
     """The least largest load; None if nothing fits."""
-    values = [value for placement in _placements(form) if (value := value_of(form, placement)) is not None]
+    values = [value for placement in placements(form) if (value := value_of(form, placement)) is not None]
     return min(values, default=None)
 
 
-def _placements(form: Json) -> Iterator[tuple[int, ...]]:
+def placements(form: Json) -> Iterator[tuple[int, ...]]:
     """One device for each op; of devices that are all alike, new ones in their order."""
     k, n = len(form["devices"]), len(form["graph"]["ops"])
     alike = all(len(set(row)) == 1 for row in form["time_rows"]) and all(

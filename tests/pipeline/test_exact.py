@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from tests.certify.tiny_pipelines import brute_force, tiny_form
 
 from weftline import pipeline as partition
 from weftline.errors import InfeasibleError
 from weftline.pipeline.exact.unequal import orders_of_devices
-from weftline.pipeline.ideals import list_ideals
+from weftline.pipeline.ideals import list_ideals, order_of
 from weftline.pipeline.pieces import make_pieces
 from weftline.problem import Problem
 from weftline.problem.feasible import least_memory
+from weftline.problem.model import ProblemFile, problem_from_file
 from weftline.search import Search
 from weftline.testing.conformance import optimum, solve
 from weftline.testing.generate import Feed, problem_of, random_problem
@@ -73,10 +75,12 @@ def test_orders_of_devices_leave_out_what_looks_the_same() -> None:
 def test_ideals_of_two_chains() -> None:
     """Tests the number of ideals: two chains of 3 have 4 x 4."""
     wires = [Feed(0, (1,), 1), Feed(1, (2,), 1), Feed(3, (4,), 1), Feed(4, (5,), 1)]
-    found = list_ideals(make_pieces(problem_of([[1, 1]] * 6, wires, objective="throughput")), 100)
+    order = order_of(make_pieces(problem_of([[1, 1]] * 6, wires, objective="throughput")))
+    assert list_ideals(order, 14) is None
+    found = list_ideals(order, 100)
     assert found is not None
-    assert len(found[0]) - 1 == 16
-    assert len(found[1]) == 24  # each ideal but the last can grow by one or two pieces
+    assert sorted(found.work.tolist()) == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6]
+    assert sorted(found.cut.tolist()) == [0] * 4 + [1] * 8 + [2] * 4  # both ends of a chain, or one, or none
 
 
 def test_ideals_reach_the_optimum_of_equal_devices() -> None:
@@ -94,6 +98,19 @@ def test_ideals_reach_the_optimum_of_equal_devices() -> None:
         assert search.best.value == optimum(alike)
         assert search.bound is not None
         assert search.bound.value == search.best.value
+
+
+def test_ideals_place_what_may_stand_anywhere() -> None:
+    """Tests tiny pipelines with pieces of no time, training graphs and few stages: the optimum of brute force."""
+    for seed in range(150):
+        form = tiny_form(seed)
+        best = brute_force(form)
+        if best is None:
+            continue
+        search, _ = solve(partition.solvers()["ideals"], problem_from_file(msgspec.convert(form, ProblemFile)))
+        assert search.best is not None
+        assert search.best.value == best, f"seed {seed}"
+        assert best == 0 or (search.bound is not None and search.bound.value == best)
 
 
 def test_costs_that_are_rounded_keep_the_bound_valid() -> None:

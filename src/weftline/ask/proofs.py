@@ -17,7 +17,7 @@ import numpy as np
 
 from weftline.ask.prove_blocks import grow_tree
 from weftline.ask.prove_chains import prove_chain
-from weftline.ask.prove_cuts import cut_trees
+from weftline.ask.prove_cuts import cut_trees, named_merges
 from weftline.bounds import Bound
 from weftline.certify import check
 from weftline.certify.allowance import Allowance
@@ -139,8 +139,12 @@ def prove_pipelines(task: ProofTask) -> None:
 
 def _by_trees(task: ProofTask, target: int) -> bool:
     """Where the ideals are too many."""
-    trees = cut_trees(task.form, target, lambda: task.is_over)
-    return trees is not None and task.attempt("cuts", {"kind": "cut-trees", "target": target, "trees": trees})
+    merge = named_merges(task.form, target, lambda: task.is_over)
+    named: dict[str, object] = {"target": target, **({"merge": merge} if merge else {})}
+    if merge and task.attempt("pipelines", {"kind": "pipeline", **named}):
+        return True
+    trees = cut_trees(task.form, target, lambda: task.is_over, merge)
+    return trees is not None and task.attempt("cuts", {"kind": "cut-trees", **named, "trees": trees})
 
 
 def _alike(problem: Problem) -> bool:

@@ -1,41 +1,75 @@
 """Trees of minimum cuts for pipelines of wide graphs: see `certify/bound_cuts.py`, which walks them again.
 
-In: the problem as the checker reads it, a target, a position. Out: a tree that leaves no candidate, or None.
-Simplified: depth first; a node is taken apart at a piece about which the cuts on both sides of the best price
-disagree."""
+In: the problem as the checker reads it, a target. Out: a tree for a position that leaves no candidate, else trees for
+all positions that leave few, or None. Simplified: depth first; a node is taken apart at a piece about which the cuts on
+both sides of the best price disagree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from weftline.certify.allowance import Allowance
 from weftline.certify.bound_cuts import PRICE_PARTS, CutGraph
-from weftline.certify.piece_graph import PieceGraph, contract, read_pieces
+from weftline.certify.merges import contract_named, inseparable
+from weftline.certify.piece_graph import PieceGraph, contract, join_cycles, read_pieces
 from weftline.certify.problem import PlanProblem, Refusal
 
-__all__ = ["cut_trees"]
+__all__ = ["cut_trees", "named_merges"]
 
 MOST_NODES = 2_000
+MOST_NAMED = 300
+"""Pieces of graphs whose pairs are tried one by one."""
+MOST_CANDIDATES = 1_000
+"""Ideals that are left at one position."""
 Tree = Any
 
 
-def cut_trees(problem: PlanProblem, target: int, is_over: Callable[[], bool]) -> dict[str, Tree] | None:
-    """A position that no pipeline below the target has, as a tree; None where none was found."""
+def named_merges(problem: PlanProblem, target: int, is_over: Callable[[], bool]) -> list[tuple[int, int]]:
+    """Pairs of few pieces that a minimum cut each shows to be together below the target, costly tensors first."""
+    graph, stages, found = PieceGraph(), problem.stage_limit, list[tuple[int, int]]()
+    read_pieces(problem, graph)
+    if not contract(graph, stages, target) or len(graph.work) > MOST_NAMED:
+        return found
+    pairs = [(m, r) for m in graph.work for r in sorted(set().union(*(graph.readers[t] for t in graph.made[m])))]
+    for m, r in sorted(pairs, key=lambda pair: -graph.between(*pair)):
+        if is_over():
+            break
+        a, b = graph.piece_of(m), graph.piece_of(r)
+        if a == b or a not in graph.work or b not in graph.work or not inseparable(graph, a, b, stages, target):
+            continue
+        found.append((m, r))
+        graph.join(a, b)
+        join_cycles(graph)
+        if not contract(graph, stages, target):
+            break
+    return found
+
+
+def cut_trees(
+    problem: PlanProblem, target: int, is_over: Callable[[], bool], merge: Sequence[tuple[int, int]] = ()
+) -> dict[str, Tree] | None:
+    """A position that no pipeline below the target has, as a tree, or all that are possible; None: none was found."""
     graph, stages = PieceGraph(), problem.stage_limit
     read_pieces(problem, graph)
-    if not contract(graph, stages, target):
+    if not contract_named(graph, problem, {"merge": merge}, target, Allowance()):
         return None
     try:
         cuts = CutGraph.of(graph)
     except Refusal:
         return None
-    for j in sorted(range(1, stages), key=lambda j: abs(2 * j - stages)):
-        tree = _Grower(cuts, j, stages, target - 1, is_over).grow()
-        if tree is not None:
-            return {str(j): tree}
-        if is_over():
-            return None
-    return None
+    positions = sorted(range(1, stages), key=lambda j: abs(2 * j - stages))
+    for keeps in (0, MOST_CANDIDATES):
+        trees: dict[str, Tree] = {}
+        for j in positions:
+            tree = _Grower(cuts, j, stages, target - 1, is_over).grow(keeps)
+            if is_over() or (keeps and tree is None):
+                return None
+            if tree is not None:
+                trees[str(j)] = tree
+            if trees and not keeps:
+                return trees
+    return trees
 
 
 class _Grower:
@@ -46,8 +80,8 @@ class _Grower:
         self.everything = (1 << len(cuts.work)) - 1
         self.total = sum(cuts.work)
 
-    def grow(self) -> Tree | None:
-        """None where an ideal is left, or where it takes too long."""
+    def grow(self, keeps: int) -> Tree | None:
+        """None where more ideals than that are left, or where it takes too long."""
         root: list[Tree] = [None]
         waiting: list[tuple[list[Tree], int, int, int]] = [(root, 0, 0, 0)]
         nodes = 0
@@ -60,8 +94,11 @@ class _Grower:
             if leaf is not None:
                 parent[place] = [leaf]
                 continue
-            if inside | outside == self.everything:
-                return None  # a pipeline below the target may be cut here
+            if inside | outside == self.everything:  # a pipeline below the target may be cut here
+                parent[place], keeps = 0, keeps - 1
+                if keeps < 0:
+                    return None
+                continue
             v = self._branch(inside, outside, left, right)
             node: list[Tree] = ["v", self.cuts.names[v], None, None]
             parent[place] = node

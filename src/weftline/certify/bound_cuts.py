@@ -18,14 +18,15 @@ from typing import Any, NamedTuple
 
 from weftline.certify.allowance import Allowance
 from weftline.certify.bound_pipeline import MOST_BYTES, Ideals, chain_exists
-from weftline.certify.piece_graph import PieceGraph, contract, read_pieces
+from weftline.certify.flow import ENDLESS_ROOM, Flow
+from weftline.certify.merges import contract_named
+from weftline.certify.piece_graph import PieceGraph, read_pieces
 from weftline.certify.problem import PlanProblem, need, rows, whole
 
 __all__ = ["PRICE_PARTS", "CutGraph", "refute_by_trees"]
 
 PRICE_PARTS = 64
 MOST_DEPTH = 400
-ENDLESS_ROOM = 2**200
 
 
 class CutGraph(NamedTuple):
@@ -86,7 +87,7 @@ class CutGraph(NamedTuple):
         b = PRICE_PARTS - a
         free = [v for v in range(len(self.work)) if not (inside | outside) >> v & 1]
         place = {v: i + 2 for i, v in enumerate(free)}
-        flow = _Flow(len(free) + 2)
+        flow = Flow(len(free) + 2)
         fixed = sum(a * w if inside >> v & 1 else b * w for v, w in enumerate(self.work) if v not in place)
         for v in free:
             w = self.work[v]
@@ -121,94 +122,11 @@ class CutGraph(NamedTuple):
         return fixed + value, inside | sum(1 << v for v in free if side[place[v]])
 
 
-class _Flow:
-    """The largest flow from node 0 to node 1, in layers of shortest paths."""
-
-    def __init__(self, nodes: int) -> None:
-        self.arcs: list[list[int]] = [[] for _ in range(nodes)]
-        self.head: list[int] = []
-        self.room: list[int] = []
-
-    def add(self) -> int:
-        """One more node."""
-        self.arcs.append([])
-        return len(self.arcs) - 1
-
-    def join(self, a: int, b: int, room: int) -> None:
-        """An arc, and its reverse without room."""
-        if room > 0:
-            self.arcs[a].append(len(self.head))
-            self.arcs[b].append(len(self.head) + 1)
-            self.head += [b, a]
-            self.room += [room, 0]
-
-    def run(self, stop: int) -> tuple[int, list[bool]]:
-        """Until no path is left, or the flow is more than `stop`; and the nodes that are still reached from node 0."""
-        total = 0
-        while True:
-            level = self._levels()
-            if level[1] < 0:
-                return total, [depth >= 0 for depth in level]
-            total += self._fill(level, stop - total)
-            if total > stop:
-                return total, [False] * len(level)
-
-    def _levels(self) -> list[int]:
-        level = [-1] * len(self.arcs)
-        level[0] = 0
-        queue = [0]
-        head, room = self.head, self.room
-        for v in queue:  # grows while it is read
-            for e in self.arcs[v]:
-                w = head[e]
-                if level[w] < 0 and room[e]:
-                    level[w] = level[v] + 1
-                    queue.append(w)
-            if level[1] >= 0:
-                break
-        return level
-
-    def _fill(self, level: list[int], stop: int) -> int:
-        """Paths along the layers, depth first."""
-        arcs, head, room = self.arcs, self.head, self.room
-        turn = [0] * len(arcs)
-        path: list[int] = []
-        total, v = 0, 0
-        while True:
-            if v == 1:
-                most = min(room[e] for e in path)
-                for e in path:
-                    room[e] -= most
-                    room[e ^ 1] += most
-                total += most
-                if total > stop:
-                    return total
-                cut = next(i for i, e in enumerate(path) if not room[e])
-                v = head[path[cut] ^ 1]
-                del path[cut:]
-                continue
-            mine = arcs[v]
-            while turn[v] < len(mine):
-                e = mine[turn[v]]
-                if room[e] and level[head[e]] == level[v] + 1:
-                    break
-                turn[v] += 1
-            else:
-                if v == 0:
-                    return total
-                e = path.pop()
-                v = head[e ^ 1]
-                turn[v] += 1
-                continue
-            path.append(e)
-            v = head[e]
-
-
 def refute_by_trees(problem: PlanProblem, witness: dict[str, Any], target: int, allowance: Allowance) -> bool:
     """True if the trees leave no chain of ideals."""
     graph, stages = PieceGraph(), problem.stage_limit
     read_pieces(problem, graph)
-    if not contract(graph, stages, target):
+    if not contract_named(graph, problem, witness, target, allowance):
         return True
     cuts, most, trees = CutGraph.of(graph), target - 1, witness["trees"]
     need(isinstance(trees, dict) and bool(trees), "witness", "trees by position, at least one")

@@ -1,82 +1,102 @@
-"""The cheapest stage around one op: a minimum cut, by augmenting paths.
+"""The cheapest stage around one op: a minimum cut.
 
-In: the embedded problem and the op. Out: what every stage with that op costs at least. Simplified: stages need not be
-contiguous.
+In: the embedded problem and the op. Out: what every stage with that op costs at least. Simplified: a stage is any set
+of ops, or, with `"convex": true`, any set of pieces (`piece_graph`) that is closed as the op sees it.
+
+A set S with the op pays the least time of each op inside, and the least transfer of each tensor across its border.
+Op -> sink carries its time. Maker inside and a reader outside: maker -> gate -> reader. A reader inside and the maker
+outside: reader -> gate -> maker. The least cut that separates the op from the sink is the cheapest S.
+Closed: a stage that holds the op and something behind it holds all that lies between. So of what is behind the op,
+whoever is in S needs its predecessors there in S; of what is before it, its successors. These are arcs without end.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any
 
-from weftline.certify.problem import MAX_NUMBER, PlanProblem, group_times, groups_of, need, whole
+from weftline.certify.flow import ENDLESS_ROOM, Flow
+from weftline.certify.piece_graph import PieceGraph, read_pieces
+from weftline.certify.problem import MAX_NUMBER, PlanProblem, flag, group_times, groups_of, need, whole
 
-__all__ = ["cut_witness"]
+__all__ = ["StageNetwork", "closure", "cut_witness", "reachable"]
+
+
+class StageNetwork:
+    """Sets of nodes by what they cost as a stage."""
+
+    def __init__(self, times: dict[int, int], tensors: Iterable[tuple[int, Iterable[int], int]]) -> None:
+        self.times, self.tensors = times, list(tensors)
+
+    @classmethod
+    def of(cls, graph: PieceGraph) -> StageNetwork:
+        """Of pieces."""
+        return cls(graph.work, [(graph.maker[t], graph.readers[t], cost) for t, cost in graph.cost.items()])
+
+    def cheapest(self, inside: int, outside: Iterable[int] = (), arcs: Iterable[tuple[int, int]] = ()) -> int:
+        """The least cost of a set with one node and without others; an arc (a, b): whoever holds a holds b."""
+        place = {node: i + 2 for i, node in enumerate(self.times)}
+        place[inside] = 0
+        flow = Flow(len(place) + 2)
+        for node, time in self.times.items():
+            flow.join(place[node], 1, time)
+        for node in outside:
+            flow.join(place[node], 1, ENDLESS_ROOM)
+        for a, b in arcs:
+            flow.join(place[a], place[b], ENDLESS_ROOM)
+        for maker, readers, cost in self.tensors:
+            leaves, enters = flow.add(), flow.add()
+            flow.join(place[maker], leaves, cost)
+            flow.join(enters, place[maker], cost)
+            for reader in readers:
+                flow.join(leaves, place[reader], ENDLESS_ROOM)
+                flow.join(place[reader], enters, ENDLESS_ROOM)
+        value, _ = flow.run(MAX_NUMBER)
+        return value
 
 
 def cut_witness(problem: PlanProblem, witness: dict[str, Any]) -> int:
-    """The cheapest set of ops around one op: a minimum cut, by augmenting paths."""
+    """The cheapest set of ops around one op."""
     added = problem.rule("objective", "throughput") and problem.rule("communication", "added")
     need(added, "witness", "a cut bounds throughput with added communication alone")
     op = whole(witness["op"], "op of the witness", 0, len(problem.names) - 1)
+    if flag(witness, "convex"):
+        graph = PieceGraph()
+        read_pieces(problem, graph)
+        piece = graph.piece_of(next(group[0] for group in groups_of(problem) if op in group))
+        return StageNetwork.of(graph).cheapest(piece, arcs=closure(graph, piece))
     hosts = any(problem.host)
     groups = [[op] for op in range(len(problem.names))] if hosts else groups_of(problem)
     node = {op: number for number, group in enumerate(groups) for op in group}
     times = [group_times(problem, group) for group in groups]
-    sink, room = len(groups), dict[int, dict[int, int]]()
-    for v, row in enumerate(times):
-        able = [t for t, host in zip(row, problem.host, strict=True) if t >= 0 and not host]
-        _join(room, v, sink, min(able, default=MAX_NUMBER), 0)
+    able = [[t for t, host in zip(row, problem.host, strict=True) if t >= 0 and not host] for row in times]
     least: dict[int, int] = {}  # of each distinct row of transfer times
     for row in {id(row): row for row in problem.transfer}.values():
         lengths = [x for i, x in enumerate(row) if x >= 0 and i % (len(problem.ids) + 1)]
         least[id(row)] = min(lengths, default=MAX_NUMBER)
+    tensors = []
     for t, maker in enumerate(problem.producer):
         readers = {node[reader] for reader in problem.consumers[t]} - {node.get(maker)}
         if maker >= 0 and readers and least[id(problem.transfer[t])] > 0:
-            _join_tensor(room, node[maker], sorted(readers), least[id(problem.transfer[t])])
+            tensors.append((node[maker], readers, least[id(problem.transfer[t])]))
+    network = StageNetwork({v: min(row, default=MAX_NUMBER) for v, row in enumerate(able)}, tensors)
     on_host = [t for t, host in zip(times[node[op]], problem.host, strict=True) if t >= 0 and host]
-    return min([_largest_flow(room, node[op], sink), *on_host])
+    return min([network.cheapest(node[op]), *on_host])
 
 
-def _join(room: dict[int, dict[int, int]], a: int, b: int, there: int, back: int) -> None:
-    for tail, head, more in ((a, b, there), (b, a, back)):
-        arcs = room.setdefault(tail, {})
-        arcs[head] = arcs.get(head, 0) + more
+def closure(graph: PieceGraph, piece: int) -> list[tuple[int, int]]:
+    """(a, b): a stage with the piece and a holds b, too."""
+    behind, before = reachable(graph.after, piece), reachable(graph.before, piece)
+    arcs = [(d, p) for d in behind for p in graph.before[d] if p in behind]
+    return arcs + [(a, s) for a in before for s in graph.after[a] if s in before]
 
 
-def _join_tensor(room: dict[int, dict[int, int]], maker: int, readers: list[int], cost: int) -> None:
-    """Maker inside and a reader outside cost a transfer, and so does a reader inside and the maker outside."""
-    if len(readers) == 1:
-        _join(room, maker, readers[0], cost, cost)
-        return
-    leaves, enters = -2 * len(room) - 1, -2 * len(room) - 2  # new nodes: every call adds some
-    _join(room, maker, leaves, cost, 0)
-    _join(room, enters, maker, cost, 0)
-    for reader in readers:
-        _join(room, leaves, reader, MAX_NUMBER, 0)
-        _join(room, reader, enters, MAX_NUMBER, 0)
-
-
-def _largest_flow(room: dict[int, dict[int, int]], source: int, sink: int) -> int:
-    total = 0
-    while total < MAX_NUMBER:
-        came, queue = {source: source}, [source]
-        for v in queue:
-            for head, left in room[v].items():
-                if left > 0 and head not in came:
-                    came[head] = v
-                    queue.append(head)
-            if sink in came:
-                break
-        if sink not in came:
-            break
-        path = [sink]
-        while path[-1] != source:
-            path.append(came[path[-1]])
-        most = min(room[b][a] for a, b in pairwise(path))
-        for a, b in pairwise(path):
-            room[b][a] -= most
-            room[a][b] = room[a].get(b, 0) + most
-        total += most
-    return total
+def reachable(following: dict[int, set[int]], start: int) -> set[int]:
+    """What follows a piece, directly or not."""
+    found: set[int] = set()
+    waiting = [start]
+    while waiting:
+        for other in following[waiting.pop()] - found:
+            found.add(other)
+            waiting.append(other)
+    return found

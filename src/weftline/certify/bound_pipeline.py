@@ -1,6 +1,7 @@
 """No pipeline has all loads below T: the chain of ideals, once more, in plain Python.
 
-In: the embedded problem and {"kind": "pipeline", "target": T}. Out: T, or a `Refusal`. Simplified: see `piece_graph`.
+In: the embedded problem and {"kind": "pipeline", "target": T}; "merge" may name pairs that `merges` joins. Out: T, or a
+`Refusal`. Simplified: see `piece_graph`.
 
 Let U = T - 1. For an ideal I let W(I) be its work and X(I) the tensors with an end on both sides, cut(I) their sum.
 Filter: stages before I hold W(I), and each tensor of X(I) is paid at least once before I (where it is made or read)
@@ -19,7 +20,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weftline.certify.allowance import Allowance
-from weftline.certify.piece_graph import PieceGraph, contract, read_pieces
+from weftline.certify.merges import contract_named
+from weftline.certify.piece_graph import PieceGraph, read_pieces
 from weftline.certify.problem import PlanProblem, flag
 
 __all__ = ["Ideals", "chain_exists", "list_ideals", "refute_pipelines"]
@@ -53,7 +55,7 @@ def refute_pipelines(problem: PlanProblem, witness: dict[str, Any], target: int,
     memory = flag(witness, "memory")
     graph = PieceGraph()
     read_pieces(problem, graph, memory=memory)
-    if not contract(graph, problem.stage_limit, target):
+    if not contract_named(graph, problem, witness, target, allowance):
         return True
     limits = [MOST_BYTES if limit is None else limit for limit in problem.capacity]
     room = max(limits) if memory else MOST_BYTES

@@ -7,8 +7,9 @@ Let U = T - 1. A pipeline takes devices one after another; after some stages the
 done. The next stage, on d, from I to J, costs its time on d, and for every tensor across I that it reads at least the
 least transfer to d from a device of D, and for every tensor that it makes and that is read behind J at least the
 least transfer from d to a device that is neither d nor in D. So the states that are reached by stages of at most U
-hold those of all pipelines below T: 2^K sets of devices instead of K! orders. If no state holds all pieces, T is
-refuted.
+hold those of all pipelines below T: 2^K sets of devices instead of K! orders. Devices that may change places (same
+times, same memory, same transfers to and from all others) are used in the order of their numbers, so of such a kind
+only the count of used ones matters. If no state holds all pieces, T is refuted.
 Pairs: with E(I) and L(J) for these least transfers, a stage costs W_d(J) - W_d(I) + E(I) + L(J) less, for every
 tensor across I and J, L and, if the stage does not read it, E. So all I with W_d(I) - E(I) >= W_d(J) + L(J) - U reach
 J; others must share a tensor with it.
@@ -120,6 +121,24 @@ def refute_unequal(problem: PlanProblem, witness: dict[str, Any], target: int, a
     return not states.reach_all(problem.stage_limit) or not states.has_chain(problem.stage_limit)
 
 
+def _twins(graph: UnequalGraph, limits: list[int]) -> list[int]:
+    """Device -> those before it, as bits, that look like it: the two can change places and nothing else changes."""
+    k, rows = graph.k, {tuple(row) for row in graph.rows.values()}
+
+    def alike(a: int, b: int) -> bool:
+        others = [x for x in range(k) if x not in (a, b)]
+        return (
+            limits[a] == limits[b]
+            and all(times[a] == times[b] for times in graph.times.values())
+            and all(row[a * k + b] == row[b * k + a] for row in rows)
+            and all(
+                row[a * k + x] == row[b * k + x] and row[x * k + a] == row[x * k + b] for row in rows for x in others
+            )
+        )
+
+    return [sum(1 << a for a in range(d) if alike(a, d)) for d in range(k)]
+
+
 class _States:
     """Ideals that are reached with a set of devices, given as bits."""
 
@@ -138,6 +157,7 @@ class _States:
         self.last = len(ideals.members) - 1
         totals = [max(1, row[self.last]) for row in self.work]
         self.prices = [PRICE_SCALE * min(totals) // total + 1 for total in totals]
+        self.twins = _twins(graph, limits)
         self._rest: dict[int, list[int]] = {}
         self._times = [graph.times[name] for name in names]
 
@@ -158,7 +178,7 @@ class _States:
             if used.bit_count() >= stages or not self.reached.get(used):
                 continue
             for d in range(self.k):
-                if used >> d & 1:
+                if used >> d & 1 or self.twins[d] & ~used:
                     continue
                 after = used | 1 << d
                 if after not in allowed:

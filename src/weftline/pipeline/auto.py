@@ -21,13 +21,13 @@ from weftline.bounds import Bound
 from weftline.errors import InfeasibleError
 from weftline.graph.arrays import Indices, Ints
 from weftline.pipeline.anneal import PipelineAnnealer
-from weftline.pipeline.bounds import bottleneck, guess, node_cover_bound
+from weftline.pipeline.bounds import bottleneck, convex_cut_bound, guess, node_cover_bound
 from weftline.pipeline.convex.convex_set import ConvexSetParameters, convex_set_bound
 from weftline.pipeline.convex.graph import MOST_PIECES
 from weftline.pipeline.exact import fits_model, prove
-from weftline.pipeline.ideals import TOO_LONG, IdealChain, over_ideals, take
+from weftline.pipeline.ideals import IdealChain, over_ideals, take
 from weftline.pipeline.pieces import Pieces, make_pieces
-from weftline.pipeline.reduce import contract_uncuttable, reduce_exactly
+from weftline.pipeline.reduce import reduce_exactly, shrink
 from weftline.pipeline.simple import FIRST_SOLVERS, overflow_of
 from weftline.search import Search, Solver, best_of
 
@@ -46,7 +46,7 @@ class AutoParameters(ConvexSetParameters):
     """Where no limit at all is given."""
     warm_up_until: float = 0.01
     """Share of the time limit at which annealing alone ends."""
-    first_ideals_until: float = 0.06
+    first_ideals_until: float = 0.15
     node_cover_until: float = 0.08
     first_exact_until: float = 0.15
     few_pieces: int = 40
@@ -179,7 +179,7 @@ def _in_turn(search: Search, pieces: Pieces, parameters: AutoParameters) -> None
     search.run(solvers()["anneal"])
     never = np.zeros(1, np.int64)
     if not search.is_over:
-        chain = over_ideals(pieces, search.best, never)
+        chain = over_ideals(pieces, search.best, never, known=0 if search.bound is None else search.bound.value)
         if not isinstance(chain, str):
             take(search, chain)
     if not search.is_over and fits_model(pieces):
@@ -233,11 +233,14 @@ def _ideals(search: Search, pieces: Pieces, crew: PipelineCrew, seconds: float) 
     if search.is_over:
         return False
     found: list[IdealChain | str] = []
-    crew.attend(lambda stop, _: found.append(over_ideals(pieces, search.best, stop)), seconds)
+    known = 0 if search.bound is None else search.bound.value
+    crew.attend(lambda stop, _: found.append(over_ideals(pieces, search.best, stop, known=known)), seconds)
+    ended = True
     for chain in found:
         if not isinstance(chain, str) and not search.is_over:
+            ended = chain.ended
             take(search, chain)
-    return found == [TOO_LONG]
+    return not ended
 
 
 @contextmanager
@@ -256,7 +259,7 @@ def _bounded_by_superblocks(pieces: Pieces, parameters: AutoParameters) -> bool:
 
 def _superblocks(search: Search, pieces: Pieces, guesses: int, seconds: float, poll: Callable[[], bool]) -> None:
     """The middle stage, the cheapest with its share of the work, then stages further and further from the middle."""
-    contracted = contract_uncuttable(pieces, search.best.value) if search.best is not None else pieces
+    contracted = shrink(pieces, search.best.value) if search.best is not None else pieces
     stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
     until = search.seconds + seconds
     around = sorted(range(stages), key=lambda b: abs(2 * b - stages + 1))[:guesses]
@@ -283,7 +286,14 @@ def _alike(pieces: Pieces) -> bool:
 def _cover(search: Search, pieces: Pieces, stop: Ints, tell: Callable[[Bound], None], seconds: float) -> None:
     """The piece whose cheapest stage is costliest."""
     assert search.best is not None
-    contracted, value = contract_uncuttable(pieces, search.best.value), search.best.value
+    whole = make_pieces(search.problem)
+    if len(whole.time) <= MOST_PIECES:
+        cut = convex_cut_bound(whole, 0 if search.bound is None else search.bound.value)
+        if cut is not None:
+            tell(cut)
+            if cut.value >= search.best.value:
+                return
+    contracted, value = shrink(pieces, search.best.value), search.best.value
 
     def on_bound(bound: int, witness: dict[str, object]) -> None:
         tell(Bound(contracted.lift_bound(bound), "node-cover", seconds=search.seconds))
@@ -304,7 +314,7 @@ def _convex(
 ) -> None:
     assert search.best is not None
     stages = min(pieces.problem.stage_limit, len(pieces.stage_devices))
-    contracted = contract_uncuttable(pieces, search.best.value)
+    contracted = shrink(pieces, search.best.value)
     device = contracted.nearest(search.best.placement)
     sets: list[NDArray[np.bool_]] = [device == d for d in np.unique(device)]
 

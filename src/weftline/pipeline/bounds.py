@@ -4,7 +4,8 @@ The cut bound: whatever stage holds an op, it pays for the op, for what it holds
 cheapest stage around an op is a minimum cut: every op inside pays its least time, every tensor across the border its
 least transfer. The bound is the largest over ops. Stages need not be contiguous here, so that one flow is the proof:
 `certify/check.py` repeats it. For throughput with added communication. Ops of a `together` set are one node unless host
-devices exist, where they are left apart (which is weaker, and valid).
+devices exist, where they are left apart (which is weaker, and valid). `convex_cut_bound` is the same over sets that are
+closed as the op sees them: what lies between it and another one of the set is in the set, too.
 
 The node-cover bound is the same for pieces of equal devices, over contiguous (convex) sets: each of its bounds is the
 convex-set bound whose weights are 1 at one piece.
@@ -36,7 +37,7 @@ from weftline.search import Search
 from weftline.search.cp_sat import run_cp_sat
 from weftline.simulate.kernels.jit import kernel
 
-__all__ = ["bottleneck", "cut_bound", "guess", "lower_bounds", "node_cover_bound"]
+__all__ = ["bottleneck", "convex_cut_bound", "cut_bound", "guess", "lower_bounds", "node_cover_bound"]
 
 MOST_OPS = 20_000
 MOST_CUTS = 400
@@ -71,6 +72,48 @@ def cut_bound(problem: Problem) -> Bound | None:
     return Bound(best, "cut", {"kind": "cut", "op": op}, perf_counter() - begun)
 
 
+def convex_cut_bound(pieces: Pieces, known: int) -> Bound | None:
+    """The piece of equal devices whose cheapest closed stage is costliest; None where it is not above `known`."""
+    begun = perf_counter()
+    problem, count = pieces.problem, len(pieces.time)
+    least, _ = _least_times(problem, pieces.of, count)
+    arcs = _arcs(problem, pieces.of, count, least, pieces.edges)
+    behind, before = _reachable(pieces.edges), _reachable(pieces.edges[::-1])
+    best, where = known, -1
+    for v in np.argsort(-arcs.alone, kind="stable")[:MOST_CUTS].tolist():
+        if arcs.alone[v] <= best:
+            break
+        room, (source, target) = arcs.room.copy(), pieces.edges
+        first = len(room) - 2 * len(source)
+        room[first::2][np.isin(target, behind(v)) & np.isin(source, behind(v))] = ENDLESS_TIME
+        room[first + 1 :: 2][np.isin(target, before(v)) & np.isin(source, before(v))] = ENDLESS_TIME
+        value = _flow(arcs.pointer, arcs.order, arcs.tail, arcs.head, room, v)
+        if value > best:
+            best, where = value, v
+    if where < 0:
+        return None
+    op = int(np.flatnonzero(pieces.of == where)[0])
+    return Bound(best, "cut", {"kind": "cut", "op": op, "convex": True}, perf_counter() - begun)
+
+
+def _reachable(edges: tuple[Indices, Indices]) -> Callable[[int], Ints]:
+    """Node -> all that its edges lead to."""
+    following: dict[int, list[int]] = {}
+    for a, b in zip(edges[0].tolist(), edges[1].tolist(), strict=True):
+        following.setdefault(a, []).append(b)
+
+    def found(start: int) -> Ints:
+        seen, waiting = {start}, [start]
+        while waiting:
+            for other in following.get(waiting.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        return np.array(sorted(seen - {start}), np.int64)
+
+    return found
+
+
 def _least_times(problem: Problem, node: Indices, count: int) -> tuple[Ints, Ints]:
     """Least time of each node on a stage device, and on a host device (ENDLESS_TIME where there is none)."""
     total = np.zeros((count, len(problem.devices)), np.int64)
@@ -93,8 +136,13 @@ class _Network:
         np.cumsum(np.bincount(tail, minlength=nodes), out=self.pointer[1:])
 
 
-def _arcs(problem: Problem, node: Indices, count: int, least: Ints) -> _Network:
-    """Node -> sink: its time. Maker -> gate -> readers: leaves the stage. Readers -> gate -> maker: enters it."""
+def _arcs(
+    problem: Problem, node: Indices, count: int, least: Ints, edges: tuple[Indices, Indices] | None = None
+) -> _Network:
+    """Node -> sink: its time. Maker -> gate -> readers: leaves the stage. Readers -> gate -> maker: enters it.
+
+    Behind them are arcs without room against the edges, and their reverses.
+    """
     arrays = problem.graph.arrays
     off = ~np.eye(len(problem.devices), dtype=np.bool_)
     lengths = problem.cost.transfer[:, off]
@@ -120,6 +168,8 @@ def _arcs(problem: Problem, node: Indices, count: int, least: Ints) -> _Network:
         rows += [(q, free + 1, ENDLESS_TIME, 0) for q in readers]
         rows.append((free + 1, maker, cost, 0))
         free += 2
+    if edges is not None:
+        rows += [(b, a, 0, 0) for a, b in zip(edges[0].tolist(), edges[1].tolist(), strict=True)]
     table = np.array(rows, np.int64).reshape(-1, 4)
     tail, head = np.empty(2 * len(table), np.int64), np.empty(2 * len(table), np.int64)
     room = np.empty(2 * len(table), np.int64)

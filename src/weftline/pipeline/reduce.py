@@ -10,7 +10,8 @@ communication and memory that may bind exclude it, because there a move has anot
 Threshold contraction (`contract_uncuttable`), to find a pipeline below a target, or to prove that there is none: if two
 pieces that share a tensor stand on different devices, one pays for its own time and the tensor, and the other too.
 Where that reaches the target on every pair of devices, no pipeline below the target separates them: they are merged,
-and so is what then lies on a cycle, until nothing changes.
+and so is what then lies on a cycle, until nothing changes. On equal devices so are pairs whose tensors, paid twice, are
+more than all stages may take beside the work. `shrink` reduces and contracts in turn.
 
 Coarser pieces for the search alone (`merge_freely`): the exact reductions as if there were no hosts and no memory
 limits, which forbid most of them although nearly every good pipeline keeps the same pieces together. No bound holds.
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from weftline.cost import CostTable
 from weftline.graph.arrays import Indices, Ints, row_pointer
+from weftline.pipeline.joins import Joins
 from weftline.pipeline.pieces import Pieces, make_pieces, merge
 from weftline.problem import Problem
 from weftline.simulate.tables import once_per_problem
@@ -34,23 +36,22 @@ from weftline.simulate.tables import once_per_problem
 __all__ = [
     "PieceArrays",
     "contract_uncuttable",
+    "free_pieces",
     "make_piece_arrays",
     "memory_may_bind",
     "merge_freely",
     "reduce_exactly",
+    "shrink",
 ]
 
 MOST_ROUNDS = 1000
+MOST_STEPWISE = 12_000
+"""Pieces, and readers of tensors, that are gone through one by one."""
 
 
 def reduce_exactly(pieces: Pieces) -> Pieces:
-    """Apply R1 and R2 until nothing changes."""
-    problem = pieces.problem
-    if problem.host.any() or problem.rules.communication == "overlapped" or not pieces.flat:
-        return pieces
-    if (pieces.transfer < 0).any():
-        return pieces
-    if memory_may_bind(problem) and problem.rules.memory == "dynamic":
+    """Apply R1 and R2 until nothing changes, tables first."""
+    if not _reducible(pieces):
         return pieces
     for _ in range(MOST_ROUNDS):
         before = len(pieces.time)
@@ -60,7 +61,44 @@ def reduce_exactly(pieces: Pieces) -> Pieces:
                 pieces = merge(pieces, _roots(into))
         if len(pieces.time) == before:
             break
+    while _few_enough(pieces):
+        joins = Joins(pieces, _movable(pieces))
+        joins.reduce()
+        if len(joins.alive) + len(joins.left_out) == len(pieces.time):
+            break
+        pieces = merge(pieces, joins.group)
     return pieces
+
+
+def shrink(pieces: Pieces, target: int) -> Pieces:
+    """Reduce and contract in turn until nothing changes; bounds hold up to `target`."""
+    while True:
+        before, pieces = len(pieces.time), contract_uncuttable(reduce_exactly(pieces), target)
+        if len(pieces.time) == before:
+            return pieces
+
+
+def free_pieces(pieces: Pieces) -> Joins | None:
+    """The order without pieces that may stand anywhere; None where none may."""
+    if not _reducible(pieces) or not _few_enough(pieces):
+        return None
+    joins = Joins(pieces, _movable(pieces))
+    joins.leave_out()
+    return joins if joins.left_out else None
+
+
+def _reducible(pieces: Pieces) -> bool:
+    """Has a move the same price everywhere?"""
+    problem = pieces.problem
+    if problem.host.any() or problem.rules.communication == "overlapped" or not pieces.flat:
+        return False
+    if not pieces.stage_devices or (pieces.transfer < 0).any():
+        return False
+    return not (memory_may_bind(problem) and problem.rules.memory == "dynamic")
+
+
+def _few_enough(pieces: Pieces) -> bool:
+    return len(pieces.time) + len(pieces.reader_of) <= MOST_STEPWISE
 
 
 def memory_may_bind(problem: Problem) -> bool:
@@ -176,7 +214,23 @@ def contract_uncuttable(pieces: Pieces, target: int) -> Pieces:
         for number, members in enumerate(rustworkx.connected_components(graph)):
             group[list(members)] = number
         contracted = merge(contracted, group, ceiling=target)
-    return contracted
+    return _within_budget(contracted, target)
+
+
+def _within_budget(pieces: Pieces, target: int) -> Pieces:
+    """The same for what all stages of equal devices together may take."""
+    problem = pieces.problem
+    if not pieces.equal or problem.host.any() or problem.rules.communication != "added" or not _few_enough(pieces):
+        return pieces
+    stages = min(problem.stage_limit, len(pieces.stage_devices))
+    while True:
+        joins = Joins(pieces, _movable(pieces))
+        pairs = joins.uncuttable(stages, target)
+        if not pairs:
+            return pieces
+        for pair in pairs:
+            joins.join(*pair)
+        pieces = merge(pieces, joins.group, ceiling=target)
 
 
 def _uncuttable(pieces: Pieces, target: int) -> NDArray[np.bool_]:
