@@ -89,7 +89,7 @@ def choices() -> list[Choice]:
 
 
 def _problem(line: Line, card: LlmDevice, memory: LlmDevice, depth: int) -> tuple[LanguageModel, FitProblem]:
-    model = read_language_model(line["model"].replace("Qwen3.8", "Qwen3.6"), RECIPE)  # of the same size
+    model = read_language_model(line["model"], RECIPE)
     settings = LlmSettings(context=int(line["n_ctx"] or 32768), live=depth)
     return model, build_fit_problem(FitTask(model, FitMachine((card, memory), (), ()), settings))
 

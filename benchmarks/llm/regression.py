@@ -18,13 +18,16 @@ Terms = NDArray[np.float64]
 TINY_GAIN = 1e-12
 
 
-def bounded_fit(terms: Terms, times: Terms, least: Sequence[float], weights: Terms) -> Terms:
-    """The coefficients, none below `least`, with the smallest weighted sum of squared relative errors."""
+def bounded_fit(terms: Terms, times: Terms, least: Sequence[float], weights: Terms, fixed: Sequence[int] = ()) -> Terms:
+    """The coefficients, none below `least`, with the smallest weighted sum of squared relative errors; those of
+    the columns `fixed` are as in `least`."""
     scale = np.sqrt(weights)[:, None]
     matrix = terms / times[:, None] * scale
     limits = np.asarray(least, dtype=np.float64)
     rest = scale[:, 0] - matrix @ limits
-    extra = _nonnegative(matrix, rest)
+    free = matrix.copy()
+    free[:, list(fixed)] = 0.0
+    extra = _nonnegative(free, rest)
     return np.asarray(limits + extra, dtype=np.float64)
 
 

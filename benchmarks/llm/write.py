@@ -11,7 +11,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from benchmarks.llm.fitting import ClassFit, fit_decode, fit_prefill
+from benchmarks.llm.fitting import LEAST_GRADED, OTHER_KERNELS, ClassFit, fit_decode, fit_prefill
 from benchmarks.llm.rows import MeasuredRow, measured_rows
 from benchmarks.llm.spilled import host_coefficients
 from benchmarks.measure import ROOT
@@ -43,7 +43,8 @@ def all_fits(rows: Sequence[MeasuredRow]) -> dict[Key, tuple[ClassFit, ClassFit 
             chosen = [row for row in rows if row.device.cost_class is kind and row.family == family]
             if chosen and kind is not CostClass.CPU and any(row.decode_ns for row in chosen):
                 prompts = [row for row in chosen if row.prefill_ns]
-                found[kind, family] = fit_decode(chosen, kind), fit_prefill(prompts) if prompts else None
+                enough = len([row for row in prompts if row.group not in OTHER_KERNELS]) >= LEAST_GRADED
+                found[kind, family] = fit_decode(chosen, kind), fit_prefill(prompts) if enough else None
     return found
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.llm.choices import Choice, Split
+from benchmarks.llm.regression import bounded_fit
+from benchmarks.llm.rows import measured_rows
+from benchmarks.llm.write import TABLE, all_constants, as_csv
 from benchmarks.render import text_of
 from benchmarks.results import Collector, Row
 from benchmarks.section import Run
@@ -103,3 +108,24 @@ def test_estimates_against_published_numbers(tmp_path: Path) -> None:
     chosen = run.of(what="choice")
     assert sum(row["share"] >= 0.95 for row in chosen) >= 0.75 * len(chosen)
     assert "58 of 58 lines" in shown("estimates", rows)
+
+
+def test_the_table_of_constants_is_what_the_script_writes() -> None:
+    """Tests that the constants of the product follow from the published measurements and the catalogues as they are."""
+    present("llm/measured.csv")
+    made, kept = (
+        list(csv.reader(text.splitlines()))
+        for text in (as_csv(all_constants(measured_rows())), TABLE.read_text(encoding="utf-8"))
+    )
+    assert [row[:2] for row in made] == [row[:2] for row in kept]
+    for ours, theirs in zip(made[1:], kept[1:], strict=True):
+        assert [float(cell) for cell in ours[2:]] == pytest.approx([float(cell) for cell in theirs[2:]], rel=1e-3)
+
+
+def test_columns_that_rows_say_nothing_of_keep_their_limit() -> None:
+    """Tests that a fixed column stays at its limit, though another value would fit better."""
+    terms = np.array([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]])
+    times = terms @ np.array([2.0, 5.0])
+    ones = np.ones(3)
+    assert bounded_fit(terms, times, [1.0, 1.0], ones) == pytest.approx([2.0, 5.0])
+    assert bounded_fit(terms, times, [1.0, 1.0], ones, (1,))[1] == 1.0

@@ -22,6 +22,10 @@ GIB = 2**30
         ("M2 Ultra@150 GiB", 1, "Apple M2 Ultra (76)", 150 * GIB),
         ("780M@16g", 1, "Radeon 780M", 16 * 10**9),
         ("780M", 1, "Radeon 780M", None),
+        ("7900 XTX", 1, "Radeon RX 7900 XTX", 24 * GIB),
+        ("2x 7900 XT", 2, "Radeon RX 7900 XT", 20 * GIB),
+        ("6650xt@7GB", 1, "Radeon RX 6650 XT", 7 * 10**9),
+        ("9070 XT 16GB", 1, "Radeon RX 9070 XT", 16 * GIB),
     ],
 )
 def test_options_of_accelerators(text: str, count: int, name: str, memory: int | None) -> None:

@@ -20,7 +20,8 @@ from weftline.units import format_bytes
 
 __all__ = ["DeviceOption", "read_device_option"]
 
-_COUNT = re.compile(r"\s*(\d{1,6})\s*[x×*]\s*(?=\S)", re.IGNORECASE)
+_COUNT = re.compile(r"\s*(?!\d+\s*xtx?\b)(\d{1,6})\s*[x×*]\s*(?=\S)", re.IGNORECASE)
+"""A number and an x; in "7900 XTX" both are the name."""
 
 
 class DeviceOption(msgspec.Struct, frozen=True):

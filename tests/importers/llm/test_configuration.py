@@ -47,6 +47,13 @@ def test_a_bare_configuration(tmp_path: Path) -> None:
     assert model == read_language_model(str(path.parent)) or model.source != str(path.parent)
 
 
+def test_a_configuration_inside_another_object() -> None:
+    """Tests that collections that keep it under `config` are read, and other objects of this name are not taken."""
+    inside = stack_from_config({"name": "Small", "config": SMALL}, name="small", source="s")
+    assert inside == stack_from_config(SMALL, name="small", source="s")
+    assert stack_from_config({**SMALL, "config": {"model_type": "x"}}, name="small", source="s") == inside
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("hidden_size", -1), ("num_hidden_layers", 10**9), ("vocab_size", "many"), ("num_attention_heads", None)],

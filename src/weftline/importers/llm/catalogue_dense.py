@@ -34,6 +34,7 @@ class KnownFamily(msgspec.Struct, frozen=True):
 
 CONFIG_FILES = "config.json of the Hugging Face repositories"
 AICONFIGURATOR_FILES = "config.json, by the model_configs of ai-dynamo/aiconfigurator at 095f58a"
+SAME_SIZE = "taken as Qwen3.6-27B: 26.9 B parameters are published of both, no config.json was seen"
 USUAL_COLUMNS = (
     "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads vocab_size "
     "max_position_embeddings"
@@ -177,6 +178,14 @@ magistral-small-2507,devstral-small,devstral-small-2507 5120 32768 40 32 8 13107
         qwen3.5-27b 5120 17408 64 24 4 248320 262144 48
         qwen3.6-27b 5120 17408 64 24 4 248320 262144 48
         qwen3.5-9b 4096 12288 32 16 4 248320 262144 32
+        """,
+    ),
+    KnownFamily(
+        SAME_SIZE,
+        {"model_type": "qwen3_5", **HYBRID_FIELDS, "mtp_num_hidden_layers": 1},
+        f"{USUAL_COLUMNS} linear_num_value_heads",
+        """
+        qwen3.8-27b 5120 17408 64 24 4 248320 262144 48
         """,
     ),
     KnownFamily(

@@ -27,6 +27,7 @@ def stack_from_config(config: object, *, name: str, source: str) -> StackShape:
     """The stack that a configuration describes."""
     if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
         raise InputError("is no object of JSON", where=source)
+    config = _unwrapped(config)
     outer, inner = Fields(config, source), _text_part(config, source)
     kind = inner.text("model_type") or outer.text("model_type")
     plain = kind.removesuffix("_text")
@@ -45,6 +46,13 @@ def stack_from_config(config: object, *, name: str, source: str) -> StackShape:
         )
     body = read(inner)
     return _stack(body, inner, outer, name=name, source=source, kind=plain, notes=notes)
+
+
+def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What collections of configurations keep under `config`, beside where it is from."""
+    inside = config.get("config")
+    wrapped = isinstance(inside, dict) and "model_type" in inside and "model_type" not in config
+    return inside if wrapped and all(isinstance(key, str) for key in inside) else config
 
 
 _UNLIKE = re.compile(r"mamba|ssm|rwkv|conv_L|hybrid|block_type|encoder_layers|lightning|hyper_connection|attn_layer")
