@@ -125,17 +125,25 @@ def _engines(request: FitRequest) -> list[LlmEngine]:
 
 def _answer(request: FitRequest, task: FitTask, begun: float) -> FitPlan:
     problem = build_fit_problem(task)
-    if request.splits:
-        segments = split_segments(problem, request.splits)
-        if wrong := fit_violations(problem, segments):
-            raise InfeasibleError(f"the split {','.join(map(str, request.splits))} does not fit", conflicts=wrong)
-        cost = cost_segments(problem, segments)
-        answer = FitAnswer(segments, cost.value_ns, 0, None, cost.uses, cost.pipelined)
-        return assemble_fit(request, task, problem, answer, solver="given split", begun=begun)
     limit = DEFAULT_SECONDS if request.time_limit is None else float(request.time_limit)
+    if request.splits:
+        answer = _given_split(request, problem, limit)
+        return assemble_fit(request, task, problem, answer, solver="given split", begun=begun)
     best, problem, answer = _best_depth(task, limit)
     answer = msgspec.structs.replace(answer, free_ns=_without_rules(problem, answer))
     return assemble_fit(request, best, problem, answer, solver="fit", begun=begun)
+
+
+def _given_split(request: FitRequest, problem: FitProblem, seconds: float) -> FitAnswer:
+    """The split of the request, beside the best plan's bound and the simple splits."""
+    segments = split_segments(problem, request.splits)
+    if wrong := fit_violations(problem, segments):
+        raise InfeasibleError(f"the split {','.join(map(str, request.splits))} does not fit", conflicts=wrong)
+    cost = cost_segments(problem, segments)
+    best = solve_fit(problem, seconds=seconds)
+    return msgspec.structs.replace(
+        best, segments=segments, value_ns=cost.value_ns, uses=cost.uses, pipelined=cost.pipelined
+    )
 
 
 def _without_rules(problem: FitProblem, answer: FitAnswer) -> int | None:

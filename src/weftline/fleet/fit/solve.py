@@ -37,6 +37,8 @@ def solve_fit(
     the engine cost.
     """
     search = _FitSearch(check_fit_problem(problem), seconds)
+    if _least_bytes(problem) > sum(device.limit_bytes for device in problem.devices):
+        raise InfeasibleError(_why_not(problem, shown=True))
     simple = baseline_segments(problem) if baselines else ()
     for _, segments in simple:
         search.offer(segments)
@@ -157,6 +159,14 @@ class _FitSearch:
             FitSegment(choice[0], mine, choice[2], choice[3], tables.moves(choice))
             for choice, mine in zip(path.choices, devices, strict=True)
         )
+
+
+def _least_bytes(problem: FitProblem) -> int:
+    """What all rows take together, each part where it takes least."""
+    parts = range(len(problem.parts))
+    kinds = range(len(problem.kinds))
+    least = [sum(min(unit.bytes[kind][part] * unit.size for unit in problem.units) for part in parts) for kind in kinds]
+    return sum(least[kind] for kind in problem.rows)
 
 
 def _why_not(problem: FitProblem, *, shown: bool) -> str:
