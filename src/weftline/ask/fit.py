@@ -6,32 +6,39 @@ best quantisation) are asked by `fit_more.py` with the same means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 import msgspec
 
-from weftline.ask.fit_assemble import assemble_fit
+from weftline.ask.fit_assemble import assemble_fit, prompt_ns
 from weftline.ask.fit_build import FitTask, build_fit_problem
 from weftline.ask.fit_devices import FitMachine, fit_machine
 from weftline.ask.fit_more import answer_want, best_quantisation, largest_context, what_would_fit
 from weftline.ask.fit_request import BEST_QUANTISATION, LARGEST, FitRequest
+from weftline.ask.fit_servers import Solved, best_servers, depth_front, front_answer, servers_answer
 from weftline.cost.llm import CostClass, LlmEngine, LlmSettings
 from weftline.errors import InfeasibleError, UsageError
 from weftline.fleet.fit import cost_segments, fit_violations, solve_fit, split_segments
 from weftline.importers.llm import LanguageModel, find_quantisation, read_language_model
 from weftline.plans.fit import FitPlan
 from weftline.problem.fit import FitAnswer, FitObjective, FitProblem, FitRules, HostRows
+from weftline.units import format_time
 
 __all__ = ["answer_fit", "fit_task"]
 
 DEFAULT_SECONDS = 2.5
 """Of a search."""
-FREE_SECONDS = 0.5
+SHORT_SECONDS, FREE_SECONDS = 0.2, 0.5
 """Of a search without the rules of the engine."""
 MIXED_FORMATS = {"gguf": ("llamacpp",), "packed": ("vllm", "sglang")}
 """Quantisations that only some engines read well."""
+
+
+class _TooLate(InfeasibleError):
+    """All fits, but the first token comes late."""
 
 
 def answer_fit(request: FitRequest) -> FitPlan:
@@ -74,10 +81,14 @@ def _answer_for(request: FitRequest, machine: FitMachine, engine: LlmEngine, beg
     task = make(request, model)
     try:
         plan = _answer(request, task, begun)
+    except _TooLate:
+        raise
     except InfeasibleError as error:
         if request.splits:
             raise
         raise what_would_fit(request, task, make) from error
+    if request.concurrency > 1 and not request.splits:
+        asked |= _beside(request, task, plan)
     if request.want is not None:
         asked |= answer_want(plan, task, float(request.want))
     return msgspec.structs.replace(plan, asked=asked) if asked else plan
@@ -129,7 +140,8 @@ def _answer(request: FitRequest, task: FitTask, begun: float) -> FitPlan:
     if request.splits:
         answer = _given_split(request, problem, limit)
         return assemble_fit(request, task, problem, answer, solver="given split", begun=begun)
-    best, problem, answer = _best_depth(task, limit)
+    found = _depths(task, limit)
+    best, problem, answer = _best_of(found, None if request.first_token is None else float(request.first_token))
     answer = msgspec.structs.replace(answer, free_ns=_without_rules(problem, answer))
     return assemble_fit(request, best, problem, answer, solver="fit", begun=begun)
 
@@ -160,13 +172,13 @@ def _without_rules(problem: FitProblem, answer: FitAnswer) -> int | None:
     return min(found.value_ns, answer.value_ns)
 
 
-def _best_depth(task: FitTask, seconds: float) -> tuple[FitTask, FitProblem, FitAnswer]:
-    """The best plan; with many requests over all numbers of groups in a row, each of which is a question of its own."""
+def _depths(task: FitTask, seconds: float) -> list[Solved]:
+    """The best plan; with many requests for each number of groups in a row, which is a question of its own."""
     depths = range(1, min(len(task.machine.cards), task.settings.concurrency) + 1) if task.served else range(1)
     if len(depths) <= 1:
         problem = build_fit_problem(task)
-        return task, problem, solve_fit(problem, seconds=seconds)
-    found: list[tuple[FitTask, FitProblem, FitAnswer]] = []
+        return [(task, problem, solve_fit(problem, seconds=seconds))]
+    found: list[Solved] = []
     refused: list[InfeasibleError] = []
     for depth in depths:
         asked = msgspec.structs.replace(task, pipeline=depth)
@@ -177,8 +189,33 @@ def _best_depth(task: FitTask, seconds: float) -> tuple[FitTask, FitProblem, Fit
             refused.append(error)
     if not found:
         raise refused[0]
-    best, problem, answer = min(found, key=lambda one: one[2].value_ns)
-    bound = min(one.bound_ns for _, _, one in found)
-    if len(depths) > 1:  # the file holds one question, so its checker cannot rule the others out
+    return found
+
+
+def _best_of(found: Sequence[Solved], first_token: float | None) -> Solved:
+    """The plan that gives most, of those whose first token comes in time."""
+    prompts = [prompt_ns(task, problem, answer.segments, task.settings.timed_at) for task, problem, answer in found]
+    in_time = [
+        one for one, time in zip(found, prompts, strict=True) if first_token is None or time <= first_token * 1e9
+    ]
+    if not in_time:
+        asked = format_time(round((first_token or 0.0) * 1e9))
+        why = f"the first token takes {format_time(min(prompts))} at least, and {asked} are asked"
+        raise _TooLate(f"no plan that was found gives the first token in time: {why}", proved=False)
+    best, problem, answer = min(in_time, key=lambda one: one[2].value_ns)
+    if len(found) > 1:  # the file holds one question, so its checker cannot rule the others out
+        bound = min(one.bound_ns for _, _, one in found)
         answer = msgspec.structs.replace(answer, bound_ns=bound, witness=None)
     return best, problem, answer
+
+
+def _beside(request: FitRequest, task: FitTask, plan: FitPlan) -> dict[str, Any]:
+    """With many requests: the front over groups in a row, and several servers where they give more."""
+    answer: dict[str, Any] = {}
+    front = depth_front(_depths(task, SHORT_SECONDS)) if task.served else ()
+    if len(front) > 1:
+        answer |= front_answer(front)
+    if request.first_token is None and len(task.machine.cards) > 1 and not request.measured:
+        found = best_servers(task, lambda asked: _best_of(_depths(asked, SHORT_SECONDS), None), plan.rate)
+        answer |= servers_answer(found)
+    return answer

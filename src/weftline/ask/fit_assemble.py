@@ -31,6 +31,7 @@ from weftline.cost.llm import (
     prefill_time,
     read_measurement,
 )
+from weftline.cost.llm.prefill import OFFLOAD_BATCH, copy_time
 from weftline.fleet.fit import FitCost, cost_segments
 from weftline.plans.fit import (
     FitBound,
@@ -44,7 +45,7 @@ from weftline.plans.fit import (
 )
 from weftline.problem.fit import FitAnswer, FitProblem, FitSegment, fit_hash
 
-__all__ = ["assemble_fit"]
+__all__ = ["assemble_fit", "prompt_ns"]
 
 PARTS_PER_MILLION = 1_000_000
 ENOUGH_LIKE_ONE = 1.01
@@ -59,7 +60,7 @@ def assemble_fit(
     calibration = _calibration(request, task, answer)
     rate = Interval.rate(_decode_interval(task, problem, answer.segments, cost, calibration), problem.streams)
     prompt = task.settings.timed_at
-    first = calibration.prefill_interval(_prefill(task, problem, answer.segments, prompt), *_prefill_ppm(task))
+    first = calibration.prefill_interval(prompt_ns(task, problem, answer.segments, prompt), *_prefill_ppm(task))
     factor = rate.value / problem.tokens_per_second(cost.value_ns)
     launch = fit_launches(task, problem, answer.segments)
     bound = answer.bound_ns
@@ -143,14 +144,28 @@ def _prefill_ppm(task: FitTask) -> tuple[int, int]:
     return min(one.prefill_low_ppm for one in known), max(one.prefill_high_ppm for one in known)
 
 
-def _prefill(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], prompt: int) -> int:
+def prompt_ns(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], prompt: int) -> int:
     """A prompt over all layers; a group computes and reads as many times faster as it has cards."""
     devices, layers = [], []
     for number, segment in enumerate(segments):
         one, width = _device_of(task, problem.devices[segment.devices[0]].id), len(segment.devices)
         devices.append(msgspec.structs.replace(one, flops=one.flops * width, bandwidth=one.bandwidth * width))
         layers += [number] * (min(segment.last, problem.blocks) - segment.first)
-    return prefill_time(task.model, task.settings, devices, layers, prompt)
+    return prefill_time(task.model, task.settings, devices, layers, prompt) + _copied(task, problem, segments, prompt)
+
+
+def _copied(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], prompt: int) -> int:
+    """Parts on the host whose layer is a card's: llama.cpp copies them to the card for every micro-batch that is not
+    small."""
+    host, size = problem.host_unit, task.settings.micro_batch
+    if host is None or min(prompt, size) < OFFLOAD_BATCH:
+        return 0
+    found = 0
+    for segment in segments:
+        card = _device_of(task, problem.devices[segment.devices[0]].id)
+        moved = sum(problem.units[host].bytes[problem.rows[row]][part] for row, part in segment.moved)
+        found += copy_time(card, moved) if moved else 0
+    return found * -(-prompt // size)
 
 
 def _calibration(request: FitRequest, task: FitTask, answer: FitAnswer) -> LlmCalibration:
@@ -166,7 +181,7 @@ def _calibration(request: FitRequest, task: FitTask, answer: FitAnswer) -> LlmCa
     problem = build_fit_problem(alone)
     decode = cost_segments(problem, answer.segments).value_ns
     prompt = measured.prefill_tokens or task.settings.timed_at
-    prefill = _prefill(alone, problem, answer.segments, prompt) / prompt
+    prefill = prompt_ns(alone, problem, answer.segments, prompt) / prompt
     return calibrate(measured, decode, prefill)
 
 

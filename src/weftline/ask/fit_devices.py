@@ -30,6 +30,13 @@ class FitMachine(msgspec.Struct, frozen=True):
     """Of each device."""
     notes: tuple[str, ...]
     """What had to be assumed."""
+    neighbours: tuple[LlmDevice, ...] = ()
+    """All cards that the machine has, where these are only some of them; empty: there are no others."""
+
+    @property
+    def all_cards(self) -> tuple[LlmDevice, ...]:
+        """In the order in which the machine counts them."""
+        return self.neighbours or self.cards
 
     @property
     def cards(self) -> tuple[LlmDevice, ...]:

@@ -22,15 +22,17 @@ _BACKENDS = {CostClass.AMD: "ROCm", CostClass.INTEL: "SYCL", CostClass.APPLE: "M
 _VISIBLE = {CostClass.AMD: "HIP_VISIBLE_DEVICES", CostClass.INTEL: "ZE_AFFINITY_MASK"}
 DEFAULT_MICRO_BATCH = 512
 _SERVERS = {LlmEngine.VLLM: ("vLLM", vllm_line), LlmEngine.SGLANG: ("SGLang", sglang_line)}
-RPC_PORT = 50052
+RPC_PORT, LLAMACPP_PORT, RANKS_PORT = 50052, 8080, 8000
 _CACHE_NAMES = {"fp8": "fp8_e4m3"}
 
 
-def fit_launches(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> tuple[LaunchLine, ...]:
-    """All processes."""
+def fit_launches(
+    task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], number: int = 0
+) -> tuple[LaunchLine, ...]:
+    """All processes; `number`: of servers beside each other, which have ports of their own."""
     if task.settings.engine is LlmEngine.LLAMACPP:
-        return (*_rpc_servers(task, problem, segments), _llamacpp(task, problem, segments))
-    return (_ranks(task, problem, segments),)
+        return (*_rpc_servers(task, problem, segments), _llamacpp(task, problem, segments, number))
+    return (_ranks(task, problem, segments, number),)
 
 
 def launch_notes(task: FitTask, segments: Sequence[FitSegment]) -> list[str]:
@@ -70,7 +72,7 @@ def _model_word(task: FitTask) -> str:
     return model.name
 
 
-def _llamacpp(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> LaunchLine:
+def _llamacpp(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], number: int = 0) -> LaunchLine:
     settings, machine = task.settings, task.machine
     remote = _used_remote(task, problem, segments)
     names = _names(task, remote)
@@ -81,7 +83,7 @@ def _llamacpp(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]
     if held and held[-1].last == len(problem.rows):
         layers[-1] += len(task.model.mtp)  # they count as layers, and are loaded only when asked for
     nvidia = any(device.cost_class in (CostClass.GDDR, CostClass.HBM) for device in machine.cards)
-    several = len(machine.cards) > 1
+    several = len(machine.all_cards) > 1
     return llamacpp_line(
         LlamaCppLaunch(
             _model_word(task),
@@ -97,6 +99,7 @@ def _llamacpp(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]
             micro_batch=0 if settings.micro_batch == DEFAULT_MICRO_BATCH else settings.micro_batch,
             flash_attention=settings.flash_attention,
             name_devices=several,
+            port=LLAMACPP_PORT + number,
             servers=tuple(map(_address, remote)),
             environment=(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),) if nvidia and several else (),
         )
@@ -128,7 +131,7 @@ def _names(task: FitTask, remote: Sequence[str]) -> dict[str, str]:
     """What llama.cpp calls the cards: CUDA0, CUDA1, ROCm0 ..."""
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
-    for device in task.machine.cards:
+    for device in task.machine.all_cards:
         backend = "RPC" if device.remote and device.id in remote else _BACKENDS.get(device.cost_class, "CUDA")
         found[device.id] = f"{backend}{counts.get(backend, 0)}"
         counts[backend] = counts.get(backend, 0) + 1
@@ -149,7 +152,7 @@ def _moved(task: FitTask, segments: Sequence[FitSegment]) -> tuple[tuple[str, st
     return tuple(found)
 
 
-def _ranks(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -> LaunchLine:
+def _ranks(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], number: int = 0) -> LaunchLine:
     settings = task.settings
     engine, line = _SERVERS[settings.engine]
     used = [problem.devices[number].id for segment in segments for number in segment.devices]
@@ -164,7 +167,7 @@ def _ranks(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -
     widths = {len(segment.devices) for segment in segments}
     if len(widths) > 1:
         raise UsageError(f"{engine} has groups of one size only, and the plan has {sorted(widths)}")
-    numbers = {device.id: number for number, device in enumerate(task.machine.cards)}
+    numbers = {device.id: number for number, device in enumerate(task.machine.all_cards)}
     layers = [segment.last - segment.first for segment in segments]
     layers[-1] -= 1  # the output layer is no layer here
     return line(
@@ -178,5 +181,6 @@ def _ranks(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment]) -
             memory_share=settings.memory_permille / 1000,
             kv_type=_CACHE_NAMES.get(settings.kv_type_k, settings.kv_type_k),
             visible=makers.pop(),
+            port=RANKS_PORT + number,
         )
     )

@@ -68,6 +68,8 @@ class FitRequest:
     """A file of `llama-bench -o json`, or "tg=41.2"."""
     want: float | str | None = None
     """Tokens per second that are needed, or text: "20 tok/s"."""
+    first_token: float | str | None = None
+    """Seconds, or text: no plan whose first token, after a prompt as long as what is in the cache, takes longer."""
     kv_type: str = ""
     """Of the cache: f16, q8_0, q4_0 ..., or two of them: "q8_0,q4_0" (keys, values)."""
     tensor_parallel: int | None = None
@@ -87,6 +89,7 @@ class FitRequest:
             "splits": several(self.splits, "splits", _layers, "(20, 12)"),
             "want": None if self.want is None else read_want(self.want),
             "time_limit": seconds(self.time_limit),
+            "first_token": seconds(self.first_token, "first_token"),
         }
         for name in ("ram", "quantisation", "measured", "kv_type"):
             values[name] = a_text(getattr(self, name), name)
@@ -126,7 +129,8 @@ def fit(model: Path | str, *, gpus: Sequence[str] = (), **question: Any) -> FitP
 
     `wl.fit("llama-3.3-70b", quantisation="q4_k_m", gpus=["RTX 4090", "2x RTX 3060 12GB"], context="16k")`. `question`
     is what a `FitRequest` has: cpus, ram, links, context, live, concurrency, quantisation, engine, splits, measured,
-    want, kv_type, tensor_parallel, time_limit. `InfeasibleError` says how much is missing, and what would fit.
+    want, first_token, kv_type, tensor_parallel, time_limit. `InfeasibleError` says how much is missing, and what would
+    fit.
     """
     from weftline.ask.fit import answer_fit
 

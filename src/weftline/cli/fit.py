@@ -109,6 +109,14 @@ Want = Annotated[
         rich_help_panel=ANSWER_PANEL,
     ),
 ]
+FirstToken = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only plans whose first token comes in this time, after a prompt as long as what is in the cache: 2s.",
+        rich_help_panel=LOAD_PANEL,
+    ),
+]
 Time = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Time limit of the search.  [default: 2.5s]", rich_help_panel=ANSWER_PANEL),
@@ -148,6 +156,7 @@ def fit(
     splits: Splits = None,
     measured: Measured = "",
     want: Want = None,
+    first_token: FirstToken = None,
     time: Time = None,
     write: Write = None,
     output: Output = None,
@@ -185,6 +194,7 @@ def fit(
         splits=read_splits(splits) if splits is not None else (),
         measured=measured,
         want=want,
+        first_token=read_seconds(first_token),
         time_limit=read_seconds(time),
         argv=tuple(call_arguments()),
     )
@@ -228,6 +238,11 @@ def show_fit(found: FitPlan) -> None:
         show(fit_baseline_table(found), "")
     for line in found.command:
         typer.echo(line)
+    for server in found.asked.get("servers", ()):
+        words = f"or, of {len(found.asked['servers'])} servers, on {'+'.join(server['devices'])}:"
+        show("", words)
+        for line in server["command"]:
+            typer.echo(line)
     if found.notes:
         show("", *(f"note: {note}" for note in found.notes))
 

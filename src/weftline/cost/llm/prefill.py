@@ -16,10 +16,12 @@ from weftline.cost.llm.settings import LlmEngine, LlmSettings
 from weftline.cost.llm.weights import layer_weights
 from weftline.importers.llm import AttentionKind, LanguageModel, LlmLayer
 
-__all__ = ["OFFLOAD_BATCH", "attention_flops", "layer_prefill", "prefill_time"]
+__all__ = ["OFFLOAD_BATCH", "attention_flops", "copy_time", "layer_prefill", "prefill_time"]
 
 OFFLOAD_BATCH = 32
 """llama.cpp: from so many tokens on, weights in the host's memory are copied to a card and used there."""
+COPIED_PERCENT = 60
+"""Of the way to the host: what copies of weights reach, by the prompts of one desktop with weights in its memory."""
 PARTS_PER_MILLION = 1_000_000
 
 
@@ -32,6 +34,11 @@ def attention_flops(layer: LlmLayer, first: int, tokens: int) -> int:
         seen = min(seen, layer.window * tokens)
     length = layer.key_length + layer.value_length or 2 * layer.latent_length
     return 2 * layer.heads * length * seen
+
+
+def copy_time(card: LlmDevice, size: int) -> int:
+    """Nanoseconds to copy weights from the host's memory to a card."""
+    return -(-size * 10**9 // max(1, card.host_bandwidth * COPIED_PERCENT // 100))
 
 
 def layer_prefill(
@@ -54,7 +61,7 @@ def layer_prefill(
     seen = attention_flops(layer, 0, prompt) // width
     time += -(-seen * 10**12 // max(1, worker.bandwidth * known.attention_flops_per_kb))
     if spilled:
-        reading = batches * -(-layer_weights(layer, width) * 10**9 // max(1, worker.host_bandwidth))
+        reading = batches * copy_time(worker, layer_weights(layer, width))
         return time + reading + batches * known.batch_layer_ns
     reading = batches * read_time(worker, sum(part_reads(layer, tokens, width)), known.memory_ppm)
     return max(time, reading) + batches * known.batch_layer_ns

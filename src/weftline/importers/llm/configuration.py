@@ -51,8 +51,9 @@ def stack_from_config(config: object, *, name: str, source: str) -> StackShape:
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """What collections of configurations keep under `config`, beside where it is from."""
     inside = config.get("config")
-    wrapped = isinstance(inside, dict) and "model_type" in inside and "model_type" not in config
-    return inside if wrapped and all(isinstance(key, str) for key in inside) else config
+    if not isinstance(inside, dict) or "model_type" not in inside or "model_type" in config:
+        return config
+    return inside if all(isinstance(key, str) for key in inside) else config
 
 
 _UNLIKE = re.compile(r"mamba|ssm|rwkv|conv_L|hybrid|block_type|encoder_layers|lightning|hyper_connection|attn_layer")
