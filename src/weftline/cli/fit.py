@@ -183,18 +183,15 @@ def fit(
         raise UsageError("which model? Try: weftline fit llama-3.1-8b --gpu 'RTX 4090'; --models lists names")
     cards: dict[str, Any] = {"gpus": gpu or (), "cpus": cpu or (), "links": link or (), "ram": ram or ""}
     load: dict[str, Any] = {"context": context, "live": live, "concurrency": concurrency}
+    asked: dict[str, Any] = {"measured": measured, "want": want, "first_token": read_seconds(first_token)}
     request = FitRequest(
         model=model,
-        **cards,
-        **load,
+        **cards | load | asked,
         quantisation=quant,
         kv_type=kv_type,
         engine=engine,
         tensor_parallel=tensor_parallel,
         splits=read_splits(splits) if splits is not None else (),
-        measured=measured,
-        want=want,
-        first_token=read_seconds(first_token),
         time_limit=read_seconds(time),
         argv=tuple(call_arguments()),
     )
