@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ MOST_LEVELS = 7
 SCALES = (10, 16, 24, 34)
 """Bits of a multiplier, tried in turn."""
 NEARLY_ONE = 1e-6
+MOST_TRIED = 8
+"""Ops on which it might branch."""
+SIZE_ROOT = [n**0.5 for n in range(65)]
 LEAST_EXCESS = 1e-9
 """Of the least end beyond the horizon, in shares of it."""
 IMPOSSIBLE_COST = 4.0
@@ -43,15 +46,15 @@ def grow_tree(
     if horizon < 0:
         return None
     tree: list[Node] = []
-    waiting = [(0, begin_block(block, *ends))]
+    waiting = [(0, _Case.of(block, begin_block(block, *ends), horizon))]
     while waiting:
-        depth, state = waiting.pop()
+        depth, case = waiting.pop()
         if len(tree) + len(waiting) >= most_nodes or depth > MOST_DEPTH or is_over():
             return None
-        if not shrink(block, state, horizon):
+        if not case.is_open:
             tree.append(["w"])
             continue
-        node, children = _expand(block, state, horizon)
+        node, children = _expand(block, case.state, horizon)
         if node is None:
             return None
         tree.append(node)
@@ -59,28 +62,58 @@ def grow_tree(
     return tree
 
 
-def _expand(block: ChainBlock, state: BlockState, horizon: int) -> tuple[Node | None, list[BlockState]]:
+class _Case(NamedTuple):
+    """A state after propagation."""
+
+    state: BlockState
+    is_open: bool
+
+    @staticmethod
+    def of(block: ChainBlock, state: BlockState, horizon: int) -> _Case:
+        return _Case(state, shrink(block, state, horizon))
+
+    def size(self, block: ChainBlock) -> float:
+        """How much is left to decide, as a guess of the size of a tree."""
+        return (
+            float(np.prod([SIZE_ROOT[len(self.state.able[leader])] for leader in block.members]))
+            if self.is_open
+            else 0.0
+        )
+
+
+def _expand(block: ChainBlock, state: BlockState, horizon: int) -> tuple[Node | None, list[_Case]]:
     """A leaf, or a branch with its cases; None if a plan is left."""
     full = _full_set(state, horizon)
     if full is not None:
         return full, []
-    op = None
+    ops: list[int] = []
     if any(len(devices) > 1 for devices in state.able):
         program = _RowProgram(block, state, horizon)
         leaf = program.leaf()
         if leaf is not None:
             return leaf, []
-        op = program.most_split()
-    pair = None if op is not None else _tightest_pair(state, horizon)
-    if op is None and pair is None:
-        op = next((i for i, devices in enumerate(state.able) if len(devices) > 1), None)
-    if op is not None:
-        sets = [[d] for d in state.able[op]]
-        return ["b", op, *sets], [state.child(op, devices) for devices in sets]
-    if pair is None:
-        return None, []
-    x, y = pair
-    return ["o", x, y], [state.child(order=(x, y)), state.child(order=(y, x))]
+        ops = program.most_split()
+    pairs = [] if ops else _tightest_pairs(state, horizon)
+    if not ops and not pairs:
+        ops = [i for i, devices in enumerate(state.able) if len(devices) > 1][:1]
+    branches = [
+        (["b", op, *([d] for d in state.able[op])], [state.child(op, [d]) for d in state.able[op]]) for op in ops
+    ]
+    branches += [(["o", x, y], [state.child(order=(x, y)), state.child(order=(y, x))]) for x, y in pairs]
+    return _best_branch(block, horizon, branches)
+
+
+def _best_branch(
+    block: ChainBlock, horizon: int, branches: list[tuple[Node, list[BlockState]]]
+) -> tuple[Node | None, list[_Case]]:
+    """The one whose cases leave least to decide."""
+    best, found = np.inf, None
+    for node, states in branches:
+        cases = [_Case.of(block, state, horizon) for state in states]
+        size = sum(case.size(block) for case in cases)
+        if size < best:
+            best, found = size, (node, cases)
+    return (None, []) if found is None else found
 
 
 def _full_set(state: BlockState, horizon: int) -> Node | None:
@@ -97,22 +130,19 @@ def _full_set(state: BlockState, horizon: int) -> Node | None:
     return None
 
 
-def _tightest_pair(state: BlockState, horizon: int) -> tuple[int, int] | None:
-    """Two certain items that may still come in both orders, those with least room in the better one."""
-    best, found = -1, None
+def _tightest_pairs(state: BlockState, horizon: int) -> list[tuple[int, int]]:
+    """Certain items of one resource that may still come in both orders, those with least room first."""
+    found: dict[tuple[int, int], int] = {}
     decided = set(state.orders)
     for items in state.items.values():
         for i, x in enumerate(items):
             for y in items[:i]:
                 one = x.head + x.length + y.length + y.after
                 other = y.head + y.length + x.length + x.after
-                if best < min(one, other) and max(one, other) <= horizon:
-                    if (x.name, y.name) in decided or (y.name, x.name) in decided:
-                        continue
-                    if _comes_first(x, y) or _comes_first(y, x):
-                        continue
-                    best, found = min(one, other), (x.name, y.name)
-    return found
+                if max(one, other) <= horizon and not _comes_first(x, y) and not _comes_first(y, x):
+                    found[x.name, y.name] = min(one, other)
+    pairs = (pair for pair in found if pair not in decided and pair[::-1] not in decided)
+    return sorted(pairs, key=lambda pair: -found[pair])[:MOST_TRIED]
 
 
 def _comes_first(x: Any, y: Any) -> bool:
@@ -181,7 +211,7 @@ class _RowProgram:
         self.shared: list[tuple[int, int, int, int]] = []
         """Row, edge, source, target: a transfer is no less there than one of its readers."""
         self.known: dict[int, int | None] = {}
-        """id of an item -> its column, None if it is certain."""
+        """id of an item -> its column, None if it is certain; of those that stand in a row."""
         self.is_impossible = False
         self.answer: Answer | None = None
         for leader in block.members:
@@ -229,8 +259,6 @@ class _RowProgram:
 
     def _present(self, item: PossibleItem) -> int | None:
         """The column that says whether an item is there; None if it certainly is."""
-        if id(item) in self.known:
-            return self.known[id(item)]
         op, a, b = item.where
         if b < 0:
             column = self.on.get((self.block.group[op], a))
@@ -250,28 +278,35 @@ class _RowProgram:
 
     def _resource(self, resource: int, items: list[PossibleItem]) -> None:
         """Rows that could bind, no two for the same items."""
-        seen: set[tuple[int, ...]] = set()
-        heads = _picked({item.head for item in items})
-        afters = _picked({item.after for item in items})
-        for head in heads:
-            for after in afters:
-                inside = [i for i, item in enumerate(items) if item.head >= head and item.after >= after]
-                if not inside or tuple(inside) in seen:
+        seen: set[tuple[int, int, int]] = set()
+        behind = sorted(items, key=lambda item: -item.after)
+        afters = set(_picked({item.after for item in items}))
+        for level in _picked({item.head for item in items}):
+            inside = [item for item in behind if item.head >= level]
+            total, head = 0, self.horizon
+            for count, item in enumerate(inside, 1):
+                total += item.length
+                head = item.head if item.head < head else head
+                after = item.after
+                if after not in afters or head + total + after <= self.horizon:
                     continue
-                seen.add(tuple(inside))
-                own = [items[i] for i in inside]
-                least = min(item.head for item in own) + min(item.after for item in own)
-                if least + sum(item.length for item in own) <= self.horizon:
+                if count < len(inside) and inside[count].after == after:
                     continue
-                terms, certain = [(0, 1.0)], 0
-                for item in own:
-                    column = self._present(item)
-                    if column is None:
-                        certain += item.length
-                    else:
-                        terms.append((column, -item.length / self.horizon))
-                row = self.rows.row(terms, (least + certain) / self.horizon)
-                self.levels.append((row, resource, head, after))
+                if (head, after, total) not in seen:
+                    seen.add((head, after, total))
+                    self._add_row(resource, level, after, head + after, inside[:count])
+
+    def _add_row(self, resource: int, head: int, after: int, least: int, inside: list[PossibleItem]) -> None:
+        terms, certain = [(0, 1.0)], 0
+        for item in inside:
+            column = self.known[id(item)] if id(item) in self.known else self._present(item)
+            if column is None:
+                certain += item.length
+            else:
+                terms.append((column, -item.length / self.horizon))
+        if len(terms) > 1 or least + certain > self.horizon:
+            row = self.rows.row(terms, (least + certain) / self.horizon)
+            self.levels.append((row, resource, head, after))
 
     def leaf(self) -> Node | None:
         """Rows with integer multipliers that leave no plan."""
@@ -306,17 +341,16 @@ class _RowProgram:
             found.add_row(*row)
         return ["d", rows, shares, messages] if found.is_too_much(shares, messages) else None
 
-    def most_split(self) -> int | None:
-        """The open op that the solution divides most between devices; None if it divides none."""
+    def most_split(self) -> list[int]:
+        """The open ops that the solution divides most between devices; none if it divides none."""
         if self.answer is None or not np.isfinite(self.answer.value):
-            return None
-        best, found = 1.0 - NEARLY_ONE, None
+            return []
+        most: dict[int, float] = {}
         for leader in self.block.members:
             if len(self.able[leader]) > 1:
-                most = max(float(self.answer.solution[self.on[leader, d]]) for d in self.able[leader])
-                if most < best:
-                    best, found = most, leader
-        return found
+                most[leader] = max(float(self.answer.solution[self.on[leader, d]]) for d in self.able[leader])
+        split = sorted((leader for leader in most if most[leader] < 1.0 - NEARLY_ONE), key=lambda leader: most[leader])
+        return split[:MOST_TRIED]
 
 
 def _picked(values: set[int]) -> list[int]:

@@ -32,6 +32,8 @@ __all__ = ["prove_chain"]
 
 FIRST_NODES, MOST_NODES = 300, 6_000
 """Of a tree: what is easy comes first."""
+CHECK_SHARE = 0.3
+"""Of the time, for the checker."""
 SEARCH_SHARE = 0.4
 """Of the time, for bounds of blocks that no search has left."""
 TEXT_BYTES = 64 * 1024
@@ -160,14 +162,15 @@ def prove_chain(task: ProofTask) -> None:
     except Refusal:
         return
     claimed = [_joined(sure, low.tolist()) for sure, low in zip(chain.lengths, work.lengths(), strict=True)]
-    maker = _ChainMaker(chain, claimed, lambda: task.is_over, ops=list(work.chain.ops), blocks=blocks)
+    end = CHECK_SHARE * task.left
+    maker = _ChainMaker(chain, claimed, lambda: task.left < end, ops=list(work.chain.ops), blocks=blocks)
     target = min(task.value, shortest_way(claimed))
     if target <= task.proved:
         return
     task.say(f"proving how long {len(blocks)} blocks last")
     left = maker.needs(target)
     for most in (FIRST_NODES, MOST_NODES):
-        left = [need for need in left if task.is_over or not maker.prove(need, most)]
+        left = [need for need in left if maker.is_over() or not maker.prove(need, most)]
         _offer(task, maker, target)
     for need in left:
         maker.nearly(need, FIRST_NODES)
