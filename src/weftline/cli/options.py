@@ -280,7 +280,7 @@ Time = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Time limit of the whole command: 60s, 5min.  [default: 60s, unless --work is given]",
+        help="Time limit of the whole command but --proof: 60s, 5min.  [default: 60s, unless --work is given]",
         rich_help_panel=SEARCH_PANEL,
     ),
 ]
