@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from weftline.ask import sweep_devices
-from weftline.ask.device_sweep import some_devices
 from weftline.certify.check_fleet import check_fleet
 from weftline.errors import InfeasibleError, UsageError
 from weftline.plans.fleet import fleet_to_json
 from weftline.problem import Problem
+from weftline.problem.feasible import some_devices
 from weftline.report.sweep import device_sweep_table, device_sweep_words
 from weftline.testing.generate import Feed, problem_of
 

@@ -89,7 +89,9 @@ def test_models_with_their_own_devices(tmp_path: Path) -> None:
 
 
 CONTRADICTIONS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"copies": 2}, "copies are 1 or"),
+    ({"copies": 0}, "is a whole number from 1"),
+    ({"copies": "all"}, r'copies \(or "auto"\) is a whole number'),
+    ({"copies": 2, "stages": 2}, "copies 2 and a number of stages"),
     ({"copies": 1, "max_depth": 2}, "a limit of depth and copies 1"),
     ({"copies": 1, "latency_limit": 1}, "a limit of latency and copies 1"),
     ({"copies": "auto", "stages": 2}, "a number of stages"),

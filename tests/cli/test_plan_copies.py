@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from weftline.certify import Refusal
 from weftline.certify.check_fleet import check_fleet, read_fleet
 from weftline.cli.main import app
 from weftline.errors import InputError, UsageError
@@ -67,6 +69,27 @@ def test_throughput_is_the_whole_cluster(tmp_path: Path) -> None:
     for words in (["--calibrate", "--costs", str(file)], ["--stages", "2"]):
         with pytest.raises(UsageError, match="a limit of depth"):
             runner.invoke(app, [*asked, "--max-depth", "2", *words], catch_exceptions=False)
+
+
+def test_a_number_of_copies(tmp_path: Path) -> None:
+    """Tests `--copies N`: no op is on more devices, more copies give more, and a lie about the limit is refused."""
+    rates, file, runner = [], tmp_path / "plan.json", CliRunner()
+    for copies in (2, 3, 8):
+        asked = ["plan", "zoo:bert:small", "--cluster", "eight-gpus", "--copies", str(copies), "--work", "400"]
+        said = runner.invoke(app, [*asked, "-o", str(file)], catch_exceptions=False)
+        assert said.exit_code == 0
+        plan = read_fleet(str(file))
+        assert check_fleet(plan).rate == plan["rate"] <= plan["rate_bound"]
+        assert plan["limits"] == {"max_depth": None, "latency_ns": None, "max_copies": copies}
+        held = {(device, op) for lane in plan["lanes"] for device, a, b in lane["hops"] for op in range(a, b)}
+        most = max(Counter(op for _, op in held).values())
+        assert most <= copies
+        rates.append(plan["rate"])
+        with pytest.raises(Refusal, match="max_copies"):
+            check_fleet({**plan, "limits": {**plan["limits"], "max_copies": most - 1}})
+    assert rates[0] < rates[1] < rates[2] == plan["baselines"]["replicas"]
+    with pytest.raises(UsageError, match="neither a whole number from 1 nor auto"):
+        runner.invoke(app, [*ASKED[:4], "--copies", "two"], catch_exceptions=False)
 
 
 def test_how_many_devices_are_enough(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from weftline.ask.layers import answer_layers, read_layer_problem
 from weftline.ask.request import PlanRequest
+from weftline.certify import Refusal
 from weftline.certify.check_layers import check_layer_plan
 from weftline.cli.main import app
 from weftline.errors import WeftlineError
@@ -100,6 +102,37 @@ def test_a_limit_of_depth_is_kept(tmp_path: Path) -> None:
     assert rates == sorted(rates)
     assert rates[0] == 400.0  # two copies on the large ones
     assert rates[0] < rates[-1]
+
+
+@pytest.mark.parametrize("form", [OWN, HELIX], ids=["own", "helix"])
+def test_a_limit_of_copies_is_kept(form: Json, tmp_path: Path) -> None:
+    """Tests `--copies N`: no layer is held more often, 1 is a single pipeline, and a lie about the limit is refused."""
+    source, plan, rates = _write(tmp_path, form), tmp_path / "plan.json", []
+    for copies in ("1", "2", "auto"):
+        code, said = _weftline("plan", source, "--copies", copies, "--work", "60", "-o", str(plan), "--json")
+        assert code == 0
+        printed = json.loads(said)
+        most = max(
+            sum(one["first"] <= layer < one["last"] for one in printed["instances"]) for layer in range(form["layers"])
+        )
+        assert _weftline("verify", str(plan))[0] == 0
+        rates.append(printed["rate"])
+        if copies == "auto":
+            assert "max_copies" not in printed["problem"]
+            break
+        assert most <= int(copies) == printed["problem"]["max_copies"]
+        if copies == "1":
+            assert len(printed["lanes"]) == 1
+        elif most > 1:
+            with pytest.raises(Refusal, match="too many instances hold a layer"):
+                check_layer_plan(_rehashed({**printed, "problem": {**printed["problem"], "max_copies": most - 1}}))
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1] or form is HELIX  # there one pipeline is the best
+
+
+def _rehashed(plan: Json) -> Json:
+    text = json.dumps(plan["problem"], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return {**plan, "provenance": {**plan["provenance"], "problem_sha256": sha256(text.encode()).hexdigest()}}
 
 
 def test_a_terminal_reads_stages_and_the_front(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from weftline.certify import Refusal
 from weftline.certify.check_fleet import check_fleet, fleet_bound_of
 from weftline.errors import InfeasibleError
 from weftline.fleet import FleetSearch, fleet_solvers
-from weftline.fleet.columns import best_rates
+from weftline.fleet.rates import best_rates
 from weftline.plans.fleet import fleet_to_json
 from weftline.problem import Problem
 from weftline.problem.model import problem_to_file

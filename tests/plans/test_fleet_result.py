@@ -16,7 +16,7 @@ import weftline as wl
 from weftline.ask import make_fleet, make_plan
 from weftline.certify.check_fleet import check_fleet
 from weftline.errors import InputError, UsageError
-from weftline.fleet.columns import best_rates
+from weftline.fleet.rates import best_rates
 from weftline.plans.fleet import FleetLane, FleetPlan, fleet_to_json
 from weftline.plans.fleet_result import (
     held_words,

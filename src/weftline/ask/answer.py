@@ -226,6 +226,7 @@ def answer_devices(
         **request.limits,
         most_depth=request.max_depth,
         most_latency=request.latency_limit_ns,
+        most_copies=request.most_copies,
         settings=request.settings,
         inputs=found.inputs,
         begun=begun,

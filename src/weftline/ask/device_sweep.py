@@ -21,13 +21,13 @@ from weftline.ask.fleets import make_fleet
 from weftline.ask.planning import stop_rules
 from weftline.ask.stage_counts import AUTO, check_counts, parse_counts, sensible_counts
 from weftline.ask.stages import GOOD_ENOUGH
-from weftline.cost import CostTable
 from weftline.errors import InfeasibleError, UsageError
 from weftline.plans.fleet import FleetPlan
 from weftline.problem import Problem, check_feasible
+from weftline.problem.feasible import some_devices
 from weftline.search import Event, Termination
 
-__all__ = ["DeviceCount", "DeviceSweep", "some_devices", "sweep_devices"]
+__all__ = ["DeviceCount", "DeviceSweep", "sweep_devices"]
 
 
 @dataclass(frozen=True)
@@ -169,20 +169,6 @@ def _is_feasible(problem: Problem) -> bool:
     except InfeasibleError:
         return False
     return True
-
-
-def some_devices(problem: Problem, kept: Sequence[int]) -> Problem:
-    """The same question for some of the devices."""
-    number = {device: place for place, device in enumerate(kept)}
-    table, where = problem.cost, list(kept)
-    cost = CostTable(
-        np.ascontiguousarray(table.time[:, where]),
-        np.ascontiguousarray(table.transfer[:, where][:, :, where]),
-        table.transfer_row,
-        table.source,
-    )
-    buses = tuple((number[a], number[b], bus) for a, b, bus in problem.buses if a in number and b in number)
-    return replace(problem, devices=tuple(problem.devices[d] for d in kept), cost=cost, buses=buses)
 
 
 def _concluded(found: list[tuple[DeviceCount, FleetPlan | None]]) -> DeviceSweep:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from weftline import __version__, fleet, pipeline
 from weftline.ask.answer import Resolved
@@ -25,12 +26,14 @@ from weftline.certify import check_fleet
 from weftline.certify.check import Refusal
 from weftline.errors import InfeasibleError, UsageError, VerificationError, near
 from weftline.fleet import FleetSearch, FleetSolver
-from weftline.fleet.columns import best_rates, simplest
+from weftline.fleet.columns import simplest
+from weftline.fleet.rates import best_rates
 from weftline.graph.arrays import Indices
 from weftline.interrupts import Interruption, uninterrupted
 from weftline.plans.fleet import FleetDevice, FleetInstance, FleetLane, FleetLimits, FleetPlan, hops_of
 from weftline.plans.plan import BoundEntry, Provenance
 from weftline.problem import Problem, check_feasible
+from weftline.problem.feasible import some_devices
 from weftline.problem.model import ProblemFile, problem_hash, problem_to_file
 from weftline.search import Event, Search, Solver, Termination, check_names
 from weftline.simulate.fleet import FULL_SECOND, RATE_UNITS, Deployment
@@ -85,6 +88,7 @@ def answer_fleet(
         **request.limits,
         most_depth=request.max_depth,
         most_latency=request.latency_limit_ns,
+        most_copies=request.most_copies,
         start=start,
         settings=request.settings,
         inputs=found.inputs,
@@ -103,6 +107,7 @@ def make_fleet(
     seed: int = 0,
     most_depth: int | None = None,
     most_latency: int | None = None,
+    most_copies: int | None = None,
     start: Indices | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
     inputs: Mapping[str, str] = MappingProxyType({}),
@@ -112,13 +117,11 @@ def make_fleet(
 ) -> FleetPlan:
     """Solve and certify. Ctrl-C returns the best so far; `InfeasibleError` if there is none.
 
-    `most_depth` and `most_latency` (ns) limit the way of an input; `start` is a placement that may be a lane.
+    `most_depth` and `most_latency` (ns) limit the way of an input, `most_copies` an op; `start` may be a lane.
     """
     clock = Clock(monotonic() if begun is None else begun, on_event)
     asked, (gap, time_limit) = gap, stop_rules(gap, time_limit, work_limit)
-    if problem.rules.objective != "throughput" or problem.rules.stages:
-        raise UsageError("copies are for the objective throughput, without a number of stages")
-    check_feasible(problem)
+    _check(problem)
     chosen = _find(solver)
     check_names(chosen.name, chosen.takes, settings)
     with clock.preparing():
@@ -135,6 +138,7 @@ def make_fleet(
         options=settings,
         most_depth=most_depth,
         most_latency=most_latency,
+        most_copies=most_copies,
         starts=() if start is None else (start,),
     )
     baselines: dict[str, float | None] = {}
@@ -153,6 +157,12 @@ def make_fleet(
         found = search.best if chosen.baseline else _simplest(search, baselines, asked)
         about["inputs"], about["argv"] = dict(inputs), tuple(argv)
         return _assemble(search, found, ended, baselines, about)
+
+
+def _check(problem: Problem) -> None:
+    if problem.rules.objective != "throughput" or problem.rules.stages:
+        raise UsageError("copies are for the objective throughput, without a number of stages")
+    check_feasible(problem)
 
 
 def _solved(chosen: FleetSolver, search: FleetSearch) -> None:
@@ -194,6 +204,35 @@ def _offer_pipelines(outer: FleetSearch, rates: dict[str, float | None]) -> None
     """Single pipelines, as lanes to begin with: their rates, None for those that break a limit."""
     for name in PIPELINES:
         _offer_pipeline(outer, rates, name, PIPELINE_SHARE)
+    if outer.most_copies is not None:
+        _offer_side_by_side(outer)
+
+
+def _offer_side_by_side(outer: FleetSearch) -> None:
+    """Where copies are limited: pipelines of some devices each, side by side, fast and slow devices in each of them."""
+    problem, most = outer.problem, min(outer.most_copies or 1, len(outer.problem.devices))
+    time = problem.cost.time
+    order = np.argsort(np.where(time < 0, 10**12, time).sum(axis=0), kind="stable").tolist()
+    for parts in range(2, most + 1):
+        rounds = [order[i : i + parts][:: 1 if i // parts % 2 == 0 else -1] for i in range(0, len(order), parts)]
+        lanes = []
+        for part in range(parts):
+            members = sorted(row[part] for row in rounds if part < len(row))
+            small = Search(
+                some_devices(problem, members),
+                time_limit=None if outer.seconds_left is None else PIPELINE_SHARE * max(outer.seconds_left, 0.0) / most,
+                work_limit=None if outer.work_limit is None else ceil(PIPELINE_SHARE * outer.work_limit / most),
+                seed=outer.seed,
+                solver=PIPELINES[-1],
+            )
+            try:
+                pipeline.solvers()[PIPELINES[-1]].solve(small)
+            except InfeasibleError:
+                continue
+            lane = None if small.best is None else outer.add(np.array(members, np.int32)[small.best.placement])
+            lanes += [] if lane is None else [lane]
+        if lanes:
+            outer.offer(lanes, best_rates(lanes).rates.tolist())
 
 
 def _offer_pipeline(outer: FleetSearch, rates: dict[str, float | None], name: str, share: float) -> None:
@@ -265,7 +304,7 @@ def _assemble(
     baselines: dict[str, float | None],
     about: dict[str, Any],
 ) -> FleetPlan:
-    problem, limits = search.problem, FleetLimits(search.most_depth, search.most_latency)
+    problem, limits = search.problem, _limits(search)
     file = problem_to_file(problem)
     bounds = [_entry(file, bound) for bound in (search.bound,) if bound is not None]
     best = max((bound.value_ns for bound in bounds), default=0)
@@ -305,6 +344,11 @@ def _assemble(
     except Refusal as refusal:
         raise VerificationError(f"the answer of solver {plan.solver} does not hold: {refusal}") from refusal
     return plan
+
+
+def _limits(search: FleetSearch) -> FleetLimits:
+    copies = msgspec.UNSET if search.most_copies is None else search.most_copies
+    return FleetLimits(search.most_depth, search.most_latency, copies)
 
 
 def _entry(file: ProblemFile, bound: Bound) -> BoundEntry:

@@ -76,13 +76,14 @@ def answer_layers(
         "--latency-limit": request.latency_limit is not None,
         "--coarsen": request.coarsen != "none",
         "--reward": request.reward != "simulated",
-        "--copies 1": request.copies == 1,
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(f"{problem.name} holds its own devices, layers and rates; leave {', '.join(wrong)} out")
     if request.max_depth is not None:
         depth = min(request.max_depth, problem.max_depth or request.max_depth, problem.layers)
         problem = msgspec.structs.replace(problem, max_depth=depth)
+    if request.most_copies is not None:
+        problem = msgspec.structs.replace(problem, max_copies=min(request.most_copies, problem.copies_limit))
     limits = request.limits
     return make_layer_plan(
         problem,

@@ -78,9 +78,9 @@ class PlanRequest:
     communication: Literal["added", "overlapped"] | None = None
     memory: Literal["dynamic", "static"] | None = None
     stages: int | None = None
-    copies: Literal[1, "auto"] | None = None
-    """Throughput: 1 is one pipeline, "auto" the rate of the whole cluster: whole copies, pipelines side by side, shared
-    stages. None is "auto" where nothing else that is asked for means one pipeline (`ask.fleets.is_for_fleet`)."""
+    copies: int | Literal["auto"] | None = None
+    """Throughput: "auto" is the rate of the whole cluster; a number: no part of the model is on more devices; 1 is one
+    pipeline. None is "auto" where nothing else means one pipeline (`ask.fleets.is_for_fleet`)."""
     max_depth: int | None = None
     """Of a fleet: the most devices in a row on the way of an input."""
     latency_limit: float | str | None = None
@@ -150,8 +150,8 @@ class PlanRequest:
 
     def _check_fleet(self) -> None:
         """What a fleet is asked, and what contradicts it."""
-        if self.copies not in (None, 1, "auto"):
-            raise UsageError(f'copies are 1 or "auto", not {shown(self.copies)}')
+        if self.copies not in (None, "auto"):
+            _hold(self, {"copies": a_whole_number(self.copies, 'copies (or "auto")', 1, MOST_COUNT)})
         if self.max_depth is not None:
             _hold(self, {"max_depth": a_whole_number(self.max_depth, "max_depth", 1, MOST_COUNT)})
         _hold(self, {"latency_limit": seconds(self.latency_limit, "latency_limit")})
@@ -177,11 +177,16 @@ class PlanRequest:
     def fleet_words(self) -> str:
         """What asks for a fleet by name, empty if nothing does."""
         asked = {
-            "copies auto": self.copies == "auto",
+            f"copies {self.copies}": self.copies not in (None, 1),
             "a limit of depth": self.max_depth is not None,
             "a limit of latency": self.latency_limit is not None,
         }
         return next((words for words, holds in asked.items() if holds), "")
+
+    @property
+    def most_copies(self) -> int | None:
+        """On so many devices a part of the model may be."""
+        return None if self.copies == "auto" else self.copies
 
     @property
     def latency_limit_ns(self) -> int | None:
@@ -193,7 +198,7 @@ class PlanRequest:
         """The rules of the problem that are asked for."""
         measured = self.reward == "measured" and self.objective != "throughput"
         return {
-            "objective": "throughput" if self.copies == "auto" else self.objective,
+            "objective": self.objective if self.copies in (None, 1) else "throughput",
             "runtime": "sequential" if measured and self.runtime is None else self.runtime,  # it is what HETERO does
             "transfers": self.transfers,
             "communication": self.communication,
@@ -273,10 +278,7 @@ class ScheduleRequest:
 
 
 class GridRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Lists, of which every combination is a request, and limits for each of them.
-
-    For throughput each is one pipeline (`copies=1`), so that solvers and numbers of stages can be compared.
-    """
+    """Lists, of which every combination is a request, and limits for each of them; for throughput of one pipeline."""
 
     models: tuple[str, ...] = ()
     """Files, or `zoo:NAME` and `zoo:NAME:SIZE`."""

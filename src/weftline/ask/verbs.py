@@ -134,7 +134,7 @@ def plan(
     cluster: Cluster | Path | str | None = None,
     *,
     objective: Literal["latency", "throughput"] | None = None,
-    copies: Literal[1, "auto"] | None = None,
+    copies: int | Literal["auto"] | None = None,
     **options: Any,
 ) -> Plan | FleetPlan: ...
 
@@ -153,7 +153,7 @@ def plan(  # type: ignore[misc]
     communication: Literal["added", "overlapped"] | None = None,
     memory: Literal["dynamic", "static"] | None = None,
     stages: int | None = None,
-    copies: Literal[1, "auto"] | None = None,
+    copies: int | Literal["auto"] | None = None,
     max_depth: int | None = None,
     latency_limit: float | str | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),

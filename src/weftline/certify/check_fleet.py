@@ -196,11 +196,13 @@ def _times(problem: PlanProblem, placement: list[int]) -> tuple[list[list[int]],
 
 
 def _check_limits(lanes: list[_Lane], given: Any) -> None:
-    """No lane is deeper than allowed, and none takes longer for an input that is alone."""
-    need(isinstance(given, dict) and given.keys() == {"max_depth", "latency_ns"}, "limits", "limits: wrong fields")
+    """No lane is deeper than allowed, none takes longer for an input that is alone, no op is on too many devices."""
+    names = {"max_depth", "latency_ns"}
+    need(isinstance(given, dict) and given.keys() - {"max_copies"} == names, "limits", "limits: wrong fields")
     found = {"max_depth": max(lane.depth for lane in lanes), "latency_ns": max(lane.alone for lane in lanes)}
+    found["max_copies"] = max(len(set(devices)) for devices in zip(*(lane.placement for lane in lanes), strict=True))
     for name, most in found.items():
-        if given[name] is not None:
+        if given.get(name) is not None:
             limit = whole(given[name], name)
             need(most <= limit, "limits", f"{name}: a lane has {most}, {limit} are allowed")
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from weftline.certify import check
@@ -82,7 +82,11 @@ class _Problem:
 
     def __init__(self, form: dict[str, Any]) -> None:
         need(form["kind"] == "layers", "problem", "the embedded problem is of another kind")
-        need(form.keys() == PROBLEM and isinstance(form["name"], str), "fields", "the embedded problem: wrong fields")
+        need(
+            form.keys() - {"max_copies"} == PROBLEM and isinstance(form["name"], str),
+            "fields",
+            "the embedded problem: wrong fields",
+        )
         self.layers = whole(form["layers"], "layers", 1, 10_000)
         self.counts = [whole(pool["count"], "count", 1, MAX_COUNT) for pool in rows(form["pools"], "pools")]
         need(0 < sum(self.counts) <= MAX_COUNT, "problem", "too many devices, or none")
@@ -120,6 +124,7 @@ class _Problem:
         need(not grouped or (links is None and ports is None), "problem", "groups have no links and no ports")
         need(type(form["partial"]) is bool, "problem", "partial is true or false")
         self.partial = form["partial"]
+        self.copies = whole(form.get("max_copies", MAX_COUNT), "max_copies", 1, MAX_COUNT)
         self.depth = None if form["max_depth"] is None else whole(form["max_depth"], "max_depth", 1, 10_000)
 
     def _links(self, given: Any) -> dict[tuple[int, int], int]:
@@ -208,6 +213,10 @@ def _added(problem: _Problem, instances: Any, lanes: Any, depth: int | None) -> 
         need(mine.isdisjoint(taken), "instance", "a device stands in two instances")
         taken |= mine
         need(0 <= whole(first, "first") < whole(last, "last") <= problem.layers, "instance", "it holds no layers")
+    more = Counter(first for _, _, first, _ in instances)
+    more.subtract(last for _, _, _, last in instances)
+    holders = accumulate(more[layer] for layer in range(problem.layers))
+    need(max(holders) <= problem.copies, "copies", "too many instances hold a layer")
     served, carried, deepest, total = [0] * len(instances), Counter[tuple[int, int]](), 0, 0
     for lane in rows(lanes, "lanes"):
         need(lane.keys() == {"rate", "hops"}, "fields", "a lane has a rate and hops")

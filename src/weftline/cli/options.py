@@ -203,10 +203,11 @@ LatencyLimit = Annotated[
     ),
 ]
 Copies = Annotated[
-    Literal["1", "auto"] | None,
+    str | None,
     typer.Option(
-        metavar="1|auto",
-        help="Throughput: auto: whole copies and pipelines side by side, what gives most; 1: one pipeline.  [default: "
+        metavar="N|auto",
+        help="Throughput: auto: whole copies and pipelines side by side, what gives most; N: no part of the model is "
+        "on more than N devices; 1: one pipeline.  [default: "
         "auto; 1 with --stages, --coarsen, --reward measured, --calibrate, a solver of pipelines, or a file that holds "
         "its own devices]",
         rich_help_panel=AIM_PANEL,

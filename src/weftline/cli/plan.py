@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -112,7 +112,7 @@ def plan(
         communication=communication,
         memory=memory,
         stages=number,
-        copies={None: None, "1": 1, "auto": "auto"}[copies],
+        copies=_read_copies(copies),
         max_depth=max_depth,
         latency_limit=latency_limit,
         without=tuple(word for word in without.split(",") if word),
@@ -239,6 +239,15 @@ def read_stages(stages: str | None, sweep: str | None) -> tuple[int | None, str]
             f"--stages {stages[:40]!r} is neither a whole number from 1 nor auto; for several: --sweep-stages"
         )
     return int(stages), ""
+
+
+def _read_copies(word: str | None) -> int | Literal["auto"] | None:
+    """`--copies`: a whole number, or auto."""
+    if word is None or word == "auto":
+        return "auto" if word else None
+    if not (word.isascii() and word.isdigit() and len(word) <= 9):
+        raise UsageError(f"--copies {word[:40]!r} is neither a whole number from 1 nor auto")
+    return int(word)
 
 
 def call_arguments() -> list[str]:

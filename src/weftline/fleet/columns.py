@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from weftline.errors import InfeasibleError
 from weftline.fleet.prices import Shares, adapted_shares, cheapest_lane, whole_prices
+from weftline.fleet.rates import MOST_RATE, NS_PER_SECOND, best_rates, tidy_rates
 from weftline.fleet.search import FleetSearch, FleetSolver
 from weftline.graph.arrays import Indices, Ints
 from weftline.problem import Problem
-from weftline.search.lp import Program, minimise
 from weftline.simulate.fleet import RATE_UNITS, Deployment, LaneLoads
 
 __all__ = [
     "SOLVERS",
     "LanesParameters",
-    "best_rates",
     "copies_on_equals",
     "equal_devices",
     "generate_lanes",
@@ -36,10 +35,6 @@ __all__ = [
     "simplest",
     "whole_copies",
 ]
-
-NS_PER_SECOND = 1e9
-MOST_RATE = 1e6
-"""Of one lane, in units of 1 / the largest load: a lane that takes no time at all has a rate, too."""
 
 
 @dataclass(frozen=True)
@@ -89,60 +84,6 @@ def equal_devices(problem: Problem) -> Ints:
     return first.astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Rates:
-    """What the linear program says."""
-
-    total: float
-    """Inputs per second."""
-    rates: NDArray[np.float64]
-    prices: NDArray[np.float64]
-    """(1 or 3, K): of what is limited."""
-
-
-def best_rates(lanes: Sequence[LaneLoads]) -> Rates:
-    """The largest sum of rates with which no device is busier than always."""
-    loads = np.array([lane.limited.ravel() for lane in lanes], np.float64)
-    scale = max(float(loads.max(initial=0.0)), 1.0)
-    shape = lanes[0].limited.shape
-    answer = minimise(_program(loads / scale, -np.ones(len(lanes)), None))
-    prices = -answer.prices[: loads.shape[1]].reshape(shape)
-    unit = NS_PER_SECOND / scale
-    return Rates(-answer.value * unit, answer.solution * unit, prices)
-
-
-def _tidy_rates(lanes: Sequence[LaneLoads], total: float, loss: float) -> NDArray[np.float64]:
-    """Nearly the same sum with the least time of all devices, and among equals with the fewest lanes that cross."""
-    loads = np.array([lane.limited.ravel() for lane in lanes], np.float64)
-    scale = max(float(loads.max(initial=0.0)), 1.0)
-    depth = np.array([lane.depth for lane in lanes], np.float64)
-    cost = loads.sum(axis=1) / scale + depth * 1e-3 * loads.sum(axis=1).max(initial=0.0) / scale
-    answer = minimise(_program(loads / scale, cost, total * (1 - loss) * scale / NS_PER_SECOND))
-    return answer.solution * NS_PER_SECOND / scale if np.isfinite(answer.value) else np.zeros(0)
-
-
-def _program(loads: NDArray[np.float64], cost: NDArray[np.float64], least: float | None) -> Program:
-    lanes, limits = loads.shape
-    column, row = np.nonzero(loads)
-    values = loads[column, row]
-    row_high, row_low = np.ones(limits), np.full(limits, -np.inf)
-    if least is not None:
-        row = np.concatenate([row, np.full(lanes, limits)])
-        column = np.concatenate([column, np.arange(lanes)])
-        values = np.concatenate([values, np.ones(lanes)])
-        row_high, row_low = np.append(row_high, np.inf), np.append(row_low, least)
-    return Program(
-        cost,
-        np.zeros(lanes),
-        np.full(lanes, MOST_RATE),
-        row_low,
-        row_high,
-        row.astype(np.int64),
-        column.astype(np.int64),
-        values,
-    )
-
-
 def whole_copies(search: FleetSearch) -> list[LaneLoads]:
     """The whole model on each device that can hold it."""
     count = len(search.problem.graph.ops)
@@ -180,7 +121,7 @@ def generate_lanes(search: FleetSearch, first: Sequence[LaneLoads], *, held: NDA
             if shares == before or same > numbers.most_shares:
                 break
     if rates is not None and not search.stopped_by:
-        tidy = _tidy_rates(lanes, rates.total, numbers.tidy_loss)
+        tidy = tidy_rates(lanes, rates.total, numbers.tidy_loss)
         if len(tidy):
             search.offer(lanes, tidy.tolist())
 
@@ -250,7 +191,7 @@ def _fewest_lanes(search: FleetSearch, copies: Sequence[LaneLoads], least: int) 
     assert best is not None
     kept = list(best.lanes)
     pool = list({id(lane): lane for lane in (*kept, *copies)}.values())
-    rates = _tidy_rates(pool, best.rate / RATE_UNITS, 1 - least / best.rate)
+    rates = tidy_rates(pool, best.rate / RATE_UNITS, 1 - least / best.rate)
     if len(rates) and (tidy := search.deployed(pool, rates.tolist())) is not None:
         given = dict(zip(map(id, tidy.lanes), tidy.rates, strict=True))
         kept = sorted(tidy.lanes, key=lambda lane: given[id(lane)])

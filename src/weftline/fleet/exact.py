@@ -148,6 +148,10 @@ class _Program:
                         self.held[who, (unit, *span)] = variable
                         taken.append(variable * about.size)
                 model.add(sum(taken) <= (pool.count if self.free else 1))
+        if problem.copies_limit < problem.offsets[-1]:
+            for layer in range(problem.layers):
+                here = [one for (_, (_, first, last)), one in self.held.items() if first <= layer < last]
+                model.add(sum(here) <= problem.copies_limit)
 
     def _flow(self, room: int) -> Any:
         return self.model.new_int_var(0, min(room, self.most), "")

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from weftline.bounds import group_times
 from weftline.errors import InfeasibleError
 from weftline.fleet.columns import (
-    NS_PER_SECOND,
     LanesParameters,
-    best_rates,
     copies_on_equals,
     equal_devices,
     generate_lanes,
@@ -26,6 +24,7 @@ from weftline.fleet.columns import (
     shared_prices,
 )
 from weftline.fleet.prices import Shares, adapted_shares, cheapest_lane, whole_prices
+from weftline.fleet.rates import NS_PER_SECOND, best_rates
 from weftline.fleet.search import FleetSearch
 from weftline.graph.arrays import Ints
 from weftline.problem import Problem

@@ -13,19 +13,19 @@ from functools import cache
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from weftline.fleet.coverage import Coverage, coverage_limit
 from weftline.fleet.exact import improve_exactly, model_size
 from weftline.fleet.flows import unlinked
+from weftline.fleet.layouts import SIMPLE_LAYOUTS, pipeline_instances
 from weftline.fleet.linked import LinkedStages, linked_stages, place_of, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
 from weftline.fleet.stages import (
-    SIMPLE_LAYOUTS,
     LayerStage,
     StageCall,
     filled_stages,
     grouped_stages,
-    pipeline_instances,
     stage_instances,
     stage_rate,
     stages_for,
@@ -34,6 +34,9 @@ from weftline.problem.layers import SINK_NODE, SOURCE_NODE, DevicePool, LayerPro
 from weftline.simulate.layers import LayerDeployment
 
 __all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "prepare", "solve_layers"]
+
+Starts = NDArray[np.int64] | None
+"""Stages of devices with which a walk begins."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,25 @@ def _reach(search: LayerSearch, rate: int, many: bool, numbers: LayersParameters
     return min(stage_rate(problem, stage) for stage in stages)
 
 
+class _Walker:
+    """Walks that keep the time limit: no longer than the time that is left allows at the pace of those before."""
+
+    def __init__(self, search: LayerSearch, about: LinkedStages) -> None:
+        self.search, self.about = search, about
+        self.pace = 0.0
+        """Seconds for a change."""
+
+    def walk(self, rate: int, start: Starts, *, steps: int, seed: int, heat: float) -> LayerDeployment | None:
+        """Anneal towards a rate, offer what is found."""
+        left = self.search.seconds_left
+        if left is not None and self.pace:
+            steps = min(steps, max(1, int(left / self.pace)))
+        begun = self.search.seconds
+        found = stage_walk(self.about, rate, start, steps=steps, seed=seed, heat=heat)
+        self.pace = max(self.pace, (self.search.seconds - begun) / steps)
+        return self.search.offer(walk_instances(self.search.problem, found))
+
+
 def _walks(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, over: Callable[[], bool]) -> None:
     """Annealing towards rates, from stages that would reach them without links: bisection over the rate. What no walk
     reaches is refuted, if it can be, so that none is wasted on what is not there.
@@ -200,13 +222,18 @@ def _walks(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
     about = linked_stages(search.problem)
     if about is None:
         return
+    walker = _Walker(search, about)
     high = float(search.bound.rate if search.bound is not None else coverage_limit(search.problem))
     low = 0.0 if search.best is None else float(search.best.rate)
     rate = max(low + 1, (low + 5 * high) / 6)
     while not over() and high - low > max(1.0, 1e-4 * high):
-        found = _walk_to(search, about, max(1, int(rate)), numbers, over)
+        found = _walk_to(search, walker, max(1, int(rate)), numbers, over)
         if found is None or found < int(rate):
             high = rate
+            if search.best is not None and not over():  # is there anything above what is known?
+                best = coverage.refute(search.best.rate + 1)
+                if best is not None:
+                    search.offer_bound(best)
             if not over() and (refuted := coverage.refute(max(1, int(rate)))) is not None:
                 search.offer_bound(refuted)
         low = max(low, float(found or 0))
@@ -214,7 +241,7 @@ def _walks(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
 
 
 def _walk_to(
-    search: LayerSearch, about: LinkedStages, rate: int, numbers: LayersParameters, over: Callable[[], bool]
+    search: LayerSearch, walker: _Walker, rate: int, numbers: LayersParameters, over: Callable[[], bool]
 ) -> int | None:
     """The best of some walks towards a rate; the first one that reaches it ends them."""
     free = msgspec.structs.replace(search.problem, links=None, ports=None)
@@ -228,8 +255,7 @@ def _walk_to(
         if over():
             break
         heat = numbers.warmest if number % 2 == 0 else numbers.warm
-        walk = stage_walk(about, rate, start, steps=numbers.walk_steps, seed=search.seed + number, heat=heat)
-        found = search.offer(walk_instances(search.problem, walk))
+        found = walker.walk(rate, start, steps=numbers.walk_steps, seed=search.seed + number, heat=heat)
         best = max((one for one in (best, found and found.rate) if one), default=None)
         if found is not None and found.rate >= rate:
             break
@@ -240,14 +266,14 @@ def _more_walks(search: LayerSearch, numbers: LayersParameters) -> None:
     """What time is left: longer walks towards rates a little above the best."""
     about = linked_stages(search.problem)
     random, seed = np.random.default_rng(search.seed), search.seed + 10_000
-    while about is not None and search.best is not None and search.limit is not None and not search.stopped_by:
+    walker = None if about is None else _Walker(search, about)
+    while walker is not None and search.best is not None and search.limit is not None and not search.stopped_by:
         seed += 1
         more = 1 + 0.1 * float(random.random()) ** 3
         rate = min(int(search.best.rate * more) + 1, search.limit)
         start = place_of(search.problem, search.best.instances) if seed % 2 else None
         heat = numbers.warm if seed % 2 else numbers.warmest
-        walk = stage_walk(about, rate, start, steps=3 * numbers.walk_steps, seed=seed, heat=heat)
-        search.offer(walk_instances(search.problem, walk))
+        walker.walk(rate, start, steps=3 * numbers.walk_steps, seed=seed, heat=heat)
         if search.seconds_left is None and search.work_limit is None and seed > search.seed + 10_020:
             return
 

@@ -42,6 +42,8 @@ class LinkedStages:
     """(D + 1, D + 1): links; the last row is the source, the last column the sink."""
     layers: int
     most_stages: int
+    widest: int
+    """Devices of a stage."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,7 @@ def linked_stages(problem: LayerProblem) -> LinkedStages | None:
     if problem.ports is not None:
         into, out = (np.array([both[i] for both in problem.ports], np.int64) for i in (0, 1))
         rates = np.minimum(rates, np.minimum(into, out)[:, None])
-    return LinkedStages(rates, room, problem.layers, problem.depth_limit)
+    return LinkedStages(rates, room, problem.layers, problem.depth_limit, problem.copies_limit)
 
 
 def stage_walk(
@@ -91,9 +93,11 @@ def stage_walk(
     random = make_generator(seed, rate % 2**31)
     if start is None:
         order = np.random.default_rng(seed).permutation(devices)
-        place[order] = np.minimum(np.arange(devices), about.most_stages - 1)
+        row = np.arange(devices)
+        crowded = about.most_stages - 1 if about.widest >= devices else NOBODY
+        place[order] = np.where(row < about.most_stages, row, crowded)
     found, lengths, energy = anneal_stages(
-        (about.rates, about.room), (about.layers, about.most_stages), rate, place, (steps, heat), random
+        (about.rates, about.room), (about.layers, about.most_stages, about.widest), rate, place, (steps, heat), random
     )
     return Walk(found, lengths, float(energy))
 
@@ -220,6 +224,18 @@ def _closed(place: Whole, used: Whole) -> int:
 
 
 @part
+def _width(place: Whole, used: Whole) -> int:
+    """Devices of the largest stage."""
+    used[:] = 0
+    widest = 0
+    for d in range(len(place)):
+        if place[d] >= 0:
+            used[place[d]] += 1
+            widest = max(widest, used[place[d]])
+    return widest
+
+
+@part
 def _open_stage(place: Whole, position: int) -> None:
     for d in range(len(place)):
         if place[d] >= position:
@@ -274,7 +290,7 @@ def _move(place: Whole, stages: int, random: RandomGenerator) -> None:
 @kernel
 def anneal_stages(
     tables: tuple[Whole, Whole],
-    limits: tuple[int, int],
+    limits: tuple[int, int, int],
     rate: int,
     start: Whole,
     walk: tuple[int, float],
@@ -282,7 +298,7 @@ def anneal_stages(
 ) -> tuple[Whole, Whole, float]:
     """The stages with the least energy on a walk that cools; ends at once where nothing is missing."""
     devices, longest = len(start), tables[0].shape[1]
-    layers, most_stages = limits
+    layers, most_stages, widest = limits
     steps, warmest = walk
     wanted = (layers, rate)
     most_arcs = 2 * (3 * devices + devices * devices)
@@ -312,7 +328,7 @@ def anneal_stages(
         tried[:] = place
         _move(tried, stages, random)
         count = _closed(tried, used)
-        if count == 0 or count > most_stages:
+        if count == 0 or count > most_stages or (widest < devices and _width(tried, used) > widest):
             continue
         other = _energy(tables, tried, wanted, room_for, net, work)
         if other <= energy or unit(random) < np.exp((energy - other) / heat):

@@ -16,6 +16,7 @@ import numpy as np
 from weftline.errors import InfeasibleError
 from weftline.fleet.coverage import CoverageBound
 from weftline.fleet.flows import best_deployment
+from weftline.fleet.rates import few_copies
 from weftline.graph.arrays import Indices
 from weftline.problem import Problem
 from weftline.problem.layers import LayerInstance, LayerProblem
@@ -51,6 +52,8 @@ class FleetSearch(Budget):
     """A lane may have so many devices in a row, each visit counted."""
     most_latency: int | None = None
     """An input that is alone may take so many ns on a lane."""
+    most_copies: int | None = None
+    """An op may be on so many devices, over all lanes."""
     lanes: dict[bytes, LaneLoads] = field(default_factory=dict)
     """Every lane that was costed and breaks no limit by itself."""
     best: Deployment | None = None
@@ -95,6 +98,8 @@ class FleetSearch(Budget):
 
     def deployed(self, lanes: Sequence[LaneLoads], rates: Sequence[float]) -> Deployment | None:
         """The same, without keeping it."""
+        if self.most_copies is not None:
+            lanes, rates = few_copies(lanes, rates, self.most_copies)
         least = LEAST_SHARE * sum(rates)
         found = self._whole(lanes, [int(rate * RATE_UNITS) if rate > least else 0 for rate in rates])
         most = max(found.busy, default=0)

@@ -17,18 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from weftline.fleet.coverage import coverage_limit
 from weftline.problem.layers import LayerInstance, LayerProblem
 from weftline.search.cp_sat import run_model
 from weftline.search.lp import Program, minimise_whole
 
 __all__ = [
-    "SIMPLE_LAYOUTS",
     "LayerStage",
     "StageCall",
     "filled_stages",
     "grouped_stages",
-    "pipeline_instances",
     "stage_instances",
     "stage_rate",
     "stages_for",
@@ -87,12 +84,13 @@ def _smallest_sets(problem: LayerProblem, rate: int, most: int) -> dict[tuple[in
     for layers in range(1, min(problem.layers, max(len(unit.rates) for unit in units)) + 1):
         able = sorted((u for u in range(len(units)) if problem.rate(u, layers)), key=lambda u: -problem.rate(u, layers))
         counts, free = [0] * len(units), list(room)
+        widest = problem.copies_limit
         rest = [0]  # what those from a place on can serve at most
         for unit in reversed(able):
             rest.insert(0, rest[0] + problem.rate(unit, layers) * (room[units[unit].pool] // units[unit].size))
 
-        def grow(place: int, missing: int, layers: int = layers, able: list[int] = able) -> None:
-            if len(found) > most:
+        def grow(place: int, missing: int, width: int = widest, layers: int = layers, able: list[int] = able) -> None:
+            if len(found) > most or not width:
                 return
             for position in range(place, len(able)):
                 if rest[position] < missing:  # noqa: B023
@@ -106,7 +104,7 @@ def _smallest_sets(problem: LayerProblem, rate: int, most: int) -> dict[tuple[in
                 if serves >= missing:
                     found.setdefault(tuple(counts), set()).add(layers)  # noqa: B023
                 else:
-                    grow(position, missing - serves, layers, able)
+                    grow(position, missing - serves, width - 1, layers, able)
                 counts[unit] -= 1  # noqa: B023
                 free[about.pool] += about.size  # noqa: B023
 
@@ -201,7 +199,11 @@ def filled_stages(problem: LayerProblem, stages: Sequence[LayerStage]) -> list[L
     for unit in sorted(range(len(problem.units)), key=lambda u: -max(problem.units[u].rates)):
         about = problem.units[unit]
         while left[about.pool] >= about.size:
-            able = [i for i, stage in enumerate(stages) if problem.rate(unit, stage.layers)]
+            able = [
+                i
+                for i, stage in enumerate(stages)
+                if problem.rate(unit, stage.layers) and counts[i].total() < problem.copies_limit
+            ]
             if not able:
                 break
             weakest = min(able, key=rates.__getitem__)
@@ -218,18 +220,25 @@ def grouped_stages(problem: LayerProblem, rate: int, seconds: float) -> list[Lay
     longest = min(problem.layers, max(len(unit.rates) for unit in problem.units))
     units = [(u, n) for u in range(len(problem.units)) for n in range(1, longest + 1) if problem.rate(u, n)]
     entries: list[tuple[int, int, float]] = []
-    """(row, column, value): a row for each length, for each pool, for all layers, for the depth."""
+    """(row, column, value): a row for each length, for each pool, for all layers, for the depth, for each width."""
     pools, layers = longest, longest + len(problem.pools)
+    widths, limited = layers + 2, problem.copies_limit < problem.offsets[-1]
     for column, (unit, length) in enumerate(units, longest):
         about = problem.units[unit]
         entries.append((length - 1, column, problem.rate(unit, length) / rate))
         entries.append((pools + about.pool, column, float(about.size)))
+        if limited:
+            entries.append((widths + length - 1, column, 1.0))
     for length in range(1, longest + 1):
         entries += [(length - 1, length - 1, -1.0), (layers, length - 1, float(length)), (layers + 1, length - 1, 1.0)]
+        if limited:
+            entries.append((widths + length - 1, length - 1, -float(problem.copies_limit)))
     rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
     counts = [float(pool.count) for pool in problem.pools]
     high = np.array([np.inf] * longest + counts + [float(problem.layers), float(problem.depth_limit)])
     low = np.array([0.0] * longest + [-np.inf] * len(counts) + [float(problem.layers), -np.inf])
+    if limited:
+        high, low = np.append(high, np.zeros(longest)), np.append(low, np.full(longest, -np.inf))
     most = np.array([float(problem.layers // n) for n in range(1, longest + 1)] + [np.inf] * len(units))
     width, places = longest + len(units), (rows.astype(np.int64), columns.astype(np.int64))
     program = Program(np.zeros(width), np.zeros(width), most, low, high, *places, values)
@@ -254,7 +263,8 @@ def _evened(problem: LayerProblem, stages: list[LayerStage]) -> list[LayerStage]
         weak = min(range(len(stages)), key=rates.__getitem__)
         best, least = None, rates[weak]
         for other in range(len(stages)):
-            for given in [None, *(unit for unit, count in counts[weak].items() if count)]:
+            more = [None] if counts[weak].total() < problem.copies_limit else []
+            for given in [*more, *(unit for unit, count in counts[weak].items() if count)]:
                 for taken in [unit for unit, count in counts[other].items() if count] if other != weak else ():
                     after = [
                         rates[at]
@@ -282,119 +292,11 @@ def _dealt(problem: LayerProblem, length: int, count: int, units: dict[int, int]
     """The largest units first, each to the stage that has least."""
     bins, rates = [Counter[int]() for _ in range(count)], [0] * count
     for unit in sorted(units, key=lambda u: -problem.rate(u, length)):
-        for _ in range(units[unit] if count else 0):
-            least = min(range(count), key=rates.__getitem__)
+        for _ in range(units[unit]):
+            open_bins = [i for i in range(count) if bins[i].total() < problem.copies_limit]
+            if not open_bins:
+                break
+            least = min(open_bins, key=rates.__getitem__)
             bins[least][unit] += 1
             rates[least] += problem.rate(unit, length)
     return [LayerStage(length, tuple(sorted(own.items()))) for own in bins]
-
-
-Pipelines = list[list[tuple[int, int]]]
-"""Pipelines side by side, each a row of (unit, layers)."""
-
-
-def pipeline_instances(problem: LayerProblem, pipelines: Pipelines) -> list[LayerInstance]:
-    """Devices for pipelines, in their order."""
-    free = [iter(range(a, b)) for a, b in pairwise(problem.offsets)]
-    found = []
-    for row in pipelines:
-        position = 0
-        for unit, layers in row:
-            about = problem.units[unit]
-            taken = tuple(islice(free[about.pool], about.size))
-            if len(taken) < about.size:
-                return []
-            found.append(LayerInstance(unit, taken, position, position + layers))
-            position += layers
-    return found
-
-
-def _alone(problem: LayerProblem) -> Iterator[Pipelines]:
-    for unit in range(len(problem.units)):
-        if problem.rate(unit, problem.layers):
-            yield [[(unit, problem.layers)]]
-
-
-def _whole_copies(problem: LayerProblem) -> Iterator[Pipelines]:
-    rows: Pipelines = []
-    for number, pool in enumerate(problem.pools):
-        able = [unit for unit in problem.units_of[number] if problem.rate(unit, problem.layers)]
-        if able:
-            best = max(able, key=lambda u: problem.rate(u, problem.layers) / problem.units[u].size)
-            rows += [[(best, problem.layers)]] * (pool.count // problem.units[best].size)
-    if rows:
-        yield rows
-
-
-def _evenly(layers: int, parts: int) -> list[int]:
-    return [layers // parts + (i < layers % parts) for i in range(parts)]
-
-
-def _even_split(problem: LayerProblem) -> Iterator[Pipelines]:
-    """One pipeline over all single devices, or as many as it may have."""
-    singles = {unit.pool: number for number, unit in reversed(list(enumerate(problem.units))) if unit.size == 1}
-    row = [singles[pool] for pool in problem.pool_of if pool in singles]
-    row.sort(key=lambda unit: -max(problem.units[unit].rates))
-    row = row[: problem.depth_limit]
-    if row:
-        yield [list(zip(row, _evenly(problem.layers, len(row)), strict=True))]
-
-
-def _equal_pipelines(problem: LayerProblem) -> Iterator[Pipelines]:
-    """Of every pool its best number of pipelines of equal units."""
-    rows, taken = Pipelines(), set[int]()
-    for unit, about in enumerate(problem.units):
-        count = problem.pools[about.pool].count // about.size
-        best = (0, 0)
-        for deep in range(1, min(count, problem.depth_limit) + 1):
-            rate = min(problem.rate(unit, held) for held in _evenly(problem.layers, deep))
-            best = max(best, (rate * (count // deep), deep))
-        if best[0]:
-            row = list(zip([unit] * best[1], _evenly(problem.layers, best[1]), strict=True))
-            single = [row] * (count // best[1])
-            yield single
-            if about.pool not in taken:
-                taken.add(about.pool)
-                rows += single
-    if rows:
-        yield rows
-
-
-def _one_pipeline(problem: LayerProblem) -> Iterator[Pipelines]:
-    """The best row of units, one behind the other, by bisection over its rate."""
-    low, high, best = 0, coverage_limit(problem) + 1, None
-    while high - low > max(1, high // 10**6):
-        rate = (low + high) // 2
-        row = _row_for(problem, rate)
-        if row is None:
-            high = rate
-        else:
-            low, best = rate, row
-    if best is not None:
-        yield [best]
-
-
-def _row_for(problem: LayerProblem, rate: int) -> list[tuple[int, int]] | None:
-    """Units that hold all layers at that rate, those first that hold most."""
-    most = [max([held for held, top in enumerate(unit.rates, 1) if top >= rate], default=0) for unit in problem.units]
-    free, left, row = [pool.count for pool in problem.pools], problem.layers, list[tuple[int, int]]()
-    for unit in sorted(range(len(most)), key=lambda u: -most[u]):
-        about = problem.units[unit]
-        while left and most[unit] and free[about.pool] >= about.size and len(row) < problem.depth_limit:
-            held = max((n for n in range(1, min(most[unit], left) + 1) if problem.rate(unit, n) >= rate), default=0)
-            if not held:
-                break
-            row.append((unit, held))
-            free[about.pool] -= about.size
-            left -= held
-    return row if not left else None
-
-
-SIMPLE_LAYOUTS: dict[str, Callable[[LayerProblem], Iterator[Pipelines]]] = {
-    "single-device": _alone,
-    "replicas": _whole_copies,
-    "even-split": _even_split,
-    "pipeline": _one_pipeline,
-    "separate-pipelines": _equal_pipelines,
-}
-"""Baselines: name -> layouts, the best of which counts."""

@@ -70,6 +70,8 @@ class FleetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Devices in a row."""
     latency_ns: int | None = None
     """Of an input that is alone: all its ops and transfers, one after another."""
+    max_copies: int | msgspec.UnsetType = msgspec.UNSET
+    """On so many devices an op may be; only where that was asked for."""
 
 
 class FleetPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ necessary conditions only; passing them does not prove that a plan exists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import translate
@@ -24,7 +24,15 @@ from weftline.graph.stack import layers_of_graph, path_of
 from weftline.problem.model import Problem
 from weftline.units import format_bytes, format_names
 
-__all__ = ["allowed_devices", "apply_limits", "check_feasible", "keep_layers", "least_memory", "merge_together"]
+__all__ = [
+    "allowed_devices",
+    "apply_limits",
+    "check_feasible",
+    "keep_layers",
+    "least_memory",
+    "merge_together",
+    "some_devices",
+]
 
 WHOLE_LAYERS = "layers"
 """Stands for all layers that are found, by names or by structure."""
@@ -60,6 +68,20 @@ def least_memory(problem: Problem) -> Ints:
     own = arrays.weight_bytes + (arrays.workspace_bytes if problem.rules.memory == "static" else 0)
     np.add.at(need, problem.group, own)
     return need
+
+
+def some_devices(problem: Problem, kept: Sequence[int]) -> Problem:
+    """The same question for some of the devices."""
+    number = {device: place for place, device in enumerate(kept)}
+    table, where = problem.cost, list(kept)
+    cost = CostTable(
+        np.ascontiguousarray(table.time[:, where]),
+        np.ascontiguousarray(table.transfer[:, where][:, :, where]),
+        table.transfer_row,
+        table.source,
+    )
+    buses = tuple((number[a], number[b], bus) for a, b, bus in problem.buses if a in number and b in number)
+    return replace(problem, devices=tuple(problem.devices[d] for d in kept), cost=cost, buses=buses)
 
 
 def _check_devices(problem: Problem) -> None:

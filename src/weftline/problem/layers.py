@@ -105,6 +105,8 @@ class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     """Whether a request may use only a part of the layers that an instance holds."""
     max_depth: int | None = None
     """The most instances on the way of a request."""
+    max_copies: int | msgspec.UnsetType = msgspec.UNSET
+    """The most instances that hold a layer; absent: no limit."""
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -129,6 +131,12 @@ class LayerProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
         """The most instances in a row; no lane has more than there are layers or devices."""
         most = min(self.layers, self.offsets[-1])
         return most if self.max_depth is None else min(most, self.max_depth)
+
+    @property
+    def copies_limit(self) -> int:
+        """The most instances that hold a layer; there are no more than devices."""
+        most = self.offsets[-1]
+        return most if self.max_copies is msgspec.UNSET else min(most, self.max_copies)
 
     def device_names(self) -> list[str]:
         """All devices, pool after pool."""
@@ -167,6 +175,7 @@ def check_layers(problem: LayerProblem, where: str = "") -> LayerProblem:
     need(together <= MOST_TOGETHER, "the rates of all devices together are too large")
     need(len({unit.name for unit in problem.units}) == len(problem.units), "two units have one name")
     need(problem.max_depth is None or 1 <= problem.max_depth <= MOST_LAYERS, f"max_depth is 1 to {MOST_LAYERS}")
+    need(problem.max_copies is msgspec.UNSET or 1 <= problem.max_copies <= MOST_DEVICES, "max_copies is 1 or more")
     _check_links(problem, where)
     return problem
 

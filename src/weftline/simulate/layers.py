@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from msgspec import UNSET
+
 from weftline.problem.layers import RATE_SCALE, SINK_NODE, SOURCE_NODE, LayerInstance, LayerLane, LayerProblem
 
 __all__ = ["LayerDeployment", "layer_violations", "simulate_layers"]
@@ -68,6 +70,8 @@ def layer_violations(problem: LayerProblem, found: LayerDeployment) -> tuple[str
     """What cannot be: units that are none, lanes with holes, tables, links or ports that are exceeded."""
     names = problem.device_names()
     wrong = list(_wrong_instances(problem, found, names)) or list(_wrong_lanes(problem, found))
+    if problem.max_copies is not UNSET:
+        wrong += _wrong_copies(problem, found.instances)
     if wrong:
         return tuple(wrong)
     for number, (instance, served) in enumerate(zip(found.instances, found.served, strict=True)):
@@ -97,6 +101,13 @@ def _wrong_instances(problem: LayerProblem, found: LayerDeployment, names: list[
         if twice := seen & set(one.devices):
             yield f"device {names[min(twice)]} stands in two instances"
         seen |= set(one.devices)
+
+
+def _wrong_copies(problem: LayerProblem, instances: Sequence[LayerInstance]) -> Iterator[str]:
+    most, held = problem.copies_limit, Counter(layer for one in instances for layer in range(one.first, one.last))
+    if held and max(held.values()) > most:
+        layer, count = held.most_common(1)[0]
+        yield f"{count} instances hold layer {layer}, {most} are allowed"
 
 
 def _wrong_lanes(problem: LayerProblem, found: LayerDeployment) -> Iterator[str]:

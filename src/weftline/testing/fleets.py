@@ -59,6 +59,8 @@ LAYER_KINDS = (
     "links-depth",
     "ports",
     "links-ports-partial-depth",
+    "copies",
+    "links-copies",
 )
 """Options of generated problems of layers: the words of a kind say which it has."""
 UNIT_RATE = 10**6
@@ -67,6 +69,7 @@ MOST_STATES = 400_000
 CLOSE_SHARE = 1e-6
 """Of a rate: what rounding to whole numbers may change."""
 
+Whole = NDArray[np.int64]
 Holding = tuple[int, int, int]
 """(unit, first, last)."""
 Hop = tuple[int, int, int]
@@ -93,8 +96,9 @@ def random_layers(seed: int, kind: str = "free") -> LayerProblem:
     total = sum(counts)
     links = tuple(_links(dice, total)) if "links" in words else None
     ports = tuple((_room(dice), _room(dice)) for _ in range(total)) if "ports" in words else None
+    copies = dice.randint(1, 2) if "copies" in words else msgspec.UNSET
     return check_layers(
-        LayerProblem(f"{kind}-{seed}", layers, pools, tuple(units), links, ports, "partial" in words, depth)
+        LayerProblem(f"{kind}-{seed}", layers, pools, tuple(units), links, ports, "partial" in words, depth, copies)
     )
 
 
@@ -221,6 +225,19 @@ def _cuts(problem: LayerProblem, holding: Holding, devices: tuple[int, ...]) -> 
     return np.where(crossed, rate, 0).astype(np.int64)
 
 
+def _most_holders(problem: LayerProblem, choices: list[list[list[tuple[Holding, tuple[int, ...]]]]]) -> Whole:
+    """Of every state the number of instances that hold the same layer."""
+    total = np.zeros((1, problem.layers), np.int64)
+    for held in choices:
+        own = np.zeros((len(held), problem.layers), np.int64)
+        for state, some in enumerate(held):
+            for (_, first, last), _ in some:
+                own[state, first:last] += 1
+        total = (total[:, None, :] + own[None, :, :]).reshape(-1, problem.layers)
+    found: Whole = total.max(axis=1)
+    return found
+
+
 def best_layer_rate(problem: LayerProblem) -> float:
     """The highest rate of any deployment, 0 if there is none; `ValueError` where that are too many to try."""
     choices = _choices(problem)
@@ -232,6 +249,10 @@ def best_layer_rate(problem: LayerProblem) -> float:
         own = np.array([sum((_cuts(problem, *one) for one in some), np.zeros_like(total[0])) for some in held])
         total = (total[:, None, :] + own[None, :, :]).reshape(-1, total.shape[1])
     most = total.min(axis=1)
+    if (
+        problem.max_copies is not msgspec.UNSET
+    ):  # what is above the limit holds nothing here; a part of it is a state, too
+        most[_most_holders(problem, choices) > problem.max_copies] = 0
     if problem.links is None and problem.ports is None and problem.max_depth is None:
         return float(most.max())
     best = 0.0
