@@ -121,13 +121,13 @@ def summary_page(sections: Mapping[str, Section], runs: Mapping[str, Run]) -> st
 
 def _screen(section: Section, run: Run) -> Iterator[str]:
     yield f"### {section.title}"
-    if run.rows or run.more:
-        yield from text_of((section.asked, *section.screen), run)
-        losses = list(section.losses(run))
-    else:
-        losses = [section.empty]
-    end = f"{'' if losses else 'No loss was found. '}[All rows](benchmarks/{section.name}.md). {_stamp(run)}"
-    yield "\n".join(f"- {text}" for text in (*losses, end))
+    end = f"[All rows](benchmarks/{section.name}.md). {_stamp(run)}"
+    if not run.rows and not run.more:
+        yield f"{section.empty} {end}"
+        return
+    yield " ".join([*text_of((section.asked,), run), end])
+    yield from text_of(section.screen, run)
+    yield "\n".join(f"- {text}" for text in section.losses(run)) or "No loss was found."
 
 
 def _stamp(run: Run) -> str:
