@@ -25,6 +25,8 @@ from weftline.certify.problem import PlanProblem
 
 TINY = int(os.environ.get("WEFTLINE_TINY", "300"))
 MUTANTS = int(os.environ.get("WEFTLINE_MUTANTS", "300"))
+LEAST_SHOWN = {"propagated": 1637, "shown": 39, "leaves": 2, "targets": 1041}
+"""Of 200 problems, in sum."""
 Witness = dict[str, Any]
 
 
@@ -181,6 +183,39 @@ def test_the_optimum_is_proved_by_one_block(part: int) -> None:
         for _ in range(3):
             assert drawn_tree(block, (None, None), best + dice.randint(0, 2), dice) is None, f"seed {seed}"
     assert shown > TINY // 8
+
+
+def _shown_by_propagation(form: Json) -> int:
+    """The largest horizon that is refuted without any branch, + 1."""
+    problem = PlanProblem(form)
+    block = ChainBlock(problem, range(len(problem.names)))
+    horizon = 0
+    while horizon < 100 and not shrink(block, begin_block(block, None, None), horizon):
+        horizon += 1
+    return horizon
+
+
+def test_how_much_is_shown() -> None:
+    """Tests that propagation and drawn trees show no less than they once did: what is weaker proves less, not wrong."""
+    propagated = leaves = targets = shown = 0
+    for seed in range(200):
+        form, dice = tiny_latency(seed), random.Random(seed)
+        problem = PlanProblem(form)
+        propagated += _shown_by_propagation(form)
+        block = ChainBlock(problem, range(len(problem.names)))
+        for horizon in range(_shown_by_propagation(form), 40):
+            tree = drawn_tree(block, (None, None), horizon, dice)
+            if tree is None:
+                break
+            leaves += sum(node[0] in "de" for node in tree)
+            shown += 1
+        if least_latency(form):
+            try:
+                targets += int(drawn_witness(form, dice, 20)["target"])
+            except Refusal:
+                continue
+    found = {"propagated": propagated, "shown": shown, "leaves": leaves, "targets": targets}
+    assert all(found[name] >= least for name, least in LEAST_SHOWN.items()), found
 
 
 def _mutated(value: Any, dice: random.Random) -> Any:
