@@ -15,11 +15,12 @@ import pytest
 
 from weftline.certify.check_layers import refuted_rate
 from weftline.errors import InfeasibleError, InputError
-from weftline.fleet import LayerSearch, fleet_solvers
+from weftline.fleet import LayerSearch, fleet_solvers, layers
 from weftline.fleet.coverage import Coverage, coverage_limit
 from weftline.fleet.exact import ExactLayersParameters, model_size
 from weftline.fleet.flows import best_deployment, unlinked
 from weftline.fleet.layers import solve_layers
+from weftline.fleet.linked import Walk, stage_walk
 from weftline.problem.layers import (
     DevicePool,
     LayerInstance,
@@ -148,6 +149,19 @@ def test_links_that_reach_nothing_end_the_search() -> None:
     search = LayerSearch(problem=problem, options={"exact_variables": "0"})
     solve_layers(search)
     assert search.best is None
+
+
+def test_walks_are_made_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that what is prepared before a clock runs goes through the kernels of walks over links, too."""
+    walked = []
+
+    def walk(*arguments: object, **options: object) -> Walk:
+        walked.append(arguments[1])
+        return stage_walk(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(layers, "stage_walk", walk)
+    layers.prepare.__wrapped__()
+    assert walked
 
 
 def test_largest_rates_are_added_without_overflow() -> None:

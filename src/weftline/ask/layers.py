@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["answer_layers", "make_layer_plan", "read_layer_problem", "serve_plan"]
 
 
+CERTIFICATE_SECONDS = 0.3
+"""For witnesses that are checked, and the file."""
 SERVED_REQUESTS = 4_000
 """Drawn like those of a published trace, unless others are given."""
 
@@ -118,7 +120,7 @@ def make_layer_plan(
         prepare()
     search = LayerSearch(
         problem=problem,
-        time_limit=None if time_limit is None else max(0.1, (time_limit - clock.spent) * 0.97),
+        time_limit=None if time_limit is None else _searching(time_limit - clock.spent, clock.slowness),
         work_limit=work_limit,
         gap=gap or 0.0,
         seed=seed,
@@ -140,6 +142,11 @@ def make_layer_plan(
     about |= {"inputs": dict(inputs or {}), "argv": tuple(argv), "version": __version__}
     with uninterrupted():
         return _assemble(search, str(ended), spent, {k: v and per_second(v) for k, v in baselines.items()}, about)
+
+
+def _searching(left: float, slowness: float) -> float:
+    """Seconds for the search, when so many are left for all."""
+    return max(0.1, left / 2, left - slowness * CERTIFICATE_SECONDS)
 
 
 def _find(solver: str | FleetSolver) -> FleetSolver:

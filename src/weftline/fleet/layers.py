@@ -354,9 +354,9 @@ SOLVERS = (
 
 @cache
 def prepare() -> None:
-    """Compile (or load) what layers need before a clock runs: a tiny problem without links, and with them."""
+    """Compile (or load) what layers need before a clock runs: a tiny problem without links, and walks over links."""
     unit = LayerUnit("d", 0, (10, 6, 4))
     free = LayerProblem("tiny", 4, (DevicePool("d", 3),), (unit,))
     ends = [(a, b, 3) for a in (SOURCE_NODE, 0, 1, 2) for b in (SINK_NODE, 0, 1, 2) if a != b and a + b > -3]
     for problem in (free, msgspec.structs.replace(free, links=tuple(ends))):
-        solve_layers(LayerSearch(problem=problem, work_limit=5))
+        solve_layers(LayerSearch(problem=problem, work_limit=5, options={"exact_variables": "0"}))
