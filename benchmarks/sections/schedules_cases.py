@@ -8,13 +8,17 @@ and threads count. Kernels are warm; importing z3 is not on the clock.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from fractions import Fraction
 from os import times
 from random import Random
 from time import perf_counter, process_time
 
 from benchmarks.measure import first_line, say
 from benchmarks.results import Row
+from weftline.ask.prove_schedules import claims_of, prove_bounds
+from weftline.certify.check_schedule import bound_of, has_least_period, period_bound_of
 from weftline.errors import WeftlineError
 from weftline.problem.blocks import Blocks
 from weftline.schedule import ScheduleSearch, schedulers
@@ -30,6 +34,8 @@ SHAPES_4 = (
     ("alphafold", 4),
 )  # fmt: skip
 """Shape and memory, 4 devices; Tessel's lazy search is asked as well."""
+PROOF_SECONDS = 10.0
+"""For witnesses, after the search and off the clock."""
 ROOMY = 20
 """Memory at which tessel-fast, which does not look at memory, fits."""
 LARGE = (
@@ -145,7 +151,30 @@ def schedule_row(blocks: Blocks, micro_batches: int, method: str, time_limit: fl
         "seconds": round(perf_counter() - begun, 3),
         "time_limit": time_limit,
         "note": problem,
+        "checked": {} if best is None else _checked(search),
     }
+
+
+def _checked(search: ScheduleSearch) -> Row:
+    """What the checker re-computes from witnesses, and from loads alone; size of the witnesses, and seconds."""
+    repetend = None if search.repetend is None else (search.repetend.micro_batches, search.repetend.period)
+    assert search.best is not None
+    bounds = search.bound or 0, search.period_bound or Fraction(0)
+    claims = claims_of(search.blocks, "makespan", search.micro_batches, repetend, search.best.makespan, bounds)
+    begun = process_time()
+    found = prove_bounds(claims, PROOF_SECONDS)
+    made = process_time()
+    form = {**claims.form, "witnesses": found}
+    row = {
+        "bound": bound_of(form),
+        "period_bound": str(period_bound_of(form)),
+        "least_period": has_least_period(form),
+        "kinds": {name: witness["kind"] for name, witness in found.items()},
+    }
+    checked = process_time()
+    by_loads = {"loads_bound": bound_of(claims.form), "loads_least_period": has_least_period(claims.form)}
+    size = len(json.dumps(found, separators=(",", ":"))) if found else 0
+    return {**row, **by_loads, "bytes": size, "making": round(made - begun, 4), "checking": round(checked - made, 4)}
 
 
 def cpu_until(row: Row, period: float, makespan: int) -> float | None:

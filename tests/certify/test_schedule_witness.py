@@ -17,10 +17,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from weftline.ask.prove_orders import order_tree
 from weftline.ask.scheduling import make_schedule
 from weftline.certify.allowance import Allowance
 from weftline.certify.check import Refusal
 from weftline.certify.check_schedule import bound_of, check_schedule, has_least_period, period_bound_of
+from weftline.certify.schedule_blocks import ScheduleBlocks
+from weftline.errors import InfeasibleError
 from weftline.problem.blocks import Block, Blocks, BlocksFile, Lane, blocks_to_file
 from weftline.schedule.bounds.makespan import bound_witnesses, device_span_bound, makespan_bound
 from weftline.schedule.bounds.period import period_bound, period_witness
@@ -107,6 +110,44 @@ def test_bounds_of_makespans(part: int) -> None:
     assert kinds == {"load", "ramp", "area"}
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_trees_over_orders(part: int) -> None:
+    """Tests that trees prove every least makespan, and that no tree is made, or accepted, for one more."""
+    for seed in range(part, TINY, 4):
+        blocks = random_blocks(seed, max_blocks=5, tight=None if seed % 3 else True)
+        count = min(1 + seed % 4, 10 // blocks.n)
+        made, least = form(blocks, count), optimum(blocks, count)
+        read = ScheduleBlocks(made["blocks"])
+        if least is None:  # nothing fits at all
+            assert order_tree(read, count, 10**6, 20.0) is not None, seed
+            continue
+        tree = order_tree(read, count, least, 20.0)
+        assert tree is not None, seed
+        made["witnesses"] = {"bound": {"kind": "orders", "target": least, "tree": tree}}
+        assert bound_of(made) == least, seed
+        for more in (1, 2, 5):
+            assert order_tree(read, count, least + more, 20.0) is None, seed
+            made["witnesses"]["bound"]["target"] = least + more
+            with pytest.raises(Refusal):
+                bound_of(made)
+
+
+def test_trees_leave_schedules_that_exist() -> None:
+    """Tests larger blocks, where trees branch: what somebody has found is never refuted."""
+    tried = 0
+    for seed in range(max(12, TINY // 20)):
+        blocks = random_blocks(seed, max_blocks=6, tight=True)
+        try:
+            value = make_schedule(blocks, 4, solver="list", work_limit=20).value
+        except InfeasibleError:
+            continue
+        read = ScheduleBlocks(form(blocks)["blocks"])
+        for more in (1, 3):
+            assert order_tree(read, 4, value + more, 1.0) is None, seed
+            tried += 1
+    assert tried > 5
+
+
 @pytest.mark.parametrize("part", range(2))
 def test_bounds_of_periods(part: int) -> None:
     """Tests that memory proves what the bound says, and never more than the least period of one micro-batch."""
@@ -185,6 +226,10 @@ def test_what_is_no_linear_pipeline() -> None:
             has_least_period(pattern_form(blocks, Fraction(50), "linear"))
 
 
+TREES = (("mshape", 3, 3, 3, 26), ("linear", 4, 6, 6, 24))
+"""Shape, devices, memory, micro-batches, least makespan: a schedule has it, and a tree shows that none is shorter."""
+
+
 @cache
 def _witnesses() -> tuple[tuple[Blocks, int, str, Form], ...]:
     """Blocks, micro-batches, what is proved, witness."""
@@ -200,7 +245,13 @@ def _witnesses() -> tuple[tuple[Blocks, int, str, Form], ...]:
         witness = period_witness(blocks) if blocks.balanced else None
         if witness is not None:
             found.append((blocks, count, "period", witness))
-    assert {witness["kind"] for *_, witness in found} == {"load", "ramp", "area", "memory"}
+    for name, devices, memory, count, least in TREES:
+        blocks = make_shape(name, devices).with_memory(memory)
+        tree = order_tree(ScheduleBlocks(form(blocks)["blocks"]), count, least, 20.0)
+        assert tree is not None
+        assert len(tree) > 20
+        found += 8 * [(blocks, count, f"at most {least}", {"kind": "orders", "target": least, "tree": tree})]
+    assert {witness["kind"] for *_, witness in found} == {"load", "ramp", "area", "memory", "orders"}
     return tuple(found)
 
 
@@ -256,8 +307,10 @@ def test_changed_witnesses_prove_nothing_wrong(part: int) -> None:
             if objective == "period":
                 least, proved = _least_period(number), period_bound_of(form(blocks, period_bound=changed))
             else:
-                least = optimum(blocks, count, device_span=objective == "device-span")
-                proved = Fraction(bound_of(form(blocks, count, objective, bound=changed)))
+                known, spans = objective.startswith("at most"), objective == "device-span"
+                least = int(objective.split()[-1]) if known else optimum(blocks, count, device_span=spans)
+                asked = "device-span" if spans else "makespan"
+                proved = Fraction(bound_of(form(blocks, count, asked, bound=changed)))
         except (Refusal, KeyError, TypeError, IndexError, AttributeError, ValueError):
             refused += 1
             continue
@@ -285,6 +338,19 @@ def test_a_schedule_holds_its_witnesses() -> None:
         broken["witnesses"][part]["plan"][0][2] += 1
         with pytest.raises(Refusal, match="witness"):
             check_schedule(broken)
+
+
+def test_a_tree_raises_the_bound() -> None:
+    """Tests that a few micro-batches are closed by a tree where no search had a bound so high."""
+    made = make_schedule(make_shape("mshape", 3).with_memory(3), 3, time_limit=4)
+    assert (made.value, made.bound, made.bound_by, made.proof, made.gap) == (26, 26, "orders", "proved", 0.0)
+    file = msgspec.to_builtins(made)
+    assert file["witnesses"]["bound"]["target"] == 26
+    tree = file["witnesses"]["bound"]["tree"]
+    for broken in (tree[:-1], [*tree, 0], [0], [], [[0, 0], 0, 0], [[0, 10**9], 0, 0], [True], tree[1:]):
+        file["witnesses"]["bound"]["tree"] = broken
+        with pytest.raises(Refusal):
+            check_schedule(file)
 
 
 def test_without_time_for_proofs() -> None:

@@ -26,6 +26,11 @@ class Allowance:
         self._left = dict(LIMITS)
         self._looks = 0
 
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._until - monotonic()
+
     def spend(self, kind: str, count: int = 1) -> None:
         """So much of a kind."""
         self._left[kind] -= count

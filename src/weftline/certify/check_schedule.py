@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from weftline.certify.allowance import Allowance
 from weftline.certify.bound_memory import area_bound, memory_bound
+from weftline.certify.bound_orders import orders_bound
 from weftline.certify.bound_pattern import refute_shorter_patterns
 from weftline.certify.bound_ramp import load_bound, ramp_bound
 from weftline.certify.problem import Refusal, flag, need, read_strictly, rows, run_checker, whole
@@ -62,7 +63,12 @@ class ScheduleVerdict(NamedTuple):
 
 
 _Bound = Callable[[ScheduleBlocks, int, dict[str, Any], Allowance, bool], int]
-BOUND_WITNESSES: dict[str, _Bound] = {"load": load_bound, "ramp": ramp_bound, "area": area_bound}
+BOUND_WITNESSES: dict[str, _Bound] = {
+    "load": load_bound,
+    "ramp": ramp_bound,
+    "area": area_bound,
+    "orders": orders_bound,
+}
 """Kinds that prove a makespan or device span: blocks, micro-batches, witness, allowance, is it a device span?"""
 WITNESSES = {"bound", "period_bound", "period"}
 """What a witness may be for: the value, the period of every pattern, that of patterns as large as the repetend."""

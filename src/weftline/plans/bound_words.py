@@ -48,6 +48,7 @@ SCHEDULE_BOUNDS = {
     "area": "memory: what the micro-batches hold, for as long as they must, fits in no less time",
     "load of device": "the sum of the work of one micro-batch on the busiest device",
     "memory of device": "memory: what a micro-batch holds on that device, for as long as it must, lets no more begin",
+    "orders": "whoever goes first where two blocks want one device at a time: no case ends earlier",
     "all operations": "the solver CP-SAT found that no better order exists",
 }
 """The same of schedules."""
