@@ -43,10 +43,11 @@ def test_registered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("bert", "bert"), ("main_graph", "vision"), ("torch_jit", "vision"), ("", "vision")]
+    ("name", "said"),
+    [("bert", "bert"), ("main_graph", "vision"), ("torch_jit", "vision"), ("", "vision"), ("tf2onnx", "vision")],
 )
 def test_a_model_that_its_exporter_named_is_called_as_its_file(name: str, said: str, tmp_path: Path) -> None:
-    """Tests that `main_graph`, which PyTorch calls every graph, is not the name of a model."""
+    """Tests that what an exporter calls every graph (PyTorch: `main_graph`) is not the name of a model."""
     model = _model()
     model.graph.name = name
     (tmp_path / "vision.onnx").write_bytes(model.SerializeToString())

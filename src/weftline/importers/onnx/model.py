@@ -246,7 +246,18 @@ def _read(path: Path, options: ImportOptions) -> tuple[Graph, FileCosts | None]:
         raise InputError("the model is nested too deeply") from error
 
 
-EXPORTERS_OWN_NAMES = ("", "main_graph", "torch_jit", "torch-jit-export")
-"""What PyTorch's exporters call every graph; such a model is called as its file."""
+EXPORTERS_OWN_NAMES = (
+    "",
+    "main_graph",
+    "torch_jit",
+    "torch-jit-export",
+    "tf2onnx",
+    "spox_graph",
+    "paddle-onnx",
+    "Model from PaddlePaddle.",
+    "PaddlePaddle Graph 0",
+    "PaddlePaddle Graph in PIR mode",
+)
+"""What exporters call every graph; such a model is called as its file."""
 
 IMPORTERS = (Importer("onnx", "ONNX model (.onnx), weights inside or beside it", _accepts, _read, dims=True),)
