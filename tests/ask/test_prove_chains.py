@@ -56,7 +56,7 @@ def test_trees_show_the_optimum_and_nothing_above(part: int) -> None:
 def _task(problem: Problem, value: int, notes: Mapping[str, Sequence[object]]) -> ProofTask:
     form = PlanProblem(msgspec.to_builtins(problem_to_file(problem)))
     proved = max(bound.value for bound in lower_bounds(problem) if bound.by == "path")
-    return ProofTask(problem, form, value, value, proved, 60.0, lambda _: None, notes)
+    return ProofTask(problem, form, value, value, proved, 6.0, lambda _: None, notes)
 
 
 def _on_two_gpus(graph: Graph) -> Problem:

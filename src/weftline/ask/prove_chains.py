@@ -38,8 +38,10 @@ SEARCH_SHARE = 0.4
 """Of the time, for bounds of blocks that no search has left."""
 TEXT_BYTES = 64 * 1024
 """Longer parts are compressed."""
-CLOSE_ENOUGH = 0.002
-"""Between two horizons of a bisection, in shares of what is to be gained."""
+ROUGHLY_NEAR, VERY_NEAR = 0.02, 0.001
+"""Between two horizons of a bisection, in shares of them."""
+LARGE_SHARE = 0.8
+"""Of the time that is left, for large trees."""
 
 
 @dataclass
@@ -50,10 +52,6 @@ class _Need:
     ends: Ends
     places: tuple[int, int]
     length: int
-    least: int
-    """By its paths."""
-    most: int
-    """Of all that is claimed for it."""
 
 
 @dataclass
@@ -62,7 +60,8 @@ class _ChainMaker:
 
     chain: ChainOfBlocks
     claimed: list[Lengths]
-    is_over: Callable[[], bool]
+    left: Callable[[], float]
+    """Seconds."""
     parts: dict[tuple[int, Ends], dict[str, object]] = field(default_factory=dict)
     ops: list[int] = field(default_factory=list)
     blocks: list[list[int]] = field(default_factory=list)
@@ -96,14 +95,14 @@ class _ChainMaker:
                     ends = k if block.first >= 0 else None, j if block.last >= 0 else None
                     old = found.get((like, ends))
                     if old is None or old.length < length:
-                        most = max(length, self.claimed[number][k][j])
-                        found[like, ends] = _Need(like, ends, (k, j), length, least, most)
+                        found[like, ends] = _Need(like, ends, (k, j), length)
         return list(found.values())
 
-    def prove(self, need: _Need, most_nodes: int, length: int | None = None) -> bool:
-        """One tree."""
-        length = need.length if length is None else length
-        tree = grow_tree(self.chain.blocks[need.block], need.ends, length - 1, most_nodes, self.is_over)
+    def prove(self, need: _Need, most_nodes: int, length: int | None = None, share: float = 1.0) -> bool:
+        """One tree, within a share of the time that is left."""
+        length, end = need.length if length is None else length, (1.0 - share) * self.left()
+        block = self.chain.blocks[need.block]
+        tree = grow_tree(block, need.ends, length - 1, most_nodes, lambda: self.left() <= max(0.0, end))
         if tree is None:
             return False
         self._keep(need, length, tree)
@@ -114,13 +113,13 @@ class _ChainMaker:
         self.parts[need.block, need.ends] = {"block": need.block, **own, "H": length - 1, "tree": tree}
         self.chain.raise_to(need.block, need.ends, length)
 
-    def nearly(self, need: _Need, most_nodes: int) -> None:
-        """The longest that can be shown, by bisection."""
-        low = self.chain.lengths[need.block][need.places[0]][need.places[1]]
-        high, stop = need.length, max(1, int(CLOSE_ENOUGH * (need.length - low)))
-        while high - low > stop and not self.is_over():
+    def nearly(self, need: _Need, near: float) -> None:
+        """The longest that can be shown by small trees, by bisection."""
+        k, j = need.places
+        low, high = self.chain.lengths[need.block][k][j], need.length
+        while high - low > max(1, near * need.length) and self.left() > 0:
             middle = (low + high) // 2
-            if self.prove(need, most_nodes, middle):
+            if self.prove(need, FIRST_NODES, middle):
                 low = middle
             else:
                 high = middle
@@ -163,17 +162,22 @@ def prove_chain(task: ProofTask) -> None:
         return
     claimed = [_joined(sure, low.tolist()) for sure, low in zip(chain.lengths, work.lengths(), strict=True)]
     end = CHECK_SHARE * task.left
-    maker = _ChainMaker(chain, claimed, lambda: task.left < end, ops=list(work.chain.ops), blocks=blocks)
+    maker = _ChainMaker(chain, claimed, lambda: task.left - end, ops=list(work.chain.ops), blocks=blocks)
     target = min(task.value, shortest_way(claimed))
     if target <= task.proved:
         return
     task.say(f"proving how long {len(blocks)} blocks last")
-    left = maker.needs(target)
-    for most in (FIRST_NODES, MOST_NODES):
-        left = [need for need in left if maker.is_over() or not maker.prove(need, most)]
-        _offer(task, maker, target)
-    for need in left:
-        maker.nearly(need, FIRST_NODES)
+    hard = [need for need in maker.needs(target) if not maker.prove(need, FIRST_NODES)]
+    _offer(task, maker, target)
+    if not hard:
+        return
+    for need in hard:
+        maker.nearly(need, ROUGHLY_NEAR)
+    hard = [
+        need for i, need in enumerate(hard) if not maker.prove(need, MOST_NODES, share=LARGE_SHARE / (len(hard) - i))
+    ]
+    for need in hard:
+        maker.nearly(need, VERY_NEAR)
     _offer(task, maker, target)
 
 
