@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import random
 from collections.abc import Callable
@@ -10,11 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
+import weftline as wl
 from weftline.certify.bound_fit import fit_bound
-from weftline.certify.check_fit import fit_value
+from weftline.certify.check_fit import check_fit_plan, fit_value
 from weftline.certify.problem import Refusal
 from weftline.errors import InfeasibleError
 from weftline.fleet.fit import solve_fit
+from weftline.plans.fit import fit_plan_to_json
 from weftline.problem.fit import FitAnswer, FitProblem
 from weftline.testing.fits import best_fit_value, random_fit_problem
 
@@ -135,3 +139,86 @@ def test_a_witness_of_another_kind_is_refused() -> None:
     for witness in ({"kind": "magic"}, {"kind": "fit-path", "price": -1, "claims": []}):
         with pytest.raises(Refusal):
             fit_bound(form, witness)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Form:
+    """A plan with two cards, one of which has experts on the host."""
+    cards = ["RTX 3060 12GB", "RTX 3060 12GB@8GB"]
+    found = wl.fit("qwen3-30b-a3b", quantisation="q8_0", gpus=cards, cpus=["DDR5-5600"], ram="64GB")
+    form: Form = json.loads(fit_plan_to_json(found))
+    assert form["moved"]
+    assert len([one for one in form["devices"] if one["layers"]]) == 2
+    return form
+
+
+def lie_about_layers(form: Form) -> None:
+    """One layer more than the segment has."""
+    form["devices"][0]["layers"][1] += 1
+
+
+def lie_about_the_output(form: Form) -> None:
+    """The output layer is elsewhere."""
+    for one in form["devices"]:
+        one["output"] = not one["output"]
+
+
+def lie_about_what_moved(form: Form) -> None:
+    """One layer less on the host."""
+    form["moved"][0]["layers"].pop()
+
+
+def lie_about_nothing_moved(form: Form) -> None:
+    """All is on the cards."""
+    form["moved"] = []
+
+
+def lie_about_a_share(form: Form) -> None:
+    """Half of every matrix."""
+    form["devices"][0]["share"] = 0.5
+
+
+def lie_about_the_rate(form: Form) -> None:
+    """Twice as fast, and the bound too."""
+    for name in ("value", "low", "high"):
+        form["tokens_per_second"][name] *= 2
+    form["bound_tokens_per_second"] *= 2
+
+
+def lie_about_the_interval(form: Form) -> None:
+    """An interval above the rate."""
+    form["tokens_per_second"]["low"] = form["tokens_per_second"]["value"] * 1.01
+
+
+def lie_about_the_proof(form: Form) -> None:
+    """A bound that its witness does not prove."""
+    form["bound_ns"] = form["bounds"][0]["value_ns"] = form["value_ns"] + 1
+
+
+def lie_about_memory(form: Form) -> None:
+    """Fewer bytes of weights."""
+    form["devices"][0]["weights_bytes"] -= 1
+
+
+LIES = [function for name, function in sorted(globals().items()) if name.startswith("lie_about_")]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: str(lie.__name__))
+def test_a_plan_that_lies_is_refused(lie: Callable[[Form], None], plan: Form) -> None:
+    """Tests that a file cannot say other things than its segments, costs and witness do."""
+    check_fit_plan(copy.deepcopy(plan))
+    told = copy.deepcopy(plan)
+    lie(told)
+    with pytest.raises(Refusal):
+        check_fit_plan(told)
+
+
+def test_a_measured_plan_holds() -> None:
+    """Tests that a measurement of the user's changes all rates by one factor, which the file says."""
+    found = wl.fit("llama-3.1-8b", quantisation="q8_0", gpus=["RTX 3060 12GB"], measured="tg=36.5")
+    form = json.loads(fit_plan_to_json(found))
+    assert form["tokens_per_second"]["value"] == pytest.approx(36.5)
+    assert check_fit_plan(form).value_ns == found.value_ns
+    form["measured_factor"] = 1.0
+    with pytest.raises(Refusal, match="tokens_per_second"):
+        check_fit_plan(form)

@@ -76,6 +76,7 @@ def assemble_fit(
         proof=proof,  # type: ignore[arg-type]
         bound_by="relaxation" if bound else "",
         tokens_per_second=rate,
+        measured_factor=factor if calibration.decode_measured else 1.0,
         bound_tokens_per_second=factor * problem.tokens_per_second(bound) if bound else 0.0,
         prefill_tokens_per_second=Interval.rate(first, prompt),
         first_token_ns=round(first.value),

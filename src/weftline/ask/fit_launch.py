@@ -66,7 +66,8 @@ def _model_word(task: FitTask) -> str:
         path = Path(model.source)
         if task.settings.engine is LlmEngine.LLAMACPP and path.suffix != ".gguf":
             return f"{model.name}{f'-{model.quantisation}' if model.quantisation else ''}.gguf"
-        return str(path.parent if path.name == "config.json" else path)
+        word = str(path.parent if path.name == "config.json" else path)
+        return f"./{word}" if word.startswith("-") else word  # no option of the engine
     if task.settings.engine is LlmEngine.LLAMACPP:
         return f"{model.name}{f'-{model.quantisation}' if model.quantisation else ''}.gguf"
     return model.name

@@ -18,7 +18,7 @@ from weftline.certify.problem import Refusal, need, read_strictly, rows, whole
 
 __all__ = ["FitVerdict", "check_fit_plan", "fit_bound", "fit_value", "main", "read_fit_plan"]
 
-CHECKS = ("problem hash", "segments", "rules", "memory", "value", "bound")
+CHECKS = ("problem hash", "segments", "rules", "memory", "layers", "value", "bound", "rate")
 FIELDS = {
     "format",
     "version",
@@ -29,6 +29,7 @@ FIELDS = {
     "proof",
     "bound_by",
     "tokens_per_second",
+    "measured_factor",
     "bound_tokens_per_second",
     "prefill_tokens_per_second",
     "first_token_ns",
@@ -169,6 +170,7 @@ def _check(plan: dict[str, Any]) -> FitVerdict:
     value, held = _added(problem, plan["segments"])
     need(whole(plan["value_ns"], "value_ns") == value, "value", f"value_ns is {plan['value_ns']}, re-computed {value}")
     _check_holdings(problem, form, plan["devices"], held)
+    _check_places(problem, form, plan)
     proved = 0
     need(len(rows(plan["bounds"], "bounds")) <= 16, "bound", "too many bounds")
     for bound in plan["bounds"]:
@@ -198,12 +200,42 @@ def _check_holdings(problem: FitNumbers, form: dict[str, Any], devices: Any, hel
         need(cache is None or sizes[1] == own[cache], "memory", f"{one['id']!r:.60} has other caches than re-added")
 
 
+def _check_places(problem: FitNumbers, form: dict[str, Any], plan: dict[str, Any]) -> None:
+    """That layers, output layer and what lies on the host are said as the segments have them."""
+    ids = [device["id"] for device in form["devices"]]
+    said = {one["id"]: one for one in plan["devices"]}
+    moved: dict[tuple[str, str], list[int]] = {}
+    for one in plan["segments"]:
+        first, last = one["first"], min(one["last"], problem.end - 1)
+        for device in one["devices"]:
+            own = said.pop(ids[device])
+            need(
+                list(own["layers"]) == ([first, last] if first < last else []), "layers", f"layers of {own['id']!r:.60}"
+            )
+            need(own["output"] is (one["last"] == problem.end), "layers", f"output layer of {own['id']!r:.60}")
+            need(abs(own["share"] * len(one["devices"]) - 1) < 1e-9, "layers", f"share of {own['id']!r:.60}")
+        for row, part in one["moved"]:
+            moved.setdefault((problem.parts[part], ids[one["devices"][0]]), []).append(row)
+    need(
+        not any(own["layers"] or own["output"] for own in said.values()),
+        "layers",
+        "a device holds layers of no segment",
+    )
+    told = {(one["part"], one["device"]): list(one["layers"]) for one in plan["moved"]}
+    need(len(told) == len(plan["moved"]), "layers", "what lies on the host is said twice")
+    need(told == {key: sorted(places) for key, places in moved.items()}, "layers", "other parts lie on the host")
+
+
 def _check_rates(problem: FitNumbers, plan: dict[str, Any], value: int, bound: int) -> None:
     """That rates and gap say what the times say; a measurement may have changed all rates by one factor."""
     gap = (value - bound) / value if bound and value > bound else 0.0 if bound else 1.0
     need(type(plan["gap"]) in (int, float) and abs(plan["gap"] - gap) < 1e-9, "gap", f"the gap is {gap}")
     rate, best = plan["tokens_per_second"]["value"], plan["bound_tokens_per_second"]
     need(0 < rate < float("inf"), "rate", "tokens_per_second is no rate")
+    known = plan["measured_factor"] * problem.streams * 1e9 / value
+    need(abs(rate / known - 1) < 1e-6, "rate", f"tokens_per_second is {rate}, re-computed {known}")
+    low, high = plan["tokens_per_second"]["low"], plan["tokens_per_second"]["high"]
+    need(0 < low <= rate * (1 + 1e-9) and rate <= high * (1 + 1e-9), "rate", "the interval does not hold the rate")
     if bound:
         need(abs(best / rate * bound / value - 1) < 1e-6, "rate", "the rate of the bound does not follow from its time")
 

@@ -2,7 +2,8 @@
 
 In: a FitPlan. Out: the files: a script that starts every process and waits for them, the same as services of a compose
 file, the plan. Words are quoted for the shell in one, and for YAML and the compose file's own variables in the other.
-Simplified: containers see the GPUs of the plan by their numbers; models lie in a folder that is mounted.
+Servers answer this machine only: they ask for no
+password. Simplified: containers see the GPUs of the plan by their numbers; models lie in a folder that is mounted.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _service(plan: FitPlan, number: int, line: LaunchLine) -> str:
         f"    command: [{', '.join([*words, *(_yaml(word) for word in _listen(engine))])}]",
         *(["    environment:"] if line.environment else []),
         *(f"      {name}: {_yaml(value)}" for name, value in line.environment),
-        f"    ports: [{_yaml(f'{port}:{port}')}]",
+        f"    ports: [{_yaml(f'127.0.0.1:{port}:{port}')}]",
         "    ipc: host",
         "    volumes: [" + _yaml("./models:/models:ro") + "]",
         "    working_dir: /models",

@@ -139,6 +139,8 @@ class FitPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     bound_by: str
     tokens_per_second: Interval
     """Of all requests together."""
+    measured_factor: float = 1.0
+    """Of all rates: a measured rate of this plan, of the estimated one; 1 where nothing was measured."""
     bound_tokens_per_second: float
     """No plan that the engine can run gives more, by the same costs."""
     prefill_tokens_per_second: Interval
