@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -88,14 +89,22 @@ class ProofTask:
 
     def best_target(self, refutes: Callable[[int], bool]) -> None:
         """The plan's own value, else what was claimed, else the largest target that can be refuted, by bisection."""
-        low, high = self.proved, self.value
+        self.bisect(self.first_refused((refutes,)), refutes)
+
+    def first_refused(self, ways: Sequence[Callable[[int], bool]]) -> int:
+        """Try the plan's own value and what was claimed in several ways -> the smaller one that none could refute."""
+        high = self.value
         for target in (self.value, self.claimed):
-            if not self.is_over and low < target <= high:
-                if refutes(target):
-                    low = target
+            if not self.is_over and self.proved < target <= high:
+                if any(not self.is_over and refutes(target) for refutes in ways):
                     break
                 high = target
-        while not self.is_over and high - low > max(1, CLOSE_ENOUGH * high):
+        return high
+
+    def bisect(self, high: int, refutes: Callable[[int], bool], share: float = 1.0) -> None:
+        """The largest target below one that cannot be refuted, in a share of the time that is left."""
+        low, until = self.proved, monotonic() + share * self.left
+        while not self.is_over and monotonic() < until and high - low > max(1, CLOSE_ENOUGH * high):
             middle = (low + high) // 2
             if refutes(middle):
                 low = middle
@@ -129,13 +138,20 @@ def prove_pipelines(task: ProofTask) -> None:
     if len(problem.graph.ops) > MOST_OPS:
         return
     equal = _alike(problem) or not 2 <= len(problem.devices) <= MOST_UNEQUAL
-    kind = "pipeline" if equal else "unequal"
-    task.best_target(lambda target: task.attempt("pipelines", {"kind": kind, "target": target}))
-    if not task.is_over and task.proved < task.claimed and equal:
-        task.best_target(lambda target: _by_trees(task, target))
-    if not task.is_over and memory_may_bind(problem):
-        witness: dict[str, object] = {"kind": kind, "memory": True}
-        task.best_target(lambda target: task.attempt("pipelines", {**witness, "target": target}))
+    ways = [partial(_by_ideals, task, "pipeline" if equal else "unequal", False)]
+    if memory_may_bind(problem):
+        ways.append(partial(_by_ideals, task, "pipeline" if equal else "unequal", True))
+    if equal:
+        ways.append(partial(_by_trees, task))
+    high = task.first_refused(ways)
+    for turn, way in enumerate(ways):
+        task.bisect(high, way, 1 / (len(ways) - turn))
+
+
+def _by_ideals(task: ProofTask, kind: str, memory: bool, target: int) -> bool:
+    """The checker lists all of them."""
+    asked: dict[str, object] = {"memory": True} if memory else {}
+    return task.attempt("pipelines", {"kind": kind, **asked, "target": target})
 
 
 def _by_trees(task: ProofTask, target: int) -> bool:
