@@ -172,6 +172,27 @@ def test_before_the_command_line_is_loaded(
     assert written == [(2, b"interrupted\n"), 130]
 
 
+FIRST = """
+import sys
+class Spy:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        print(name)
+sys.meta_path.insert(0, Spy)
+import weftline._start
+"""
+
+
+def test_little_is_loaded_before_interrupts_have_a_word() -> None:
+    """Tests that the handler stands before modules that take time (typing, threading)."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, encoding="utf-8", check=True)
+    names = done.stdout.split()
+    before = names[: names.index("weftline._start") + 1]
+    assert [name for name in before if not name.startswith("weftline")] in ([], ["__future__"])
+    after = names[names.index("weftline._start") + 1 :]
+    assert not {"threading", "contextlib"} & set(after[: after.index("typing")])
+
+
 def test_main_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that `keep_interrupts` brings back Python's own handler, and only in place of ours."""
     from weftline._start import leave

@@ -11,9 +11,11 @@ verb's name are imported by `from weftline.simulate import ...`; `weftline.simul
 
 from __future__ import annotations
 
+from weftline import _start  # noqa: F401  (first: until then a Ctrl-C is a traceback)
+
+# isort: split
 from typing import TYPE_CHECKING
 
-from weftline import _start  # noqa: F401
 from weftline.ask.answer import answer, resolve
 from weftline.ask.fit_request import FitRequest, fit
 from weftline.ask.look import diff, explain, simulate, verify

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 
 __all__ = ["PROGRAM", "leave"]
 
@@ -26,5 +25,8 @@ def _is_program() -> bool:
 # Recent versions of ONNX Runtime send events to their maker, unless this is set before they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 PROGRAM = _is_program()
-if PROGRAM and threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGINT, leave)
+if PROGRAM:
+    try:  # noqa: SIM105  (contextlib takes time to load)
+        signal.signal(signal.SIGINT, leave)
+    except ValueError:  # not in the main thread
+        pass
