@@ -46,6 +46,8 @@ class FleetDifference:
     same_problem: bool
     kinds: tuple[str, str]
     """fleet or pipeline."""
+    units: tuple[str, str]
+    """What rates count."""
     rate: tuple[float, float]
     """Inputs per second."""
     value_ns: tuple[int, int]
@@ -75,7 +77,10 @@ class FleetDifference:
             lines += [f"  {change}" for change in self.problem_changes]
         a, b = self.rate
         more = f" ({b / a - 1:+.2%})" if a else ""
-        lines.append(f"rate of the {self.kinds[0]} {rate_words(a)} -> of the {self.kinds[1]} {rate_words(b)}{more}")
+        told = [
+            f"{kind} {rate_words(rate, unit)}" for kind, rate, unit in zip(self.kinds, (a, b), self.units, strict=True)
+        ]
+        lines.append(f"rate of the {told[0]} -> of the {told[1]}{more}")
         periods, bounds = (" -> ".join(map(format_time, pair)) for pair in (self.value_ns, self.bound_ns))
         lines.append(f"period {periods}; bound {bounds}, gap {self.gap[0]:.2%} -> {self.gap[1]:.2%}")
         if self.kinds[0] != self.kinds[1]:
@@ -128,6 +133,7 @@ def diff_fleets(a: AnyFleet | Plan, b: AnyFleet | Plan) -> FleetDifference:
     return FleetDifference(
         same_problem=same,
         kinds=(_kind(a), _kind(b)),
+        units=(x.unit, y.unit),
         rate=(x.rate, y.rate),
         value_ns=(x.value, y.value),
         bound_ns=(a.bound_ns, b.bound_ns),

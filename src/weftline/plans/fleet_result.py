@@ -42,6 +42,7 @@ __all__ = [
     "rate_words",
     "same_fleet",
     "simulate_fleet",
+    "unit_of",
     "way_words",
 ]
 
@@ -184,7 +185,7 @@ def _fleet_of_layers(answer: LayerPlan) -> FleetResult:
     )
     names = [f"layer {number}" for number in range(problem.layers)]
     wrong = layer_violations(problem, found)
-    return FleetResult(problem.name, "layer", names, tuple(rows), lanes, wrong, "units")
+    return FleetResult(problem.name, "layer", names, tuple(rows), lanes, wrong, unit_of(answer))
 
 
 @simulate_fleet.register
@@ -284,6 +285,11 @@ def same_fleet(answer: AnyFleet, found: FleetResult) -> bool:
 def rate_words(rate: float | None, unit: str = "inputs") -> str:
     """A rate for people."""
     return "breaks a limit" if rate is None else f"{rate:,.6g} {unit}/s" if rate < 1e5 else f"{rate:,.0f} {unit}/s"
+
+
+def unit_of(answer: AnyFleet | Plan) -> str:
+    """Of what a rate counts so many in a second."""
+    return "units" if isinstance(answer, LayerPlan) else "inputs"
 
 
 def way_words(found: FleetResult, lane: LaneUse, most: int = MOST_HOPS_SHOWN) -> str:

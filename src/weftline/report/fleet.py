@@ -15,6 +15,7 @@ from weftline.plans.fleet_result import (
     FleetResult,
     held_words,
     rate_words,
+    unit_of,
     way_words,
 )
 from weftline.plans.fleet_story import FleetStory, fleet_guarantee
@@ -83,14 +84,14 @@ def lane_rows(found: FleetResult) -> tuple[tuple[str, ...], Rows]:
 
 def fleet_comparison_rows(answer: AnyFleet) -> tuple[tuple[str, ...], Rows]:
     """The fleet, every baseline and the bound: rate, and how much more the fleet gives."""
-    rows: Rows = [(f"this plan ({answer.solver})", rate_words(answer.rate), "")]
+    unit = unit_of(answer)
+    rows: Rows = [(f"this plan ({answer.solver})", rate_words(answer.rate, unit), "")]
     for name, rate in sorted(answer.baselines.items(), key=lambda item: (item[1] is None, -(item[1] or 0.0))):
-        rows.append((name, rate_words(rate), f"{answer.rate / rate - 1:+.2%}" if rate else ""))
+        rows.append((name, rate_words(rate, unit), f"{answer.rate / rate - 1:+.2%}" if rate else ""))
     if answer.rate_bound:
         share = f"{answer.rate / answer.rate_bound - 1:+.2%}"
-        rows.append(
-            (f"no deployment gives more ({answer.bound_by}, {answer.proof})", rate_words(answer.rate_bound), share)
-        )
+        name = f"no deployment gives more ({answer.bound_by}, {answer.proof})"
+        rows.append((name, rate_words(answer.rate_bound, unit), share))
     return ("", "rate", "the plan gives"), rows
 
 
@@ -229,7 +230,7 @@ def _warnings(answer: AnyFleet) -> list[str]:
     words = [guess_words(graph)] if graph is not None else []
     if better:
         rate, name = max(better)
-        words.append(f"A simple plan is better than this one: {name}, {rate_words(rate)}.")
+        words.append(f"A simple plan is better than this one: {name}, {rate_words(rate, unit_of(answer))}.")
     if answer.stopped_by == "interrupted":
         words.append("The search was interrupted: this is the best plan so far.")
     return [word for word in words if word]
