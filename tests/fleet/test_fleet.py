@@ -23,11 +23,12 @@ from weftline.ask import make_fleet
 from weftline.certify import Refusal
 from weftline.certify.check_fleet import check_fleet, fleet_bound_of
 from weftline.errors import InfeasibleError
-from weftline.fleet import FleetSearch, fleet_solvers
+from weftline.fleet import FleetSearch, fleet_solvers, rates
 from weftline.fleet.rates import best_rates
 from weftline.plans.fleet import fleet_to_json
 from weftline.problem import Problem
 from weftline.problem.model import problem_to_file
+from weftline.search.lp import Answer
 from weftline.simulate.fleet import FULL_SECOND, LaneLoads, deployment_violations, simulate_deployment
 from weftline.testing import random_problem
 from weftline.testing.generate import Feed, problem_of
@@ -123,6 +124,20 @@ def test_scarce_memory_ends_under_a_limit_of_work(share: float) -> None:
         assert share == 0.4
         return
     assert check_fleet(msgspec.json.decode(fleet_to_json(found))).value_ns == found.value_ns
+
+
+def test_programs_of_rates_are_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests loads at which the solver lost itself while limits were far away; and that losing itself is survived."""
+    rows = [[1_932_706, 1_933_064, 1_846_213], [1_538_308, 1_632_842, 4_315_526]]
+    nothing = np.zeros(3, np.int64)
+    lanes = [LaneLoads(np.zeros(1, np.int32), np.array([row], np.int64), nothing, 1) for row in rows]
+    found = best_rates(lanes)
+    assert found.total == pytest.approx(519.8453, abs=1e-3)
+    assert found.rates @ np.array(rows) == pytest.approx([998_278_634, 1e9, 1e9], rel=1e-6)
+    monkeypatch.setattr(rates, "minimise", lambda program: Answer(-np.inf, np.zeros(0), np.zeros(0)))
+    alone = best_rates(lanes)
+    assert (alone.total, alone.rates.tolist()) == (1e9 / 1_933_064, [1e9 / 1_933_064, 0.0])
+    assert alone.prices[0].argmax() == 1
 
 
 def test_random_witnesses_prove_nothing_false() -> None:

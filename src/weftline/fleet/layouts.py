@@ -46,8 +46,10 @@ def _whole_copies(problem: LayerProblem) -> Iterator[Pipelines]:
         if able:
             best = max(able, key=lambda u: problem.rate(u, problem.layers) / problem.units[u].size)
             rows += [[(best, problem.layers)]] * (pool.count // problem.units[best].size)
+    if len(rows) > problem.copies_limit:
+        rows = sorted(rows, key=lambda row: -problem.rate(*row[0]))[: problem.copies_limit]
     if rows:
-        yield sorted(rows, key=lambda row: -problem.rate(*row[0]))[: problem.copies_limit]
+        yield rows
 
 
 def _evenly(layers: int, parts: int) -> list[int]:

@@ -38,9 +38,14 @@ def best_rates(lanes: Sequence[LaneLoads]) -> Rates:
     loads = np.array([lane.limited.ravel() for lane in lanes], np.float64)
     scale = max(float(loads.max(initial=0.0)), 1.0)
     shape = lanes[0].limited.shape
-    answer = minimise(_program(loads / scale, -np.ones(len(lanes)), None))
+    answer, unit = minimise(_program(loads / scale, -np.ones(len(lanes)), None)), NS_PER_SECOND / scale
+    if not np.isfinite(answer.value):  # the solver has lost itself in rounding: the best lane alone
+        alone = _most_alone(loads / scale)
+        best, busy = int(alone.argmax()), np.unravel_index(int(loads[alone.argmax()].argmax()), shape)
+        rates, prices = np.zeros(len(lanes)), np.zeros(shape)
+        rates[best], prices[busy] = alone[best] * unit, alone[best]
+        return Rates(float(rates[best]), rates, prices)
     prices = -answer.prices[: loads.shape[1]].reshape(shape)
-    unit = NS_PER_SECOND / scale
     return Rates(-answer.value * unit, answer.solution * unit, prices)
 
 
@@ -52,6 +57,12 @@ def tidy_rates(lanes: Sequence[LaneLoads], total: float, loss: float) -> NDArray
     cost = loads.sum(axis=1) / scale + depth * 1e-3 * loads.sum(axis=1).max(initial=0.0) / scale
     answer = minimise(_program(loads / scale, cost, total * (1 - loss) * scale / NS_PER_SECOND))
     return answer.solution * NS_PER_SECOND / scale if np.isfinite(answer.value) else np.zeros(0)
+
+
+def _most_alone(loads: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each lane that has all devices for itself."""
+    found: NDArray[np.float64] = 1 / np.maximum(loads.max(axis=1, initial=0.0), 1 / MOST_RATE)
+    return found
 
 
 def _program(loads: NDArray[np.float64], cost: NDArray[np.float64], least: float | None) -> Program:
@@ -67,7 +78,7 @@ def _program(loads: NDArray[np.float64], cost: NDArray[np.float64], least: float
     return Program(
         cost,
         np.zeros(lanes),
-        np.full(lanes, MOST_RATE),
+        2 * _most_alone(loads),  # near what can be: the solver loses itself in rounding where limits are far away
         row_low,
         row_high,
         row.astype(np.int64),
