@@ -94,8 +94,8 @@ def _expand(block: ChainBlock, state: BlockState, horizon: int) -> tuple[Node | 
             return leaf, []
         ops = program.most_split()
     pairs = [] if ops else _tightest_pairs(state, horizon)
-    if not ops and not pairs:
-        ops = [i for i, devices in enumerate(state.able) if len(devices) > 1][:1]
+    if not ops:
+        ops = [i for i in block.members if len(state.able[i]) > 1][:MOST_TRIED]
     branches = [
         (["b", op, *([d] for d in state.able[op])], [state.child(op, [d]) for d in state.able[op]]) for op in ops
     ]
