@@ -12,6 +12,7 @@ from pathlib import Path
 from weftline.ask.fit_build import FIT_PARTS, FitTask
 from weftline.cost.llm import CostClass, LlmEngine, moved_part
 from weftline.errors import UsageError
+from weftline.importers.llm import find_quantisation
 from weftline.plans.launch import LaunchLine, LlamaCppLaunch, RankLaunch, llamacpp_line, sglang_line, vllm_line
 from weftline.problem.fit import FitProblem, FitSegment
 
@@ -43,6 +44,12 @@ def launch_notes(task: FitTask, segments: Sequence[FitSegment]) -> list[str]:
         notes.append(f"in the command, put the path of your GGUF file in place of {_model_word(task)}")
     elif task.settings.engine is not LlmEngine.LLAMACPP and not _is_file(task):
         notes.append(f"in the command, put the folder or hub name of the model in place of {_model_word(task)}")
+    if task.settings.engine is not LlmEngine.LLAMACPP and _is_gguf(task):
+        notes.append("its readers of GGUF files are experiments, and slow: awq or fp8 weights are what it is made for")
+    elif task.settings.engine is LlmEngine.LLAMACPP and not _runs_in_llamacpp(task):
+        notes.append(
+            f"llama.cpp runs no {task.model.quantisation} weights: convert them, and say as what (--quant q8_0)"
+        )
     if len(cards) > 1:
         tool = "llama-server --list-devices" if task.settings.engine is LlmEngine.LLAMACPP else "nvidia-smi -L"
         notes.append(
@@ -56,12 +63,27 @@ def launch_notes(task: FitTask, segments: Sequence[FitSegment]) -> list[str]:
     return notes
 
 
+def _runs_in_llamacpp(task: FitTask) -> bool:
+    quantisation = task.model.quantisation
+    return not quantisation or find_quantisation(quantisation).format != "packed"
+
+
 def _is_file(task: FitTask) -> bool:
     return Path(task.model.source).exists()
 
 
+def _is_gguf(task: FitTask) -> bool:
+    """The weights are those of a GGUF file, which vLLM and SGLang read as an experiment."""
+    quantisation = task.model.quantisation
+    return task.model.source.endswith(".gguf") or (
+        bool(quantisation) and find_quantisation(quantisation).format == "gguf" and quantisation != "mxfp4"
+    )
+
+
 def _model_word(task: FitTask) -> str:
     model = task.model
+    if task.settings.engine is not LlmEngine.LLAMACPP and _is_gguf(task) and Path(model.source).suffix != ".gguf":
+        return f"{model.name}-{model.quantisation}.gguf"
     if _is_file(task):
         path = Path(model.source)
         if task.settings.engine is LlmEngine.LLAMACPP and path.suffix != ".gguf":
@@ -122,6 +144,7 @@ def _rpc_servers(task: FitTask, problem: FitProblem, segments: Sequence[FitSegme
     return [
         LaunchLine(
             ("ggml-rpc-server", "-H", f"{name}-host", "-p", str(RPC_PORT)),
+            machine=name,
             note=f"on the machine of {name}; it asks for no password, so only inside a network that you trust",
         )
         for name in _used_remote(task, problem, segments)
@@ -182,6 +205,7 @@ def _ranks(task: FitTask, problem: FitProblem, segments: Sequence[FitSegment], n
             memory_share=settings.memory_permille / 1000,
             kv_type=_CACHE_NAMES.get(settings.kv_type_k, settings.kv_type_k),
             visible=makers.pop(),
+            quantisation="gguf" if _is_gguf(task) else "",
             port=RANKS_PORT + number,
         )
     )

@@ -46,19 +46,28 @@ def write_fit(plan: FitPlan, folder: Path) -> list[Path]:
 def script_text(plan: FitPlan) -> str:
     """A POSIX script; one process is started in its place, several are waited for."""
     head = ["#!/bin/sh", f"# {quoted(plan.model.name)}: made by weftline fit", "set -e"]
-    lines = [line.shell() for line in plan.launch]
-    notes = [f"# {' '.join(line.note.split())}" if line.note else "" for line in plan.launch]
+    here = [line for line in plan.launch if not line.machine]
+    away = [
+        part for line in plan.launch if line.machine for part in (f"# {_one_line(line.note)}:", f"#   {line.shell()}")
+    ]
+    lines = [line.shell() for line in here]
+    notes = [f"# {_one_line(line.note)}" if line.note else "" for line in here]
     if len(lines) == 1:
-        variables = [f"export {name}={quoted(value)}" for name, value in plan.launch[0].environment]
-        program = " ".join(map(quoted, plan.launch[0].program))
-        return "\n".join([*head, *filter(None, notes), *variables, f'exec {program} "$@"', ""])
+        variables = [f"export {name}={quoted(value)}" for name, value in here[0].environment]
+        program = " ".join(map(quoted, here[0].program))
+        return "\n".join([*head, *away, *filter(None, notes), *variables, f'exec {program} "$@"', ""])
     started = [part for note, line in zip(notes, lines, strict=True) for part in (note, f"{line} &", 'all="$all $!"')]
-    return "\n".join([*head, "trap 'kill $all 2>/dev/null' INT TERM", *filter(None, started), "wait", ""])
+    return "\n".join([*head, *away, "trap 'kill $all 2>/dev/null' INT TERM", *filter(None, started), "wait", ""])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def compose_text(plan: FitPlan) -> str:
     """One service for each process; JSON strings are YAML strings, and $ is doubled for compose."""
-    services = [_service(plan, number, line) for number, line in enumerate(plan.launch)]
+    here = [line for line in plan.launch if not line.machine]
+    services = [_service(plan, number, line) for number, line in enumerate(here)]
     return "\n".join(["services:", *services, ""])
 
 

@@ -102,7 +102,8 @@ def moved_words(move: FitMove) -> str:
         else:
             runs.append([layer, layer])
     words = ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in runs)
-    return f"{_PART_WORDS.get(move.part, move.part)} of layers {words} ({move.device}) in the memory of the host"
+    whose = "" if move.part == "output" else f" of layers {words}"
+    return f"{_PART_WORDS.get(move.part, move.part)}{whose} ({move.device}) in the memory of the host"
 
 
 def memory_bar(holding: FitHolding, *, ascii_only: bool = False) -> str:

@@ -56,6 +56,6 @@ def fit_cards(task: CardsTask) -> dict[str, Any]:
         "cards": rows,
         "moved": [moved_words(move) for move in plan.moved],
         "others": others,
-        "commands": list(plan.command),
+        "commands": [*plan.command, *(line for one in plan.asked.get("servers", ()) for line in one["command"])],
         "notes": list(plan.notes),
     }

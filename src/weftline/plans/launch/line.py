@@ -28,6 +28,8 @@ class LaunchLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Variables set before it."""
     note: str = ""
     """What the process is for, in words."""
+    machine: str = ""
+    """The device on whose machine it is started; empty: this one."""
 
     def shell(self) -> str:
         """One line for a POSIX shell."""
