@@ -18,6 +18,7 @@ import numpy as np
 
 from weftline.ask.prove_blocks import grow_tree
 from weftline.ask.prove_chains import prove_chain
+from weftline.ask.prove_convex import convex_witness
 from weftline.ask.prove_cuts import cut_trees, named_merges
 from weftline.bounds import Bound
 from weftline.certify import check
@@ -36,6 +37,10 @@ MAKER_SHARE, LATENCY_SHARE = 0.5, 0.9
 they are made."""
 MOST_OPS, MOST_UNEQUAL = 12_000, 8
 """Ops of a problem, and devices that differ, for which all pipelines may be few."""
+CONVEX_SHARE = 0.6
+"""Of the time that is left, for trees over convex sets."""
+CONVEX_STEPS = (0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
+"""How far from what is proved to what is claimed their targets are, in turn."""
 MOST_WHOLE, WHOLE_NODES = 40, 2_000
 """Ops of a graph that may be one block, and nodes of its tree."""
 CLOSE_ENOUGH = 1e-4
@@ -138,6 +143,8 @@ def prove_pipelines(task: ProofTask) -> None:
     if len(problem.graph.ops) > MOST_OPS:
         return
     equal = _alike(problem) or not 2 <= len(problem.devices) <= MOST_UNEQUAL
+    if equal and task.proved < task.claimed:
+        _by_convex_sets(task)  # only where these were the best bound: then the ideals were too many
     ways = [partial(_by_ideals, task, "pipeline" if equal else "unequal", False)]
     if memory_may_bind(problem):
         ways.append(partial(_by_ideals, task, "pipeline" if equal else "unequal", True))
@@ -162,6 +169,23 @@ def _by_trees(task: ProofTask, target: int) -> bool:
         return True
     trees = cut_trees(task.form, target, lambda: task.is_over, merge)
     return trees is not None and task.attempt("cuts", {"kind": "cut-trees", **named, "trees": trees})
+
+
+def _by_convex_sets(task: ProofTask) -> None:
+    """What the search claimed by weights of pieces, or a part of the way to it, as far as trees are small."""
+    bound, ops, weights = task.notes.get("convex-set") or (0, (), ())
+    if bound != task.claimed:
+        return
+    rows = [[int(op), int(pi)] for op, pi in zip(ops, weights, strict=True) if pi > 0]  # type: ignore[call-overload]
+    low, until, best = task.proved, task.left * (1 - CONVEX_SHARE), None
+    for part in CONVEX_STEPS:  # trees grow fast on the way up
+        target = low + round(part * (task.claimed - low))
+        witness = convex_witness(task.form, target, rows, lambda: task.left <= until)
+        if witness is None:
+            break
+        best = witness
+    if best is not None:
+        task.attempt("convex-set", best)
 
 
 def _alike(problem: Problem) -> bool:

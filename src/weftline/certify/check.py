@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from weftline.certify.allowance import Allowance
 from weftline.certify.bound_chain import refute_chain
+from weftline.certify.bound_convex import refute_by_convex_sets
 from weftline.certify.bound_cuts import refute_by_trees
 from weftline.certify.bound_flow import cut_witness
 from weftline.certify.bound_labelling import elimination_witness, messages_witness
@@ -243,6 +244,7 @@ WITNESSES: dict[str, Callable[[PlanProblem, dict[str, Any]], int]] = {
 REFUTATIONS: dict[str, Callable[[PlanProblem, dict[str, Any], int, Allowance], bool]] = {
     "pipeline": refute_pipelines,
     "cut-trees": refute_by_trees,
+    "convex-set": refute_by_convex_sets,
     "unequal": refute_unequal,
     "chain": refute_chain,
 }

@@ -323,7 +323,10 @@ def _convex(
         return search.best.value
 
     def on_bound(value: int, witness: dict[str, object]) -> None:
-        tell(Bound(contracted.lift_bound(value), "convex-set", seconds=search.seconds))
+        bound = contracted.lift_bound(value)
+        if contracted.problem is search.problem:  # the weights, for a proof: of a piece, on the first of its ops
+            search.notes["convex-set"] = [bound, np.unique(contracted.of, return_index=True)[1], witness["weights"]]
+        tell(Bound(bound, "convex-set", seconds=search.seconds))
 
     convex_set_bound(
         contracted,
