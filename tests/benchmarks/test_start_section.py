@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from benchmarks.render import text_of
 from benchmarks.results import Collector, Row
 from benchmarks.section import Run
@@ -42,6 +43,25 @@ def test_tiny_run(tmp_path: Path) -> None:
     states = ["fresh clone", "fresh clone, warm", "another user"]
     assert [(row["state"], row["note"]) for row in collect.rows] == [(state, "") for state in states]
     assert all(row["seconds"] > 0 and row["cpu"] > 0 for row in collect.rows)
+
+
+def test_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that what was measured is asked again only where the next state needs it."""
+    asked: list[str] = []
+    rows = {state: row(state, 1.0, 0) | {"question": "weftline --help"} for state in start.STATES[start.CLONE]}
+
+    def answer(words: tuple[str, ...], work: Path, state: str) -> Row:
+        asked.append(state)
+        return {**rows[state], "cpu": 2.0}
+
+    monkeypatch.setattr(start, "_row", answer)
+    collect = Collector(tmp_path / "a.json", {}, resume=False)
+    collect.rows.append(rows["fresh clone"])
+    SECTION.measure(dict(SECTION.sizes["tiny"]), collect)
+    assert asked == ["fresh clone", "fresh clone, warm", "another user"]
+    assert [each["cpu"] for each in collect.rows] == [1.0, 2.0, 2.0]
+    SECTION.measure(dict(SECTION.sizes["tiny"]), collect)
+    assert len(asked) == 3
 
 
 def test_another_user_may_only_read(tmp_path: Path) -> None:
