@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import weftline as wl
+from weftline.errors import UsageError
 from weftline.export.fit import compose_text, script_text
 from weftline.plans.fit import FitMove
 from weftline.plans.fit_words import moved_words
@@ -46,6 +47,19 @@ def test_ranks_are_given_files_of_gguf_as_such(engine: str) -> None:
     assert any("experiments" in note for note in plan.notes)
     plain = wl.fit("llama-3.1-8b", quantisation="fp8", gpus=["RTX 4090"], engine=engine)
     assert "--quantization" not in plain.command[0]
+
+
+def test_micro_batches_are_told_and_take_memory() -> None:
+    """Tests that -ub, and -b where it must be as large, are in the line, that buffers grow, and that vLLM has none."""
+    usual, large, huge = (
+        wl.fit("llama-3.1-8b", quantisation="q8_0", gpus=["RTX 4090"], micro_batch=size) for size in (None, 2048, 4096)
+    )
+    assert "-ub" not in usual.command[0]
+    assert "-ub 2048 -fa" in large.command[0]
+    assert "-ub 4096 -b 4096 -fa" in huge.command[0]
+    assert large.devices[0].compute_bytes == 4 * usual.devices[0].compute_bytes
+    with pytest.raises(UsageError, match="micro-batches"):
+        wl.fit("llama-3.1-8b", gpus=["RTX 4090"], engine="vllm", micro_batch=256)
 
 
 def test_llamacpp_says_what_it_cannot_run() -> None:

@@ -31,6 +31,7 @@ __all__ = ["answer_fit", "fit_task"]
 
 DEFAULT_SECONDS = 2.5
 """Of a search."""
+DEFAULT_MICRO_BATCH = 512
 SHORT_SECONDS, FREE_SECONDS = 0.2, 0.5
 """Of a search without the rules of the engine."""
 MIXED_FORMATS = {"gguf": ("llamacpp",), "packed": ("vllm", "sglang")}
@@ -105,6 +106,7 @@ def fit_task(request: FitRequest, model: LanguageModel, machine: FitMachine, eng
         concurrency=request.concurrency,
         kv_type_k=keys,
         kv_type_v=values,
+        micro_batch=request.micro_batch or DEFAULT_MICRO_BATCH,
         engine=engine,
     ).check()
     if engine is LlmEngine.LLAMACPP:

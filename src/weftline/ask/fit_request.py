@@ -34,7 +34,7 @@ FIT_ENGINES = ("llamacpp", "vllm", "sglang", "any")
 _ENGINE_WORDS = {"llama.cpp": "llamacpp", "llama-cpp": "llamacpp", "llama_cpp": "llamacpp", "ollama": "llamacpp"}
 LARGEST, BEST_QUANTISATION = "max", "best"
 DEFAULT_CONTEXT, MOST_CONTEXT = 8192, 2**28
-MOST_AT_ONCE, MOST_TENSOR_PARALLEL = 2**16, 64
+MOST_AT_ONCE, MOST_TENSOR_PARALLEL, MOST_MICRO_BATCH = 2**16, 64, 2**20
 _CONTEXT = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kKmM]?)\s*(?:tokens?)?\s*")
 _WANT = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(tok(en)?s?\s*/\s*s(ec)?|t/s|tps)?\s*", re.IGNORECASE)
 
@@ -72,6 +72,8 @@ class FitRequest:
     """Seconds, or text: no plan whose first token, after a prompt as long as what is in the cache, takes longer."""
     kv_type: str = ""
     """Of the cache: f16, q8_0, q4_0 ..., or two of them: "q8_0,q4_0" (keys, values)."""
+    micro_batch: int | None = None
+    """llama.cpp: tokens of a prompt that are computed at once; None: its default."""
     tensor_parallel: int | None = None
     """vLLM, SGLang: width of every group; None: what is best."""
     time_limit: float | str | None = None
@@ -93,6 +95,8 @@ class FitRequest:
         }
         for name in ("ram", "quantisation", "measured", "kv_type"):
             values[name] = a_text(getattr(self, name), name)
+        if self.micro_batch is not None:
+            values["micro_batch"] = a_whole_number(self.micro_batch, "micro_batch", 1, MOST_MICRO_BATCH)
         if self.tensor_parallel is not None:
             values["tensor_parallel"] = a_whole_number(self.tensor_parallel, "tensor_parallel", 1, MOST_TENSOR_PARALLEL)
         for name, value in values.items():
@@ -114,6 +118,8 @@ class FitRequest:
             raise UsageError(f"{self.engine} runs on GPUs here; say --gpu, or plan for a CPU with --for llamacpp")
         if self.tensor_parallel is not None and not served:
             raise UsageError("groups of cards that share every matrix are for --for vllm and --for sglang")
+        if self.micro_batch is not None and served:
+            raise UsageError("micro-batches are those of llama.cpp: --for llamacpp")
         if self.splits and self.want is not None:
             raise UsageError("--splits costs one split and --want asks for the best one; leave one out")
 
@@ -129,8 +135,8 @@ def fit(model: Path | str, *, gpus: Sequence[str] = (), **question: Any) -> FitP
 
     `wl.fit("llama-3.3-70b", quantisation="q4_k_m", gpus=["RTX 4090", "2x RTX 3060 12GB"], context="16k")`. `question`
     is what a `FitRequest` has: cpus, ram, links, context, live, concurrency, quantisation, engine, splits, measured,
-    want, first_token, kv_type, tensor_parallel, time_limit. `InfeasibleError` says how much is missing, and what would
-    fit.
+    want, first_token, kv_type, micro_batch, tensor_parallel, time_limit. `InfeasibleError` says how much is missing, and
+    what would fit.
     """
     from weftline.ask.fit import answer_fit
 

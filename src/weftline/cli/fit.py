@@ -67,6 +67,15 @@ KvType = Annotated[
         rich_help_panel=LOAD_PANEL,
     ),
 ]
+MicroBatch = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="llama.cpp: tokens of a prompt that are computed at once (-ub); buffers grow with it.  [default: 512]",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
 Engine = Annotated[
     str,
     typer.Option(
@@ -152,6 +161,7 @@ def fit(
     quant: Quant = "",
     kv_type: KvType = "f16",
     engine: Engine = "llamacpp",
+    micro_batch: MicroBatch = None,
     tensor_parallel: TensorParallel = None,
     splits: Splits = None,
     measured: Measured = "",
@@ -184,13 +194,13 @@ def fit(
     cards: dict[str, Any] = {"gpus": gpu or (), "cpus": cpu or (), "links": link or (), "ram": ram or ""}
     load: dict[str, Any] = {"context": context, "live": live, "concurrency": concurrency}
     asked: dict[str, Any] = {"measured": measured, "want": want, "first_token": read_seconds(first_token)}
+    asked |= {"micro_batch": micro_batch, "tensor_parallel": tensor_parallel}
     request = FitRequest(
         model=model,
         **cards | load | asked,
         quantisation=quant,
         kv_type=kv_type,
         engine=engine,
-        tensor_parallel=tensor_parallel,
         splits=read_splits(splits) if splits is not None else (),
         time_limit=read_seconds(time),
         argv=tuple(call_arguments()),

@@ -28,6 +28,8 @@ __all__ = [
 
 CPU_BUFFER = "CPU"
 """What llama.cpp calls memory of the host."""
+MOST_IN_A_BATCH = 2048
+"""Tokens of a batch (-b) unless told: a micro-batch is no larger."""
 PADDED_CONTEXT = 256
 """Contexts are multiples of it."""
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.(.+)")
@@ -90,6 +92,7 @@ def llamacpp_line(launch: LlamaCppLaunch) -> LaunchLine:
         words += ["-ctv", launch.kv_type_v]
     if launch.micro_batch:
         words += ["-ub", str(launch.micro_batch)]
+        words += ["-b", str(launch.micro_batch)] if launch.micro_batch > MOST_IN_A_BATCH else []
     words += ["-fa", "on" if launch.flash_attention else "off", "--port", str(launch.port)]
     return LaunchLine(tuple(words), launch.environment, launch.note)
 
