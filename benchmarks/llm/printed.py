@@ -31,11 +31,11 @@ __all__ = ["MIB", "PrintedDevice", "printed_devices", "printed_models"]
 MIB = 1 << 20
 NEAR_MIB, NEAR_SHARE = 16, 0.01
 _MODELS = {
-    "l8b-q8": ("llama-3.1-8b", 32, 34),
-    "l70b-q4k": ("llama-3.1-70b", 256, 144),
-    "mixtral-q4k": ("mixtral-8x7b", 256, 144),
+    "l8b-q8": ("llama-3.1-8b", "q8_0", 32, 34),
+    "l70b-q4k": ("llama-3.1-70b", "q4_k", 256, 144),
+    "mixtral-q4k": ("mixtral-8x7b", "q4_k", 256, 144),
 }
-"""Name -> name in the catalogue, weights of a block, bytes of a block."""
+"""Name -> name in the catalogue, type of matrices, weights of a block, bytes of a block."""
 _RUN = ("model", "devices", "n_ctx", "ubatch", "fa", "ctk", "ts")
 
 
@@ -67,13 +67,13 @@ def printed_models() -> dict[str, LanguageModel]:
     return {name: _of_one_type(*about) for name, about in _MODELS.items()}
 
 
-def _of_one_type(name: str, block: int, size: int) -> LanguageModel:
+def _of_one_type(name: str, kind: str, block: int, size: int) -> LanguageModel:
     model = read_language_model(name, "f16")
 
     def typed(tensor: LlmTensor) -> LlmTensor:
         if tensor.part in (TensorPart.NORM, TensorPart.ROUTER) or len(tensor.shape) < 2:
             return tensor
-        return msgspec.structs.replace(tensor, bytes=tensor.parameters // block * size)
+        return msgspec.structs.replace(tensor, type=kind, bytes=tensor.parameters // block * size)
 
     layers = tuple(msgspec.structs.replace(layer, tensors=tuple(map(typed, layer.tensors))) for layer in model.layers)
     embedding, output = (tuple(map(typed, tensors)) for tensors in (model.embedding, model.output))

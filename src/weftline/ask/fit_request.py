@@ -135,8 +135,8 @@ def fit(model: Path | str, *, gpus: Sequence[str] = (), **question: Any) -> FitP
 
     `wl.fit("llama-3.3-70b", quantisation="q4_k_m", gpus=["RTX 4090", "2x RTX 3060 12GB"], context="16k")`. `question`
     is what a `FitRequest` has: cpus, ram, links, context, live, concurrency, quantisation, engine, splits, measured,
-    want, first_token, kv_type, micro_batch, tensor_parallel, time_limit. `InfeasibleError` says how much is missing, and
-    what would fit.
+    want, first_token, kv_type, micro_batch, tensor_parallel, time_limit. `InfeasibleError` says how much is missing,
+    and what would fit.
     """
     from weftline.ask.fit import answer_fit
 
