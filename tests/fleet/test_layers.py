@@ -20,7 +20,7 @@ from weftline.fleet.coverage import Coverage, coverage_limit
 from weftline.fleet.exact import ExactLayersParameters, model_size
 from weftline.fleet.flows import best_deployment, unlinked
 from weftline.fleet.layers import solve_layers
-from weftline.fleet.linked import Walk, stage_walk
+from weftline.fleet.linked import Walk, linked_stages, stage_walk
 from weftline.problem.layers import (
     DevicePool,
     LayerInstance,
@@ -162,6 +162,28 @@ def test_walks_are_made_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "stage_walk", walk)
     layers.prepare.__wrapped__()
     assert walked
+
+
+def test_walks_are_no_longer_than_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that at a known pace a walk has as many steps as fit, and that where devices are many a pilot tells it."""
+    steps: list[int] = []
+
+    def walk(*arguments: object, **options: object) -> Walk:
+        steps.append(options["steps"])  # type: ignore[arg-type]
+        return stage_walk(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(layers, "stage_walk", walk)
+    ends = [(a, b, 3) for a in (-1, 0, 1) for b in (-2, 0, 1) if a != b and a + b > -3]
+    problem = check_layers(_two((7, 3), links=tuple(ends)))
+    for many, expected in (("150", 1), ("2", 2)):
+        search = LayerSearch(problem=problem, time_limit=1000.0, options={"many_devices": many})
+        walker = layers._Walker(search, linked_stages(problem))  # type: ignore[arg-type]
+        walker.walk(3, None, steps=40, seed=0, heat=1.0)
+        assert len(steps) == expected
+        walker.pace = 100.0
+        walker.walk(3, None, steps=40, seed=0, heat=1.0)
+        assert 1 <= steps[-1] <= 10
+        steps.clear()
 
 
 def test_largest_rates_are_added_without_overflow() -> None:

@@ -38,6 +38,8 @@ __all__ = ["answer_layers", "make_layer_plan", "read_layer_problem", "serve_plan
 
 CERTIFICATE_SECONDS = 0.3
 """For witnesses that are checked, and the file."""
+LINK_SECONDS = 1e-5
+"""The same for each link."""
 SERVED_REQUESTS = 4_000
 """Drawn like those of a published trace, unless others are given."""
 
@@ -120,7 +122,7 @@ def make_layer_plan(
         prepare()
     search = LayerSearch(
         problem=problem,
-        time_limit=None if time_limit is None else _searching(time_limit - clock.spent, clock.slowness),
+        time_limit=None if time_limit is None else _searching(time_limit - clock.spent, clock.slowness, problem),
         work_limit=work_limit,
         gap=gap or 0.0,
         seed=seed,
@@ -144,9 +146,10 @@ def make_layer_plan(
         return _assemble(search, str(ended), spent, {k: v and per_second(v) for k, v in baselines.items()}, about)
 
 
-def _searching(left: float, slowness: float) -> float:
+def _searching(left: float, slowness: float, problem: LayerProblem) -> float:
     """Seconds for the search, when so many are left for all."""
-    return max(0.1, left / 2, left - slowness * CERTIFICATE_SECONDS)
+    certificate = CERTIFICATE_SECONDS + LINK_SECONDS * len(problem.links or ())
+    return max(0.1, left / 2, left - slowness * certificate)
 
 
 def _find(solver: str | FleetSolver) -> FleetSolver:

@@ -19,7 +19,7 @@ from weftline.fleet.coverage import Coverage, coverage_limit
 from weftline.fleet.exact import improve_exactly, model_size
 from weftline.fleet.flows import unlinked
 from weftline.fleet.layouts import SIMPLE_LAYOUTS, pipeline_instances
-from weftline.fleet.linked import LinkedStages, linked_stages, place_of, stage_walk, walk_instances
+from weftline.fleet.linked import LinkedStages, Walk, linked_stages, place_of, stage_walk, walk_instances
 from weftline.fleet.search import FleetSolver, FrontPoint, LayerSearch
 from weftline.fleet.stages import (
     LayerStage,
@@ -35,6 +35,8 @@ from weftline.simulate.layers import LayerDeployment
 
 __all__ = ["SOLVERS", "LayersParameters", "layer_baselines", "prepare", "solve_layers"]
 
+PILOT_PARTS = 20
+"""Where devices are many, a walk of this part of the length tells how long all take."""
 Starts = NDArray[np.int64] | None
 """Stages of devices with which a walk begins."""
 
@@ -201,17 +203,25 @@ class _Walker:
 
     def __init__(self, search: LayerSearch, about: LinkedStages) -> None:
         self.search, self.about = search, about
+        self.many = search.parameters(LayersParameters).many_devices
         self.pace = 0.0
         """Seconds for a change."""
 
-    def walk(self, rate: int, start: Starts, *, steps: int, seed: int, heat: float) -> LayerDeployment | None:
-        """Anneal towards a rate, offer what is found."""
-        left = self.search.seconds_left
-        if left is not None and self.pace:
-            steps = min(steps, max(1, int(left / self.pace)))
+    def _timed(self, rate: int, start: Starts, steps: int, seed: int, heat: float) -> Walk:
         begun = self.search.seconds
         found = stage_walk(self.about, rate, start, steps=steps, seed=seed, heat=heat)
         self.pace = max(self.pace, (self.search.seconds - begun) / steps)
+        return found
+
+    def walk(self, rate: int, start: Starts, *, steps: int, seed: int, heat: float) -> LayerDeployment | None:
+        """Anneal towards a rate, offer what is found."""
+        steps = min(steps, self.about.most_steps)
+        if self.search.seconds_left is not None:
+            if not self.pace and len(self.about.rates) >= self.many:
+                self._timed(rate, start, max(1, steps // PILOT_PARTS), seed, heat)
+            if self.pace:
+                steps = min(steps, max(1, int(max(self.search.seconds_left, 0.0) / self.pace)))
+        found = self._timed(rate, start, steps, seed, heat)
         return self.search.offer(walk_instances(self.search.problem, found))
 
 
@@ -246,9 +256,13 @@ def _walk_to(
     """The best of some walks towards a rate; the first one that reaches it ends them."""
     free = msgspec.structs.replace(search.problem, links=None, ports=None)
     small = search.problem.offsets[-1] < numbers.many_devices
-    stages, _ = stages_for(free, rate, _call(search, numbers, 0.25)) if small else (None, False)
-    if stages is None and small:
-        return None
+    call = _call(search, numbers, 0.25)
+    if small:
+        stages, _ = stages_for(free, rate, call)
+        if stages is None:
+            return None
+    else:
+        stages = grouped_stages(free, rate, numbers.stage_seconds if call.seconds is None else call.seconds)
     start = None if stages is None else place_of(search.problem, stage_instances(free, filled_stages(free, stages)))
     best = None
     for number in range(numbers.walks_per_rate):

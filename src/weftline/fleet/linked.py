@@ -45,6 +45,11 @@ class LinkedStages:
     widest: int
     """Devices of a stage."""
 
+    @property
+    def most_steps(self) -> int:
+        """Changes in one walk."""
+        return int(max(1, MOST_LOOKS // len(self.rates) ** 2))
+
 
 @dataclass(frozen=True, eq=False)
 class Walk:
@@ -86,7 +91,7 @@ def stage_walk(
 ) -> Walk:
     """Anneal towards a rate, from stages that are known or from all devices in one row."""
     devices = len(about.rates)
-    steps = max(1, min(steps, MOST_LOOKS // devices**2))
+    steps = min(steps, about.most_steps)
     place = np.full(devices, NOBODY, np.int64)
     if start is not None:
         place[:] = start
