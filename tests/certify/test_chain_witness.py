@@ -317,7 +317,7 @@ def test_large_parts_may_be_text() -> None:
     for wrong in (packed[:-5], b"no zlib", zlib.compress(b"[1"), zlib.compress(b"{}")):
         assert not proves(problem, {**witness, "parts": base64.b64encode(wrong).decode()})
     assert not proves(problem, {**witness, "parts": "no base64"})
-    bomb = base64.b64encode(zlib.compress(b" " * (65 * 2**20))).decode()
+    bomb = base64.b64encode(zlib.compress(b" " * (17 * 2**20))).decode()
     with pytest.raises(Refusal, match="witness-size"):
         bound_of(problem, {**witness, "parts": bomb})
 
@@ -325,9 +325,13 @@ def test_large_parts_may_be_text() -> None:
 def test_too_much_work_is_refused() -> None:
     """Tests limits of nodes, depth and time."""
     problem, witness = _forks(2)
-    wide = [["b", 1, *[[]] * 20_001, [0, 1]], *[["w"]] * 20_002]
-    for tree, why in (([["b", 1, [0, 1]]] * 500, "deeper than 400"), (wide, "more than 20000 nodes")):
-        part = {"block": 1, "k": 0, "j": 0, "H": 100, "tree": tree}
+    deep: list[Any] = [["b", 1, [0, 1]]] * 500
+    wide: list[Any] = [["w"]]
+    for _ in range(15):  # twice as large each time
+        wide = [["b", 1, [0], [1]], *wide, *wide]
+    many = [["b", 1, *[[0, 1]] * 3]]
+    for horizon, tree, why in ((100, deep, "deeper than 400"), (0, wide, "more than 20000"), (100, many, "more sets")):
+        part = {"block": 1, "k": 0, "j": 0, "H": horizon, "tree": tree}
         with pytest.raises(Refusal, match=why):
             bound_of(problem, {**witness, "parts": [part]})
     with pytest.raises(Refusal, match="too long to check"):

@@ -34,7 +34,7 @@ __all__ = ["ChainOfBlocks", "Lengths", "refute_chain", "shortest_way"]
 
 Lengths = list[list[int]]
 """Of a block, by devices before and after it; one row (column) where it has no op before (after) it."""
-MOST_PARTS_BYTES = 64 * 2**20
+MOST_PARTS_BYTES = 16 * 2**20
 """Of parts that were compressed."""
 
 

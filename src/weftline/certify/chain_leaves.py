@@ -72,6 +72,7 @@ def _children(block: ChainBlock, state: BlockState, node: Sequence[Any]) -> list
     if node[0] == "b":
         op = whole(node[1], "op of a branch", 0, block.n - 1)
         sets = [[whole(d, "device", 0, block.k - 1) for d in rows(devices, "devices")] for devices in node[2:]]
+        need(len(sets) <= block.k, "witness", "a branch has more sets than there are devices")
         covered = {d for devices in sets for d in devices}
         need(covered >= set(state.able[op]), "witness", f"a branch forgets a device of op {block.ops[op]}")
         return [state.child(op, devices) for devices in sets]
