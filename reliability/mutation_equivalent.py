@@ -11,6 +11,6 @@ EQUIVALENT: dict[str, str] = {
     "weftline.certify.bound_labelling:117 messages_witness: True -> False": "both rows have one number for each device",
     "weftline.simulate.kernels.latency:179 _slot: GtE -> Gt": "op 0 comes first, so it reads no tensor of another op",
     "weftline.latency.blocks.hub_search:280 begin: Lt -> LtE": "where the bound meets the best plan: work alone",
-    "weftline.certify.check:131 _check_form: 0 -> -1": "numbers below 0 are refused one call before",
+    "weftline.certify.check:132 _check_form: 0 -> -1": "numbers below 0 are refused one call before",
 }
 """Beginning of a mutant's name -> why."""
