@@ -19,6 +19,7 @@ from weftline.cluster import Cluster
 from weftline.graph import Graph
 from weftline.latency import solvers
 from weftline.latency.bounds import lower_bounds
+from weftline.plans.explain import explain_blocks
 from weftline.problem import Problem, asked_rules, build_problem
 from weftline.problem.model import ProblemFile, problem_from_file, problem_to_file
 from weftline.search import Search
@@ -69,6 +70,10 @@ def test_a_search_by_blocks_is_proved() -> None:
     plan = make_plan(problem, solver="decompose", time_limit=20.0, proof=20.0)
     assert (plan.proof, plan.gap) == ("proved", 0.0)
     assert check_plan(msgspec.to_builtins(plan)).proved_bound_ns == plan.value_ns
+    told = explain_blocks(plan)
+    assert told[0].startswith("Why none ends before ")
+    assert all(" more than " in line and " case" in line for line in told[1:-1])
+    assert explain_blocks(make_plan(problem, solver="single-device", work_limit=1)) == []
 
 
 def test_a_search_that_knows_no_blocks_is_proved_too() -> None:

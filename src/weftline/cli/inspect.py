@@ -254,6 +254,7 @@ def explain(
     from dataclasses import asdict
 
     from weftline.plans import binding_limits, explain_plan, explain_stage, load_plan, placed_ops
+    from weftline.plans.explain import explain_blocks
     from weftline.plans.summary import guarantee, measured_words
     from weftline.report import placement_table
 
@@ -285,9 +286,8 @@ def explain(
     if slowest is not None:
         show(guarantee(answer), *slowest.lines(), *binds)
         return
-    show(
-        *filter(None, (guarantee(answer), measured_words(answer))), *binds, "What decides the value, in order of time:"
-    )
+    known = [text for text in (guarantee(answer), measured_words(answer), *explain_blocks(answer)) if text]
+    show(*known, *binds, "What decides the value, in order of time:")
     shown = reasons if len(reasons) <= most else reasons[: most // 2] + reasons[-(most - most // 2) :]
     for number, reason in enumerate(shown):
         if number == most // 2 and len(reasons) > most:

@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
+from weftline.certify.bound_chain import read_parts
 from weftline.plans.plan import Plan
 from weftline.plans.result import Crossing, PlacedOp, crossings, plan_result
 from weftline.problem import Problem
 from weftline.simulate import Loads, Timeline
 from weftline.units import format_bytes, format_name, format_time
 
-__all__ = ["MovedTensor", "Neighbour", "Reason", "SlowestStage", "explain_plan", "explain_result", "explain_stage"]
+__all__ = [
+    "MovedTensor",
+    "Neighbour",
+    "Reason",
+    "SlowestStage",
+    "explain_blocks",
+    "explain_plan",
+    "explain_result",
+    "explain_stage",
+]
+
+MOST_BLOCKS = 4
+"""Of a proof by blocks, that are told."""
 
 CLOCK = "what runs before it"
 """The one resource of the sequential runtime."""
@@ -61,6 +76,27 @@ def explain_result(problem: Problem, result: Timeline | Loads) -> list[Reason]:
         reasons.append(Reason(what, device, at, at + int(amount[worst]), "slowest stage"))
         at += 0 if problem.rules.communication == "overlapped" else int(amount[worst])
     return reasons
+
+
+def explain_blocks(plan: Plan) -> list[str]:
+    """What the checker was shown of the blocks of a chain, the hardest first; nothing where the proof is another."""
+    bound = next((bound for bound in plan.bounds if bound.proof == "proved"), None)
+    witness = {} if bound is None or bound.witness is None else msgspec.to_builtins(bound.witness)
+    if bound is None or witness.get("kind") != "chain":
+        return []
+    names = [format_name(op.name) for op in plan.problem.graph.ops]
+    devices = [device.id for device in plan.problem.devices]
+    ends = ["the beginning", *(names[op] for op in witness["ops"]), "the end"]
+    parts = sorted(read_parts(witness["parts"]), key=lambda part: -len(part["tree"]))
+    found = [f"Why none ends before {format_time(bound.value_ns)}, in {len(witness['blocks'])} blocks:"]
+    for part in parts[:MOST_BLOCKS]:
+        on = [f" ({devices[part[end]]})" if end in part else "" for end in "kj"]
+        way = f"from {ends[part['block']]}{on[0]} to {ends[part['block'] + 1]}{on[1]}"
+        cases = sum(node[0] not in "bo" for node in part["tree"])
+        found.append(f"  {way}: more than {format_time(part['H'])}, in {cases} case{'s' if cases > 1 else ''}")
+    more = len(parts) - MOST_BLOCKS
+    rest = f"{more} more of them, and the rest by their paths" if more > 0 else "the rest by their paths"
+    return [*found, f"  {rest}"]
 
 
 def _critical_chain(problem: Problem, timeline: Timeline) -> list[Reason]:
