@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from weftline.arguments import a_choice, a_flag, a_mapping, a_share, a_text, a_whole_number, seconds, several, shown
+from weftline.arguments import a_choice, a_flag, a_mapping, a_share, a_text, a_whole_number, seconds, several
+from weftline.ask.targets import target_terms
 from weftline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class PlanRequest:
     """Limits to be dropped: cpus, memory, together."""
     keep: Literal["", "layers"] = ""
     """What stays whole on one device: each layer, found by names or by structure."""
+    target: str = ""
+    """Who will run it, which implies what it needs: vllm, megatron, llamacpp or accelerate."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbolic dimensions, by name."""
@@ -138,10 +141,7 @@ class PlanRequest:
         )
         if self.names_devices and self.cluster is not None:
             raise UsageError("devices are a cluster, or products by name: one of both")
-        if self.keep not in ("", "layers"):
-            raise UsageError(f"what can be kept whole are layers, not {shown(self.keep)}")
-        if self.reward not in ("simulated", "measured"):
-            raise UsageError(f"a reward is simulated or measured, not {shown(self.reward)}")
+        _hold(self, target_terms(self))
         if self.measurements is not None:
             a_whole_number(self.measurements, "measurements", 1, 100_000)
         if self.reward == "simulated" and (self.runtimes or self.measurements is not None):

@@ -161,6 +161,7 @@ def plan(  # type: ignore[misc]
     strict: bool = False,
     without: Collection[str] = (),
     keep: Literal["", "layers"] = "",
+    target: Literal["", "vllm", "megatron", "llamacpp", "accelerate"] = "",
     costs: Profile | Path | str | None = None,
     coarsen: Literal["none", "gcof", "oracle", "chains", "coplace"] = "none",
     model_file: Path | str | None = None,
@@ -194,7 +195,9 @@ def plan(  # type: ignore[misc]
     longest that an input that is alone may take. A LayerProblem, or its file, gives a `LayerPlan`.
 
     `keep="layers"` keeps each layer whole on one device: numbered blocks, else sub-graphs that repeat; ops between are
-    placed freely. `costs` are measured times (`wl.profile`, or its file) of a Graph; kernels that ran as one stay so.
+    placed freely. `target` is who will run the plan, which implies that, one pipeline, and
+    no CPUs where it needs so. `costs` are measured times (`wl.profile`, or its file) of a Graph; kernels that ran as
+    one stay so.
 
     Dimensions that cannot be computed make costs a guess (`Plan.guessed`); `strict` makes it an `InputError`.
 
@@ -230,6 +233,7 @@ def plan(  # type: ignore[misc]
         strict=strict,
         without=without,  # type: ignore[arg-type]
         keep=keep,
+        target=target,
         costs=costs,
         coarsen=coarsen,
         model_file=model_file,

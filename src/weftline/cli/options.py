@@ -24,6 +24,7 @@ __all__ = [
     "Communication",
     "Costs",
     "Dim",
+    "For",
     "Gap",
     "Keep",
     "Measurements",
@@ -320,6 +321,14 @@ Keep = Annotated[
     Literal["layers"] | None,
     typer.Option(
         help="Keep every layer whole on one device: numbered blocks by their names, else sub-graphs that repeat.",
+        rich_help_panel=LIMIT_PANEL,
+    ),
+]
+For = Annotated[
+    Literal["vllm", "megatron", "llamacpp", "accelerate"] | None,
+    typer.Option(
+        "--for",
+        help="Who will run the plan: whole layers, in a row and without CPUs where it needs that. Then: export --to.",
         rich_help_panel=LIMIT_PANEL,
     ),
 ]
