@@ -74,6 +74,9 @@ def test_a_search_by_blocks_is_proved() -> None:
     assert told[0].startswith("Why none ends before ")
     assert all(" more than " in line and " case" in line for line in told[1:-1])
     assert explain_blocks(make_plan(problem, solver="single-device", work_limit=1)) == []
+    for witness in ({"kind": "chain"}, {"kind": "chain", "ops": [10**6], "blocks": [], "parts": "no base64"}):
+        entry = msgspec.structs.replace(plan.bounds[0], witness=witness)
+        assert explain_blocks(msgspec.structs.replace(plan, bounds=(entry,))) == []
 
 
 def test_a_search_that_knows_no_blocks_is_proved_too() -> None:

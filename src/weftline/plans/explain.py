@@ -7,10 +7,12 @@ there, and what room is next to it. Simplified: nothing is re-optimised.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from weftline.certify.bound_chain import read_parts
+from weftline.certify.problem import Refusal
 from weftline.plans.plan import Plan
 from weftline.plans.result import Crossing, PlacedOp, crossings, plan_result
 from weftline.problem import Problem
@@ -79,24 +81,33 @@ def explain_result(problem: Problem, result: Timeline | Loads) -> list[Reason]:
 
 
 def explain_blocks(plan: Plan) -> list[str]:
-    """What the checker was shown of the blocks of a chain, the hardest first; nothing where the proof is another."""
+    """What the checker was shown of the blocks of a chain, the hardest first; nothing where the proof is another.
+
+    A file may hold any witness: one that cannot be read tells nothing, and `verify` says why.
+    """
     bound = next((bound for bound in plan.bounds if bound.proof == "proved"), None)
-    witness = {} if bound is None or bound.witness is None else msgspec.to_builtins(bound.witness)
-    if bound is None or witness.get("kind") != "chain":
+    if bound is None or bound.witness is None or bound.witness.get("kind") != "chain":
         return []
+    try:
+        lines = _block_lines(plan, msgspec.to_builtins(bound.witness))
+    except (Refusal, KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return []
+    return [f"Why none ends before {format_time(bound.value_ns)}:", *lines]
+
+
+def _block_lines(plan: Plan, witness: dict[str, Any]) -> list[str]:
     names = [format_name(op.name) for op in plan.problem.graph.ops]
     devices = [device.id for device in plan.problem.devices]
     ends = ["the beginning", *(names[op] for op in witness["ops"]), "the end"]
     parts = sorted(read_parts(witness["parts"]), key=lambda part: -len(part["tree"]))
-    found = [f"Why none ends before {format_time(bound.value_ns)}, in {len(witness['blocks'])} blocks:"]
+    found = []
     for part in parts[:MOST_BLOCKS]:
         on = [f" ({devices[part[end]]})" if end in part else "" for end in "kj"]
         way = f"from {ends[part['block']]}{on[0]} to {ends[part['block'] + 1]}{on[1]}"
-        cases = sum(node[0] not in "bo" for node in part["tree"])
+        cases = sum(node[0] not in ("b", "o") for node in part["tree"])
         found.append(f"  {way}: more than {format_time(part['H'])}, in {cases} case{'s' if cases > 1 else ''}")
-    more = len(parts) - MOST_BLOCKS
-    rest = f"{more} more of them, and the rest by their paths" if more > 0 else "the rest by their paths"
-    return [*found, f"  {rest}"]
+    more = f"{len(parts) - MOST_BLOCKS} more like these, and " if len(parts) > MOST_BLOCKS else ""
+    return [*found, f"  {more}the rest of {len(ends) - 1} blocks by their paths"]
 
 
 def _critical_chain(problem: Problem, timeline: Timeline) -> list[Reason]:
