@@ -36,13 +36,13 @@ class Shop:
     below: Flags
     wires: list[Wire]
 
-    def close(self) -> None:
-        """What is before what is before somebody is before him, too."""
-        for middle in range(len(self.work)):
+    def close(self, middles: list[int]) -> None:
+        """What is before what is before somebody is before him, too; only these have new neighbours."""
+        for middle in middles:
             self.below |= np.outer(self.below[:, middle], self.below[middle])
 
-    def regroup(self, names: list[int]) -> Shop:
-        """Pieces with the same name become one."""
+    def regroup(self, names: list[int], *, first: bool = False) -> Shop:
+        """Pieces with the same name become one; at first the matrix holds neighbours alone."""
         order = {name: i for i, name in enumerate(sorted(set(names)))}
         number = [order[name] for name in names]
         work = [0] * len(order)
@@ -58,7 +58,8 @@ class Shop:
             if readers:
                 wires.append(Wire(number[wire.maker], readers, wire.cost))
         found = Shop(work, below, wires)
-        found.close()
+        homes = np.bincount(index, minlength=len(order))
+        found.close(list(range(len(order))) if first else np.flatnonzero(homes > 1).tolist())
         circles = found.below & found.below.T
         if (circles & ~np.eye(len(work), dtype=np.bool_)).any():
             return found.regroup(
@@ -100,7 +101,7 @@ def read_shop(form: Json) -> Shop:
             below[maker, reader] |= not (ops[maker].get("backward") or ops[reader].get("backward"))
         if maker >= 0 and readers and cost > 0:
             wires.append(Wire(maker, frozenset(readers), cost))
-    return Shop(work, below, wires).regroup(names)
+    return Shop(work, below, wires).regroup(names, first=True)
 
 
 def _neighbour(below: Flags, piece: int, *, later: bool) -> int | None:
@@ -115,9 +116,14 @@ def _neighbour(below: Flags, piece: int, *, later: bool) -> int | None:
 def _one_step(shop: Shop, stages: int, target: int) -> Shop | None:
     """The first reduction or contraction that can be found."""
     names = list(range(len(shop.work)))
+    leaving: list[list[Wire]] = [[] for _ in names]
+    entering: list[list[Wire]] = [[] for _ in names]
+    for wire in shop.wires:
+        leaving[wire.maker].append(wire)
+        for reader in wire.readers:
+            entering[reader].append(wire)
     for piece, work in enumerate(shop.work):
-        out = [w for w in shop.wires if w.maker == piece]
-        into = [w for w in shop.wires if piece in w.readers]
+        out, into = leaving[piece], entering[piece]
         if not work and not out and not into:
             return shop.without(piece)
         after, before = (_neighbour(shop.below, piece, later=later) for later in (True, False))
@@ -145,21 +151,19 @@ def _one_step(shop: Shop, stages: int, target: int) -> Shop | None:
 
 def _ideals(shop: Shop, most: int) -> Flags:
     """All of them as rows, those with few pieces first."""
-    direct = [np.flatnonzero(shop.below[:, piece]) for piece in range(len(shop.work))]
-    layer: dict[bytes, Flags] = {b"": np.zeros(len(shop.work), np.bool_)}
-    found = []
-    while layer:
-        following: dict[bytes, Flags] = {}
-        for row in layer.values():
-            found.append(row)
-            for piece in np.flatnonzero(~row):
-                if row[direct[piece]].all():
-                    grown = row.copy()
-                    grown[piece] = True
-                    following.setdefault(np.packbits(grown).tobytes(), grown)
-        layer = following
-        assert len(found) + len(layer) <= most, "too many ideals"
-    return np.array(found)
+    needs = shop.below.T.astype(np.float32)  # float sums of few ones are exact, and fast
+    layer = np.zeros((1, len(shop.work)), np.bool_)
+    found: list[Flags] = []
+    while len(layer):
+        found.append(layer)
+        able = ~layer & (((~layer).astype(np.float32) @ needs.T) == 0)
+        row, piece = np.nonzero(able)
+        grown = layer[row]
+        grown[np.arange(len(row)), piece] = True
+        _, once = np.unique(np.packbits(grown, axis=1), axis=0, return_index=True)
+        layer = grown[once]
+        assert sum(map(len, found)) + len(layer) <= most, "too many ideals"
+    return np.concatenate(found)
 
 
 def refutes(form: Json, target: int, most: int = 150_000) -> bool:
@@ -181,7 +185,7 @@ def refutes(form: Json, target: int, most: int = 150_000) -> bool:
     for t, wire in enumerate(shop.wires):
         ends[t, [wire.maker, *wire.readers]] = True
     cost = np.array([wire.cost for wire in shop.wires], np.int64)
-    touched, counts = (rows.astype(np.int32) @ ends.T.astype(np.int32)), ends.sum(axis=1)
+    touched, counts = rows.astype(np.float32) @ ends.T.astype(np.float32), ends.sum(axis=1)
     border = ((touched > 0) & (touched < counts)) @ cost if len(cost) else np.zeros(len(rows), np.int64)
     return not _chain(shop, rows, (work, border), (ends, cost), stages, limit)
 

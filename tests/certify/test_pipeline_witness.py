@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 from tests.certify import second_pipeline
-from tests.certify.tiny_pipelines import brute_force, tiny_form
+from tests.certify.tiny_pipelines import Json, brute_force, tiny_form
 
 from weftline.certify import Refusal, bound_of
+from weftline.certify.bound_unequal import UnequalGraph, twins
 from weftline.certify.problem import PlanProblem
 
 TINY = int(os.environ.get("WEFTLINE_TINY", "300"))
@@ -66,3 +68,46 @@ def test_a_second_program_agrees(part: int) -> None:
         for target in () if best is None else range(max(1, best - 1), best + 3):
             proved = _proves(PlanProblem(form), kind="pipeline", target=target)
             assert proved == second_pipeline.refutes(form, target), f"seed {seed}: target {target}"
+
+
+def _in_kinds(form: Json, dice: random.Random) -> Json:
+    """The same ops on four devices of two kinds; links depend on the kinds alone."""
+    form["devices"] = [{"id": f"d{d}", "kind": "gpu", "capacity": None} for d in range(4)]
+    form["time_rows"] = [[row[0], row[0], row[1], row[1]] for row in form["time_rows"]]
+    rows = []
+    for _ in form["transfer_rows"]:
+        near, there, back = (dice.choice((0, 1, 2, 5)) for _ in range(3))
+        between = {(0, 0): near, (1, 1): near, (0, 1): there, (1, 0): back}
+        rows.append([0 if a == b else between[a // 2, b // 2] for a in range(4) for b in range(4)])
+    form["transfer_rows"] = rows
+    form["rules"]["stages"] = dice.choice((0, 3))
+    return form
+
+
+def test_kinds_of_devices() -> None:
+    """Tests two kinds of two devices each, whose twins are used in one order: T is proved up to the optimum exactly."""
+    for seed in range(TINY // 5):
+        form = _in_kinds(tiny_form(seed, equal=False, most_ops=5), random.Random(seed))
+        best, problem = brute_force(form), PlanProblem(form)
+        if best is None or not all(problem.forward):
+            continue
+        for target in range(max(1, best - 1), best + 4):
+            proved = _proves(problem, kind="unequal", target=target)
+            assert proved == (target <= best), f"seed {seed}: target {target}, optimum {best}"
+
+
+def test_the_first_of_two_twins_is_used_first() -> None:
+    """Tests that devices count as alike only if times, memory and all links agree."""
+    form = _in_kinds(tiny_form(1, equal=False), random.Random(1))
+    form["rules"]["stages"] = 0
+
+    def found(change: Json | None = None) -> list[int]:
+        graph = UnequalGraph(PlanProblem({**form, **(change or {})}), memory=False)
+        return twins(graph, [1, 1, 1, 2 if change and "devices" in change else 1])
+
+    rows = [[*row[:1], 9, *row[2:]] for row in form["transfer_rows"]]
+    times = [[row[0], row[0] + 1, *row[2:]] for row in form["time_rows"]]
+    assert found() == [0, 1, 0, 4]
+    assert found({"devices": form["devices"]}) == [0, 1, 0, 0]
+    assert found({"transfer_rows": rows}) == [0, 0, 0, 4]
+    assert found({"time_rows": times}) == [0, 0, 0, 4]

@@ -171,6 +171,12 @@ class _Chains:
 
     def _is_reached(self, j: int) -> bool:
         """Is there a stage to this ideal from one that was reached last?"""
+        found, looks = self._look(j)
+        self.allowance.spend("pairs", looks + 1)
+        return found
+
+    def _look(self, j: int) -> tuple[bool, int]:
+        """The same, and at how many ideals it looked."""
         members, work, cut = self.ideals.members, self.ideals.work, self.ideals.cut
         outside, least = ~members[j], work[j] + cut[j] - self.most
         limit = self.ideals.weight[j] - self.room
@@ -180,8 +186,7 @@ class _Chains:
                 break
             looks += 1
             if not members[i] & outside and self.ideals.weight[i] >= limit:
-                return True
-        self.allowance.spend("pairs", looks)
+                return True, looks
         tried: set[int] = set()
         crossing, twice = self.ideals.crossing[j], 2 * cut[j]
         while crossing:
@@ -195,9 +200,8 @@ class _Chains:
                     continue
                 tried.add(i)
                 if self._cost(i, j) <= self.most and self.ideals.weight[i] >= limit:
-                    return True
-        self.allowance.spend("pairs", looks)
-        return False
+                    return True, looks
+        return False, looks
 
     def _cost(self, i: int, j: int) -> int:
         """Of the stage from one ideal to a larger one."""

@@ -29,7 +29,7 @@ from weftline.certify.bound_pipeline import MOST_BYTES, Ideals, list_ideals
 from weftline.certify.piece_graph import PieceGraph, join_cycles, read_pieces, reduce_graph
 from weftline.certify.problem import NO_WAY, PlanProblem, flag, group_times, need
 
-__all__ = ["refute_unequal"]
+__all__ = ["States", "UnequalGraph", "refute_unequal", "twins"]
 
 MOST_DEVICES = 8
 PRICE_SCALE = 2**20
@@ -117,11 +117,11 @@ def refute_unequal(problem: PlanProblem, witness: dict[str, Any], target: int, a
         return True
     ideals = list_ideals(graph, allowance, separate=not graph.flat)
     limits = [MOST_BYTES if limit is None or not memory else limit for limit in problem.capacity]
-    states = _States(graph, ideals, limits, target - 1, allowance)
+    states = States(graph, ideals, limits, target - 1, allowance)
     return not states.reach_all(problem.stage_limit) or not states.has_chain(problem.stage_limit)
 
 
-def _twins(graph: UnequalGraph, limits: list[int]) -> list[int]:
+def twins(graph: UnequalGraph, limits: list[int]) -> list[int]:
     """Device -> those before it, as bits, that look like it: the two can change places and nothing else changes."""
     k, rows = graph.k, {tuple(row) for row in graph.rows.values()}
 
@@ -139,7 +139,7 @@ def _twins(graph: UnequalGraph, limits: list[int]) -> list[int]:
     return [sum(1 << a for a in range(d) if alike(a, d)) for d in range(k)]
 
 
-class _States:
+class States:
     """Ideals that are reached with a set of devices, given as bits."""
 
     def __init__(self, graph: UnequalGraph, ideals: Ideals, limits: list[int], most: int, allowance: Allowance) -> None:
@@ -157,7 +157,7 @@ class _States:
         self.last = len(ideals.members) - 1
         totals = [max(1, row[self.last]) for row in self.work]
         self.prices = [PRICE_SCALE * min(totals) // total + 1 for total in totals]
-        self.twins = _twins(graph, limits)
+        self.twins = twins(graph, limits)
         self._rest: dict[int, list[int]] = {}
         self._times = [graph.times[name] for name in names]
 
@@ -210,13 +210,13 @@ class _States:
             for i in range(self.last):
                 fits[i] = total - self.work[d][i] + self._sum(self.ideals.crossing[i], enter) <= self.most
             return fits
-        rest = self._priced_rest(left, devices)
+        rest = self.priced_rest(left, devices)
         room, least = self.most * sum(self.prices[d] for d in devices), min(self.prices[d] for d in devices)
         for i in range(self.last):
             fits[i] = rest[i] + least * self._sum(self.ideals.crossing[i], enter) <= room
         return fits
 
-    def _priced_rest(self, left: int, devices: list[int]) -> list[int]:
+    def priced_rest(self, left: int, devices: list[int]) -> list[int]:
         """Ideal -> the least price of all that it does not hold."""
         if left not in self._rest:
             least = [min(self.prices[d] * times[d] for d in devices) for times in self._times]
@@ -303,7 +303,7 @@ class _States:
 class _Step:
     """Stages on one device after some used ones."""
 
-    def __init__(self, states: _States, used: int, d: int, allowed: list[bool]) -> None:
+    def __init__(self, states: States, used: int, d: int, allowed: list[bool]) -> None:
         self.states, self.d = states, d
         left = ((1 << states.k) - 1) & ~(used | 1 << d)
         ideals = states.ideals
@@ -323,6 +323,12 @@ class _Step:
 
     def reaches(self, j: int) -> bool:
         """Is there a stage to this ideal?"""
+        found, looks = self._look(j)
+        self.states.allowance.spend("pairs", looks + 1)
+        return found
+
+    def _look(self, j: int) -> tuple[bool, int]:
+        """The same, and at how many ideals it looked."""
         states, ideals, work = self.states, self.states.ideals, self.states.work[self.d]
         outside, limit = ~ideals.members[j], ideals.weight[j] - states.limits[self.d]
         leaves = states._sum(ideals.crossing[j], self.leave)
@@ -333,7 +339,7 @@ class _Step:
                 break
             looks += 1
             if not ideals.members[i] & outside and ideals.weight[i] >= limit:
-                return True
+                return True, looks
         tried: set[int] = set()
         crossing = ideals.crossing[j]
         while crossing:
@@ -347,9 +353,8 @@ class _Step:
                     continue
                 tried.add(i)
                 if ideals.weight[i] >= limit and self._cost(i, j, leaves) <= states.most:
-                    return True
-        states.allowance.spend("pairs", looks)
-        return False
+                    return True, looks
+        return False, looks
 
     def _cost(self, i: int, j: int, leaves: int) -> int:
         ideals, work = self.states.ideals, self.states.work[self.d]
