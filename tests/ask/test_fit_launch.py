@@ -62,6 +62,20 @@ def test_micro_batches_are_told_and_take_memory() -> None:
         wl.fit("llama-3.1-8b", gpus=["RTX 4090"], engine="vllm", micro_batch=256)
 
 
+def test_equal_cards_could_be_sliced() -> None:
+    """Tests that the note about the tensor mode stands where it could be used, and nowhere else."""
+
+    def noted(gpus: list[str], **more: str) -> bool:
+        plan = wl.fit("llama-3.3-70b", quantisation="q4_k_m", gpus=gpus, **more)
+        return any("-sm tensor" in note for note in plan.notes)
+
+    assert noted(["2x RTX 3090"])
+    assert not noted(["RTX 3090", "RTX 4090"])
+    assert not noted(["2x RTX 3090"], kv_type="q8_0")
+    assert not noted(["3x RTX 3060 12GB"], cpus=["DDR5-5600"], ram="64GB")  # type: ignore[arg-type]
+    assert not noted(["2x A100 80GB"])
+
+
 def test_llamacpp_says_what_it_cannot_run() -> None:
     """Tests that weights which only other engines read are noted, and those of its own are not."""
     assert any("runs no awq weights" in n for n in wl.fit("llama-3.1-8b", quantisation="awq", gpus=["4090"]).notes)
