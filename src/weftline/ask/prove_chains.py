@@ -40,8 +40,8 @@ TEXT_BYTES = 64 * 1024
 """Longer parts are compressed."""
 ROUGHLY_NEAR, VERY_NEAR = 0.02, 0.001
 """Between two horizons of a bisection, in shares of them."""
-LARGE_SHARE = 0.8
-"""Of the time that is left, for large trees."""
+FIRST_SHARE, LARGE_SHARE = 0.5, 0.8
+"""Of the time that is left, for one tree at first, and for all large trees later."""
 
 
 @dataclass
@@ -167,7 +167,8 @@ def prove_chain(task: ProofTask) -> None:
     if target <= task.proved:
         return
     task.say(f"proving how long {len(blocks)} blocks last")
-    hard = [need for need in maker.needs(target) if not maker.prove(need, FIRST_NODES)]
+    needs = sorted(maker.needs(target), key=lambda need: chain.blocks[need.block].n)
+    hard = [need for need in needs if not maker.prove(need, FIRST_NODES, share=FIRST_SHARE)]
     _offer(task, maker, target)
     if not hard:
         return
