@@ -256,6 +256,8 @@ def test_doctor_and_demo(tmp_path: Path) -> None:
     assert told["run"]["max_output_difference"] < 1e-3
     assert {"plan.json", "costs.json"} < {path.name for path in (tmp_path / "demo" / "run").iterdir()}
     run("verify", "demo/run/plan.json", cwd=tmp_path)
+    assert json.loads((tmp_path / "demo" / "run" / "plan.json").read_bytes())["format"] == "weftline-fleet"
+    assert told["run"]["pipeline_ns"] > 0
     for entry in told["plans"]:
         folder = tmp_path / entry["folder"]
         fleet = json.loads((folder / "plan.json").read_bytes())["format"] == "weftline-fleet"
