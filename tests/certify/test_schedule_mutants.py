@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.certify.test_schedule_witness import least_period
 
 from weftline.ask.scheduling import make_schedule
 from weftline.certify.check import Refusal
@@ -49,10 +50,11 @@ def _seeds() -> tuple[str, ...]:
         questions.append((blocks, 1 + seed % 3, {"device_span": seed % 4 == 3}))
     for blocks, count, options in questions:
         try:
-            found = make_schedule(blocks, count, work_limit=20, **options)
+            found = make_schedule(blocks, count, work_limit=20, proof=2.0, **options)
         except InfeasibleError:
             continue
         made.append(json.dumps(msgspec.to_builtins(found)))
+    assert sum('"witnesses": {"' in text for text in made) > 5
     assert sum('"repetend": null' in text for text in made) > 3
     assert sum('"repetend": {' in text for text in made) > 10
     return tuple(made)
@@ -265,6 +267,31 @@ def _other_objective(file: File, dice: Random) -> None:
     _set_bound(file, min(file["bound"], _value(file)))
 
 
+def _other_witness(file: File, dice: Random) -> None:
+    """One that is gone, is for something else, or says something else."""
+    found = file.setdefault("witnesses", {})
+    what = dice.choice(("bound", "period_bound", "period", *found))
+    if what in found and dice.random() < 0.7:
+        places = list(_paths(found[what], ()))
+        if dice.random() < 0.2 or not places:
+            found[dice.choice(("bound", "period_bound", "period", "value"))] = found.pop(what)
+        else:
+            _put(found[what], dice.choice(places), lambda number: number + dice.choice((-2, -1, 1, 1, 3)))
+    else:
+        found[what] = dice.choice(
+            (
+                {"kind": "linear"},
+                {"kind": "between"},
+                {"kind": "load", "device": 0, "head": dice.randrange(4), "tail": dice.randrange(4)},
+                {"kind": "orders", "target": dice.randrange(1, 40), "tree": [0]},
+                {"kind": "area", "device": 0, "plan": []},
+                {},
+            )
+        )
+    _set_bound(file, min(file["bound"] + dice.choice((0, 0, 1, 2)), _value(file)))
+    file["proof"] = dice.choice(("proved", "claimed"))
+
+
 def _other_count(file: File, dice: Random) -> None:
     file["micro_batches"] += dice.choice((-1, 1, 2))
 
@@ -292,6 +319,7 @@ KINDS: tuple[Callable[[File, Random], None], ...] = (
     _other_edges,
     _idle_device,
     _other_objective,
+    _other_witness,
     _other_count,
 )
 
@@ -315,9 +343,16 @@ def holds(file: File, verdict: ScheduleVerdict) -> None:
     assert schedule.latency == (found.latency_after(blocks.n - 1) if late else found.longest_latency)
     period = Fraction(schedule.period_exact)
     assert period == (Fraction(schedule.makespan, count) if schedule.repetend is None else unrolled(schedule, blocks))
-    assert period >= max(blocks.loads) >= Fraction(verdict.proved_period_bound)
+    proved = Fraction(verdict.proved_period_bound)
+    assert period >= max(blocks.loads) <= proved
+    assert schedule.repetend is None or period >= proved
     assert not (schedule.period_proved and schedule.repetend is None)
-    assert verdict.value == schedule.value >= schedule.bound >= 0
+    if blocks.n <= 4 and blocks.balanced and proved > max(blocks.loads):
+        of_one = least_period(blocks, 2)
+        assert of_one is None or proved <= of_one
+    if verdict.least_period and schedule.repetend is not None and blocks.n <= 4:
+        of_one = least_period(blocks, 2)
+        assert schedule.repetend.micro_batches > 1 or of_one is None or period <= of_one
     if not late and count * blocks.n <= 9:
         least = optimum(blocks, count, device_span=schedule.objective == "device-span")
         assert least is not None

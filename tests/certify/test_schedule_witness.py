@@ -353,6 +353,25 @@ def test_a_tree_raises_the_bound() -> None:
             check_schedule(file)
 
 
+def test_what_is_too_much_to_check() -> None:
+    """Tests witnesses that would keep the checker busy: too many operations, closed sets, ratios, nodes, steps."""
+    many = Blocks.of("many", [Lane("0", 4)], [Block("F", 1, (0,), (1,)) for _ in range(12)], [])
+    side = {"time": 1, "price": [1, 1]}
+    late = Blocks.of("late", [Lane("0", 1)], [Block("F", 1, (0,), (1,)), Block("B", 1, (0,), (-1,))], [(0, 1, 10**9)])
+    pair = make_shape("vshape", 2).with_memory(2)
+    for made in (
+        form(pair, 101, bound={"kind": "orders", "target": 5, "tree": [0]}),
+        form(many, 3, bound={"kind": "ramp", "device": 0, "begin": side, "end": {"time": 1, "exact": True}}),
+    ):
+        with pytest.raises(Refusal, match="witness-size"):
+            bound_of(made)
+    with pytest.raises(Refusal, match="witness-size"):
+        has_least_period(pattern_form(late, Fraction(10**9), "linear"))
+    slow = form(make_shape("linear", 4).with_memory(6), 6, bound={"kind": "orders", "target": 24, "tree": [[0, 12]]})
+    with pytest.raises(Refusal, match="takes too long"):
+        bound_of(slow, Allowance(0.0))
+
+
 def test_without_time_for_proofs() -> None:
     """Tests that no witness is made under a limit of work or without time, unless it is asked for."""
     blocks = make_shape("vshape", 4).with_memory(1)

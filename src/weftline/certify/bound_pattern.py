@@ -60,9 +60,9 @@ def refute_shorter_patterns(
 
 def _fraction_below(value: Fraction, most: int, allowance: Allowance) -> Fraction:
     """The largest with a denominator up to `most`."""
+    allowance.spend("steps", 5 * most)
     best = Fraction(0)
     for denominator in range(1, max(1, most) + 1):
-        allowance.spend("steps")
         numerator = -(-value.numerator * denominator // value.denominator) - 1
         if numerator * best.denominator > best.numerator * denominator:
             best = Fraction(numerator, denominator)

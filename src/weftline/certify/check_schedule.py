@@ -76,36 +76,47 @@ WITNESSES = {"bound", "period_bound", "period"}
 
 def bound_of(schedule: dict[str, Any], allowance: Allowance | None = None) -> int:
     """The bound on the value that can be re-computed."""
-    blocks, objective, count = ScheduleBlocks(schedule["blocks"]), schedule["objective"], schedule["micro_batches"]
+    return _value_bound(schedule, ScheduleBlocks(schedule["blocks"]), _left(allowance))
+
+
+def _value_bound(schedule: dict[str, Any], blocks: ScheduleBlocks, allowance: Allowance) -> int:
+    objective, count = schedule["objective"], schedule["micro_batches"]
     simple, witness = blocks.bound(objective, count), _witness(schedule, "bound")
     if witness is None:
         return simple
     kind = witness["kind"]
     need(kind in BOUND_WITNESSES, "witness-kind", f"unknown kind of witness {kind!r:.60}")
     need(objective != "latency", "witness", "latencies have no witness")
-    return max(simple, BOUND_WITNESSES[kind](blocks, count, witness, _left(allowance), objective == "device-span"))
+    return max(simple, BOUND_WITNESSES[kind](blocks, count, witness, allowance, objective == "device-span"))
 
 
 def period_bound_of(schedule: dict[str, Any], allowance: Allowance | None = None) -> Fraction:
     """The bound of every period that can be re-computed: the largest load, or memory."""
-    blocks, witness = ScheduleBlocks(schedule["blocks"]), _witness(schedule, "period_bound")
-    load = Fraction(max(blocks.load))
+    return _period_bound(schedule, ScheduleBlocks(schedule["blocks"]), _left(allowance))
+
+
+def _period_bound(schedule: dict[str, Any], blocks: ScheduleBlocks, allowance: Allowance) -> Fraction:
+    load, witness = Fraction(max(blocks.load)), _witness(schedule, "period_bound")
     if witness is None:
         return load
     need(witness["kind"] == "memory", "witness-kind", f"unknown kind of witness {witness['kind']!r:.60}")
-    return max(load, memory_bound(blocks, witness, _left(allowance)))
+    return max(load, memory_bound(blocks, witness, allowance))
 
 
 def has_least_period(schedule: dict[str, Any], allowance: Allowance | None = None) -> bool:
     """Whether it can be re-computed that no pattern of so many micro-batches as the repetend is faster than it."""
+    blocks, allowance = ScheduleBlocks(schedule["blocks"]), _left(allowance)
+    return _is_least(schedule, blocks, _period_bound(schedule, blocks, allowance), allowance)
+
+
+def _is_least(schedule: dict[str, Any], blocks: ScheduleBlocks, bound: Fraction, allowance: Allowance) -> bool:
     if schedule["repetend"] is None:
         return False
     size, period = schedule["repetend"]["micro_batches"], Fraction(schedule["period_exact"])
-    allowance = _left(allowance)
-    bound, witness = period_bound_of(schedule, allowance), _witness(schedule, "period")
+    witness = _witness(schedule, "period")
     if period <= bound or witness is None:
         return period <= bound
-    return refute_shorter_patterns(ScheduleBlocks(schedule["blocks"]), period, size, bound, witness, allowance)
+    return refute_shorter_patterns(blocks, period, size, bound, witness, allowance)
 
 
 def _witness(schedule: dict[str, Any], what: str) -> dict[str, Any] | None:
@@ -144,8 +155,9 @@ def _check(schedule: dict[str, Any]) -> ScheduleVerdict:
     value = _check_value(schedule, blocks, count, start)
     period = _check_repetend(schedule, blocks, count)
     allowance = Allowance()
-    proved = _check_bounds(schedule, value, period, allowance)
-    period_bound, least = period_bound_of(schedule, allowance), has_least_period(schedule, allowance)
+    proved = _check_bounds(schedule, blocks, value, period, allowance)
+    period_bound = _period_bound(schedule, blocks, allowance)
+    least = _is_least(schedule, blocks, period_bound, allowance)
     need(schedule["repetend"] is None or period >= period_bound, "period", f"no period can be below {period_bound}")
     told = "period" not in schedule.get("witnesses", {}) or (least and schedule["period_proved"])
     need(told, "witness", "it does not show that no pattern of so many micro-batches is faster")
@@ -338,18 +350,20 @@ def _check_balance(blocks: ScheduleBlocks, device: int, order: list[int], lags: 
     need(limit is None or peak <= limit, "repetend", f"device {device} would need {peak} of {limit} memory")
 
 
-def _check_bounds(schedule: dict[str, Any], value: int, period: Fraction, allowance: Allowance) -> int:
+def _check_bounds(
+    schedule: dict[str, Any], blocks: ScheduleBlocks, value: int, period: Fraction, allowance: Allowance
+) -> int:
     """No value lies below a bound, re-computed or given -> the bound that was re-computed."""
     for name, expected in (("period", period), ("period_bound", _fraction(schedule, "period_bound_exact"))):
         need(_fraction(schedule, f"{name}_exact") == expected, name, f"is {expected}")
         _check_exact(name, schedule[name], expected)
-    load, given = max(ScheduleBlocks(schedule["blocks"]).load), _fraction(schedule, "period_bound_exact")
+    load, given = max(blocks.load), _fraction(schedule, "period_bound_exact")
     need(period >= load, "period", f"no period can be below {load}")
     need(given <= period or schedule["repetend"] is None, "period", "the period is below its bound")
     if schedule["period_proved"]:
         need(schedule["repetend"] is not None, "period_proved", "nothing repeats, so there is no period to prove")
         need(bool(schedule["period_proof"]), "period_proved", "nobody says why")
-    bound, proved = whole(schedule["bound"], "bound"), bound_of(schedule, allowance)
+    bound, proved = whole(schedule["bound"], "bound"), _value_bound(schedule, blocks, allowance)
     need(value >= proved, "value", f"no schedule can be below {proved}")
     need(bound <= value, "bound", "the bound is above the value")
     gap = (value - bound) / value if value else 0.0
