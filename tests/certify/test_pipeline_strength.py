@@ -60,6 +60,11 @@ def test_what_is_left_is_priced() -> None:
     assert states.last_allowed(0b001, 3) == [False, False, True, True, True]
     assert states.last_allowed(0b011, 3) == [False, False, False, True, True]
     assert states.last_allowed(0b011, 2) == [False, False, False, False, True]
+    tight = _form([[20, 20, 20]] * 4, chain)
+    assert _states(tight, 41).last_allowed(0b011, 3) == [False, False, False, True, True]  # 40 and the tensor are 41
+    assert _states(tight, 42).last_allowed(0b011, 3) == [False, False, True, True, True]
+    assert _states(tight, 31).last_allowed(0b001, 3) == [False, False, True, True, True]  # 60 and the tensor are 61
+    assert _states(tight, 32).last_allowed(0b001, 3) == [False, True, True, True, True]
 
 
 def test_links_that_are_alike() -> None:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import os
 import random
 
+import msgspec
 import pytest
+from benchmarks.measure import ROOT
+from benchmarks.results import ResultsFile
+from benchmarks.sections.paper import paper_instances
 from tests.certify import second_pipeline
 from tests.certify.tiny_pipelines import Json, brute_force, tiny_form
 
 from weftline.certify import Refusal, bound_of
 from weftline.certify.bound_unequal import UnequalGraph, twins
 from weftline.certify.problem import PlanProblem
+from weftline.problem.model import problem_to_file
 
 TINY = int(os.environ.get("WEFTLINE_TINY", "300"))
 MUTANTS = int(os.environ.get("WEFTLINE_MUTANTS", "300"))
@@ -68,6 +73,28 @@ def test_a_second_program_agrees(part: int) -> None:
         for target in () if best is None else range(max(1, best - 1), best + 3):
             proved = _proves(PlanProblem(form), kind="pipeline", target=target)
             assert proved == second_pipeline.refutes(form, target), f"seed {seed}: target {target}"
+
+
+SECOND_MODELS = os.environ.get("WEFTLINE_SECOND", "light shufflenet:8,unet:4").split(",")
+"""Models and stages of the benchmark `proofs`; `all` for every row that was proved by all ideals."""
+
+
+def test_a_second_program_agrees_on_benchmarks() -> None:
+    """Tests certificates of the benchmark `proofs`: the other program accepts each, and not 1 % above the plan."""
+    rows = ResultsFile(ROOT / "benchmarks" / "results").read()["proofs"]["rows"]
+    models = paper_instances()
+    chosen = [row for row in rows if row["kind"] == "equal devices" and row.get("witness") == "pipeline"]
+    found = 0
+    for row in chosen:
+        name = f"{row['instance']}:{row['stages']}"
+        if row["instance"] not in models or (SECOND_MODELS != ["all"] and name not in SECOND_MODELS):
+            continue
+        form = msgspec.to_builtins(problem_to_file(models[row["instance"]][1](row["stages"])))
+        for target, expected in ((row["proved_ns"], True), (row["value_ns"] + 1 + row["value_ns"] // 100, False)):
+            assert second_pipeline.refutes(form, target) == expected, (name, target)
+            assert _proves(PlanProblem(form), kind="pipeline", target=target) == expected, (name, target)
+        found += 1
+    assert found == (len(chosen) if SECOND_MODELS == ["all"] else len(SECOND_MODELS))
 
 
 def _in_kinds(form: Json, dice: random.Random) -> Json:
