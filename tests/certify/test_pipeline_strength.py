@@ -10,7 +10,7 @@ from weftline.certify.allowance import Allowance
 from weftline.certify.bound_cuts import CutGraph
 from weftline.certify.bound_pipeline import MOST_BYTES, chain_exists, list_ideals
 from weftline.certify.bound_unequal import States, UnequalGraph
-from weftline.certify.piece_graph import PieceGraph, read_pieces
+from weftline.certify.piece_graph import PieceGraph, contract, read_pieces
 from weftline.certify.problem import PlanProblem
 
 
@@ -93,6 +93,43 @@ def test_a_piece_moves_with_the_largest_time_that_it_has() -> None:
     lone = UnequalGraph(PlanProblem(_form([[1, 3, -1], [9, 9, 9], [5, 5, 5]], chain)), memory=False)
     assert lone.contract(20)
     assert sorted(lone.work) == [0, 1, 2]
+
+
+def test_a_budget_counts_both_ends_of_a_tensor() -> None:
+    """Tests C2 by hand: 20 of work and twice 4 are more than two stages of 13, and no more than two of 14."""
+    form = _form([[5, 5], [5, 5], [10, 10]], [(0, [1], 4)])
+    for target, left in ((14, [0, 2]), (15, [0, 1, 2])):
+        graph = PieceGraph()
+        read_pieces(PlanProblem(form), graph)
+        assert contract(graph, 2, target)
+        assert sorted(graph.work) == left
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "unequal", "cut-trees", "cut"])
+def test_other_questions_are_refused(kind: str) -> None:
+    """Tests that latency, overlapped communication and hosts have no witness of pipelines."""
+    tree = {"1": [32]} if kind == "cut-trees" else None
+    witness = {"kind": kind, "target": 1, "trees": tree, "op": 0, "convex": True}
+    changes: list[Json] = [{"objective": "latency"}, {"communication": "overlapped"}]
+    for change in changes:
+        form = _form([[5, 5], [5, 5]], [(0, [1], 4)])
+        form["rules"] = {**form["rules"], **change}
+        with pytest.raises(Refusal) as caught:
+            bound_of(PlanProblem(form), witness)
+        assert caught.value.code == "witness"
+    form = _form([[5, 5], [5, 5]], [(0, [1], 4)])
+    form["devices"][1]["host"] = True
+    with pytest.raises(Refusal, match="host"):
+        bound_of(PlanProblem(form), witness)
+
+
+@pytest.mark.parametrize(("price", "code"), [(-1, "negative"), (65, "range"), (0, "witness"), (64, "witness")])
+def test_prices_of_leaves_have_two_ends(price: int, code: str) -> None:
+    """Tests that a price is from 0 to 64, and that the least cut for those two shows nothing."""
+    form = _form([[6, 6], [6, 6], [6, 6]], [(0, [1], 1), (1, [2], 1)])
+    with pytest.raises(Refusal) as caught:
+        bound_of(PlanProblem(form), {"kind": "cut-trees", "target": 13, "trees": {"1": [price]}})
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("kind", ["ideals", "pairs", "nodes", "flows", "steps"])
