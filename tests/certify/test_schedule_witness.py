@@ -322,7 +322,7 @@ def test_changed_witnesses_prove_nothing_wrong(part: int) -> None:
 
 def test_a_schedule_holds_its_witnesses() -> None:
     """Tests the whole way: bounds by memory and area are proved in the file, and not without their witnesses."""
-    made = make_schedule(make_shape("vshape", 4).with_memory(1), 6, time_limit=1)
+    made = make_schedule(make_shape("vshape", 4).with_memory(1), 6, time_limit=1, proof=20.0)
     assert (made.value, made.bound, made.proof, made.period_exact) == (96, 96, "proved", "16")
     file = msgspec.to_builtins(made)
     assert {name: witness["kind"] for name, witness in file["witnesses"].items()} == {
@@ -342,7 +342,7 @@ def test_a_schedule_holds_its_witnesses() -> None:
 
 def test_a_tree_raises_the_bound() -> None:
     """Tests that a few micro-batches are closed by a tree where no search had a bound so high."""
-    made = make_schedule(make_shape("mshape", 3).with_memory(3), 3, time_limit=4)
+    made = make_schedule(make_shape("mshape", 3).with_memory(3), 3, time_limit=3, proof=60.0)
     assert (made.value, made.bound, made.bound_by, made.proof, made.gap) == (26, 26, "orders", "proved", 0.0)
     file = msgspec.to_builtins(made)
     assert file["witnesses"]["bound"]["target"] == 26
@@ -385,7 +385,7 @@ def test_without_time_for_proofs() -> None:
 def test_a_linear_pipeline_in_its_file() -> None:
     """Tests that the least period of all patterns of one micro-batch is proved where no bound reaches it."""
     blocks = chunked("l", [0, 1, 2], [5, 7, 6], [6, 5, 8], [4, 5, 3], latency=2).with_memory(4)
-    made = make_schedule(blocks, 6, solver="cyclic", time_limit=2, settings={"most_micro_batches": "1"})
+    made = make_schedule(blocks, 6, solver="cyclic", time_limit=2, proof=6.0, settings={"most_micro_batches": "1"})
     assert made.period_proved
     assert Fraction(made.period_exact) > Fraction(made.period_bound_exact)
     file = msgspec.to_builtins(made)
