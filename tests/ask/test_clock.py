@@ -10,8 +10,9 @@ import pytest
 from numba.core.event import trigger_event
 
 from weftline.ask import clock as certificate
-from weftline.ask import planning
+from weftline.ask import fleets, planning
 from weftline.ask.clock import Clock, searching_time
+from weftline.ask.fleets import make_fleet
 from weftline.ask.planning import make_plan
 from weftline.cost import devices_of_file, expand_file_costs
 from weftline.graph.arrays import Indices
@@ -91,6 +92,20 @@ def test_the_certificate_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = _problem("latency")
     make_plan(problem, time_limit=60.0)
     assert asked == [(40, problem.cost.time.size + problem.cost.transfer.size)]
+
+
+def test_the_certificate_of_a_fleet_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a fleet asks for time for both walks of its checker: 30,000 ops took 20 s where 15 s were given."""
+    asked: list[tuple[int, int]] = []
+
+    def measured(limit: float | None, operations: int, spent: float, *, entries: int, slowness: float) -> float | None:
+        asked.append((operations, entries))
+        return 0.1
+
+    monkeypatch.setattr(fleets, "searching_time", measured)
+    problem = _problem("throughput")
+    make_fleet(problem, time_limit=60.0)
+    assert asked == [(2 * 40, 2 * (problem.cost.time.size + problem.cost.transfer.size))]
 
 
 def test_loading_counts_and_compiling_does_not() -> None:

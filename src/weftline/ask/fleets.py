@@ -52,6 +52,10 @@ SIMPLER_LOSS = 1e-3
 """Share of the rate that a simpler deployment may give less."""
 
 
+CHECKER_WALKS = 2
+"""How often the checker goes through everything: for the bound by itself, and for the whole plan."""
+
+
 def is_for_fleet(found: Resolved) -> bool:
     """Whether a request asks for the rate of the whole cluster; `UsageError` if it does and does not.
 
@@ -129,7 +133,7 @@ def make_fleet(
         pipeline.prepare()
     search = FleetSearch(
         problem,
-        time_limit=searching_time(time_limit, len(problem.graph.ops), clock.spent, slowness=clock.slowness),
+        time_limit=_searching(problem, time_limit, clock),
         work_limit=work_limit,
         gap=gap,
         seed=seed,
@@ -163,6 +167,18 @@ def _check(problem: Problem) -> None:
     if problem.rules.objective != "throughput" or problem.rules.stages:
         raise UsageError("copies are for the objective throughput, without a number of stages")
     check_feasible(problem)
+
+
+def _searching(problem: Problem, time_limit: float | None, clock: Clock) -> float | None:
+    """What the certificate leaves of a time limit."""
+    entries = problem.cost.time.size + problem.cost.transfer.size
+    return searching_time(
+        time_limit,
+        CHECKER_WALKS * len(problem.graph.ops),
+        clock.spent,
+        entries=CHECKER_WALKS * entries,
+        slowness=clock.slowness,
+    )
 
 
 def _solved(chosen: FleetSolver, search: FleetSearch) -> None:
