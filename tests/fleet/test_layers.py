@@ -186,6 +186,18 @@ def test_walks_are_no_longer_than_the_time_that_is_left(monkeypatch: pytest.Monk
         steps.clear()
 
 
+def test_a_late_answer_is_better_than_none() -> None:
+    """Tests that where links limit one walk is made although the time was over before it began."""
+    room = {-1: 50, -2: 50}
+    ends = [(a, b, room.get(a, room.get(b, 6))) for a in (-1, *range(6)) for b in (-2, *range(6)) if a != b]
+    ends = [(a, b, rate) for a, b, rate in ends if (a, b) != (-1, -2)]
+    problem = LayerProblem("row", 12, (DevicePool("d", 6),), (LayerUnit("d", 0, (9, 7, 5)),), tuple(ends))
+    search = LayerSearch(problem=check_layers(problem), time_limit=0.0, options={"exact_variables": "0"})
+    solve_layers(search)
+    assert search.best is not None
+    assert not layer_violations(problem, search.best)
+
+
 def test_largest_rates_are_added_without_overflow() -> None:
     """Tests that rates near the largest are refuted and reached, and that more of them together are no input."""
     problem = check_layers(_two((10**15, 10**15)))

@@ -236,8 +236,10 @@ def _walks(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
     high = float(search.bound.rate if search.bound is not None else coverage_limit(search.problem))
     low = 0.0 if search.best is None else float(search.best.rate)
     rate = max(low + 1, (low + 5 * high) / 6)
-    while not over() and high - low > max(1.0, 1e-4 * high):
-        found = _walk_to(search, walker, max(1, int(rate)), numbers, over)
+    first = search.best is None  # a late answer is better than none
+    while (first or not over()) and high - low > max(1.0, 1e-4 * high):
+        found = _walk_to(search, walker, max(1, int(rate)), numbers, over, first=first)
+        first = False
         if found is None or found < int(rate):
             high = rate
             if search.best is not None and not over():  # is there anything above what is known?
@@ -251,22 +253,28 @@ def _walks(search: LayerSearch, coverage: Coverage, numbers: LayersParameters, o
 
 
 def _walk_to(
-    search: LayerSearch, walker: _Walker, rate: int, numbers: LayersParameters, over: Callable[[], bool]
+    search: LayerSearch,
+    walker: _Walker,
+    rate: int,
+    numbers: LayersParameters,
+    over: Callable[[], bool],
+    *,
+    first: bool,
 ) -> int | None:
-    """The best of some walks towards a rate; the first one that reaches it ends them."""
+    """The best of some walks towards a rate; the first one that reaches it ends them. `first`: one is made anyhow."""
     free = msgspec.structs.replace(search.problem, links=None, ports=None)
     small = search.problem.offsets[-1] < numbers.many_devices
     call = _call(search, numbers, 0.25)
     if small:
-        stages, _ = stages_for(free, rate, call)
-        if stages is None:
+        stages, shown = stages_for(free, rate, call)
+        if stages is None and (shown or not first):
             return None
     else:
         stages = grouped_stages(free, rate, numbers.stage_seconds if call.seconds is None else call.seconds)
     start = None if stages is None else place_of(search.problem, stage_instances(free, filled_stages(free, stages)))
     best = None
     for number in range(numbers.walks_per_rate):
-        if over():
+        if over() and not (first and number == 0):
             break
         heat = numbers.warmest if number % 2 == 0 else numbers.warm
         found = walker.walk(rate, start, steps=numbers.walk_steps, seed=search.seed + number, heat=heat)
