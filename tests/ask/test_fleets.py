@@ -18,6 +18,7 @@ from weftline.ask.answer import resolve
 from weftline.ask.fleets import is_for_fleet
 from weftline.ask.request import PlanRequest
 from weftline.certify import Refusal
+from weftline.certify import check_fleet as fleet_checker
 from weftline.certify.check_fleet import check_fleet
 from weftline.plans.advice import advise_fleet
 from weftline.plans.fleet import FleetLimits, FleetPlan, fleet_to_json
@@ -241,3 +242,16 @@ def test_advice_comes_first() -> None:
     assert advise_fleet(worse) == ""
     alone = make_fleet(problem([[1_000, 10**5], [1_000, 10**5]], transfer=10**6, source="analytic"), work_limit=50)
     assert advise_fleet(alone).startswith("Use d0 alone: all devices together give 1.0% more")
+
+
+def test_a_bound_that_the_checker_refuses_is_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that a plan is written although its bound cannot be repeated, and does not call it proved."""
+
+    def refuse(form: object, witness: object) -> int:
+        raise Refusal("bound", "not today")
+
+    monkeypatch.setattr(fleet_checker, "fleet_bound_of", refuse)
+    with pytest.warns(RuntimeWarning, match="is only claimed: not today"):
+        plan = make_fleet(problem([[10, 20], [30, 15], [20, 20]]), work_limit=2000)
+    assert plan.proof == "claimed"
+    assert [bound.proof for bound in plan.bounds] == ["claimed"]
