@@ -251,7 +251,7 @@ def test_a_bound_that_the_checker_refuses_is_a_claim(monkeypatch: pytest.MonkeyP
         raise Refusal("bound", "not today")
 
     monkeypatch.setattr(fleet_checker, "fleet_bound_of", refuse)
-    with pytest.warns(RuntimeWarning, match="is only claimed: not today"):
+    with pytest.warns(RuntimeWarning, match="is only claimed: bound: not today"):
         plan = make_fleet(problem([[10, 20], [30, 15], [20, 20]]), work_limit=2000)
     assert plan.proof == "claimed"
     assert [bound.proof for bound in plan.bounds] == ["claimed"]
