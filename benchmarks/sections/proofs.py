@@ -1,8 +1,8 @@
 """How much of what is claimed is proved: plans of other sections again, with proofs, and the checker's time for each.
 
-In: the questions of the sections paper, fiddle and unequal (`QUESTIONS`: other kinds are added there). Out: one row per
-question: the best bound of all, the best that is proved, its witness in bytes, and how long plain Python took to check
-it. Simplified: one search each, all with the same time limit; proofs get the default time.
+In: the questions of the sections paper, fiddle, unequal and placement (`QUESTIONS`: other kinds are added there). Out:
+one row per question: the best bound of all, the best that is proved, its witness in bytes, and how long plain Python
+took to check it. Simplified: one search each, all with the same time limit; proofs get the default time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.instances import FIDDLE, data_folder, on_preset
 from benchmarks.measure import first_line, say
 from benchmarks.results import Collector, Row
 from benchmarks.section import Column, Run, Section, Table, fields, verdict
-from benchmarks.sections import fiddle, unequal
+from benchmarks.sections import fiddle, placement, unequal
 from benchmarks.sections.paper import SHARED, paper_instances, shared_graph
 from benchmarks.stats import busy_words, grouped, is_closed, kept
 from weftline.ask import make_plan
@@ -40,20 +40,20 @@ GOAL_SHARE = 0.8
 """Of all best bounds, open instances too, that are proved at their claimed value."""
 MOST_CHECK_SECONDS = 10.0
 MOST_BYTES = {"equal devices": 100_000, "known optima": 100_000, "own limits": 100_000, "unequal devices": 100_000}
-OF_CLOSED = {"equal devices": 0.99, "known optima": 1.0, "unequal devices": 0.9}
+OF_CLOSED = {"equal devices": 0.99, "known optima": 1.0, "unequal devices": 0.9, "latency": 0.95}
 """Kind -> the share of closed instances that must be proved."""
 SIZES: dict[str, Row] = {
     "tiny": {
         "kinds": ["equal devices"], "only": ["light bvlc_alexnet"], "stages": [2], "time_limit": 1.0,
     },
     "quick": {
-        "kinds": ["equal devices", "unequal devices"],
+        "kinds": ["equal devices", "unequal devices", "latency"],
         "only": ["bert", "unet", "light squeezenet", "op_bert_l-3", "resnet50 on laptop", "gpt2 on edge"],
         "stages": [2, 16],
         "time_limit": 6.0,
     },
     "full": {
-        "kinds": ["equal devices", "known optima", "own limits", "unequal devices"],
+        "kinds": ["equal devices", "known optima", "own limits", "unequal devices", "latency"],
         "only": None,
         "stages": [2, 4, 8, 16, 32, 64],
         "time_limit": 15.0,
@@ -95,11 +95,18 @@ def _unequal(settings: Row) -> Iterator[Question]:
             yield key, settings["time_limit"], partial(on_preset, name, cluster, "throughput", size)
 
 
+def _latency(settings: Row) -> Iterator[Question]:
+    for question in placement.questions(placement.every_model(placement.SIZES["full"])):
+        key = {"kind": "latency", "instance": question.instance, "stages": 0}
+        yield key, settings["time_limit"], question.make
+
+
 QUESTIONS: dict[str, Callable[[Row], Iterator[Question]]] = {
     "equal devices": _equal,
     "known optima": _known,
     "own limits": _own,
     "unequal devices": _unequal,
+    "latency": _latency,
 }
 """Kind -> its questions."""
 
