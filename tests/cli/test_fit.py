@@ -59,6 +59,20 @@ def test_text_shows_cards_and_the_command() -> None:
     assert "llama-server -m llama-3.1-8b-q8_0.gguf -ngl 33" in said
 
 
+def test_cards_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that each card is one whole line where there is no room for bars."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said = fit(*SPLIT)
+    assert code == 0
+    (card,) = [line.split() for line in said.splitlines() if line.startswith("gpu1 ")]
+    assert card[:4] == ["gpu1", "RTX", "3060", "12GB"]
+    assert card[4:7] == ["20..31", "and", "output"]
+    assert card[-1] == "ms"
+    assert "GiB" in card
+    assert "weights + cache + buffers" in said
+    assert "…" not in said
+
+
 def test_slower_with_more_in_the_cache_and_narrower_when_measured() -> None:
     """Tests that live tokens are counted, and that one measurement scales the estimate and narrows its interval."""
     short, long = answer(*SPLIT, "--live", "512"), answer(*SPLIT, "--live", "16k")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import weftline as wl
+from weftline.export.fit_picture import FitPicture
 from weftline.export.picture import LOOKS, picture_of, to_png, to_svg
 from weftline.graph import Op, Tensor, assemble
 from weftline.zoo import zoo_graph
@@ -85,3 +86,18 @@ def test_many_tiny_spans_stay_small() -> None:
     """Tests that what is narrower than a pixel is drawn as one."""
     schedule = wl.schedule(wl.shape("vshape", 2), micro_batches=2000, solver="1f1b", work_limit=1)
     assert len(to_svg(picture_of(schedule))) < 1_500_000
+
+
+def test_cards_are_named_whole() -> None:
+    """Tests that the longest names of a workstation's cards are not cut, and end before the bars."""
+    cards = ["RTX PRO 6000 Blackwell Workstation", "RTX 3060 12GB"]
+    plan = wl.fit("llama-3.1-8b", quantisation="q8_0", gpus=cards, splits=[16, 16])
+    words = list(ElementTree.fromstring(to_svg(FitPicture(plan))).iter(f"{SVG}text"))
+    said = [word.text or "" for word in words]
+    assert "gpu1 RTX 3060 12GB" in said
+    (long,) = [text for text in said if text.startswith("gpu0 ")]
+    assert "…" not in long
+    assert long.startswith("gpu0 RTX PRO 6000 Blackwell")
+    (beside,) = [float(word.get("x", "0")) for word in words if (word.text or "").startswith("0..15;")]
+    (name,) = [float(word.get("x", "0")) for word in words if word.text == long]
+    assert name + 7 * len(long) < beside

@@ -75,7 +75,7 @@ def test_words() -> None:
     lines = explain_fleet(plan).lines()
     assert lines[0] == "d0, d1: busy all the time, so more inputs need less work there, or another way"
     assert lines[1].startswith("d0: one more second of it in every second raises the bound by ")
-    assert "proved (prices: at some prices of device time" in fleet_guarantee(plan)
+    assert "proved (prices: with a price for a second of each device" in fleet_guarantee(plan)
     found = simulate_fleet(plan)
     assert [way_words(found, lane) for lane in found.lanes] == [
         "d1 (1 op) > d0 (2 ops)", "d1 (1 op) > d0 (1 op) > d1 (1 op)"

@@ -236,10 +236,11 @@ def show_fit(found: FitPlan) -> None:
     from weftline.plans.fit_words import fit_answers, fit_summary
     from weftline.report.fit import fit_baseline_table, fit_device_table, moved_lines
 
-    ascii_only = console().options.ascii_only
+    options = console().options
     first, *rest = fit_summary(found)
     show(first, "", *(rest[:1] if found.advice else ()))
-    show(fit_device_table(found, ascii_only=ascii_only), *(f"  {line}" for line in moved_lines(found)), "")
+    table = fit_device_table(found, ascii_only=options.ascii_only, width=options.max_width)
+    show(table, *(f"  {line}" for line in moved_lines(found)), "")
     show(*(rest[1:] if found.advice else rest), *fit_answers(found), "")
     if len(found.baselines) > 0 and len(found.devices) > 1:
         show(fit_baseline_table(found), "")
@@ -268,7 +269,9 @@ def explain_fit_file(path: Path, json: bool) -> None:
         return
     show(f"{rate_words(story.rate)} tokens per second; {story.guarantee}", *(f"  {line}" for line in story.lines))
     show(*(f"  {one.what}: {rate_words(one.rate)} tokens per second" for one in story.helps), "")
-    show(fit_device_table(plan, ascii_only=console().options.ascii_only), "", fit_baseline_table(plan))
+    options = console().options
+    table = fit_device_table(plan, ascii_only=options.ascii_only, width=options.max_width)
+    show(table, "", fit_baseline_table(plan))
 
 
 def list_models(json: bool) -> None:

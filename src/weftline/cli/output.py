@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -33,6 +33,7 @@ __all__ = [
     "progress",
     "progress_text",
     "show",
+    "show_names",
     "telling",
 ]
 
@@ -179,6 +180,19 @@ def show(*parts: RenderableType) -> None:
     out = console()
     for part in parts:
         out.print(format_name(part, keep="\n") if isinstance(part, str) else part)
+
+
+def show_names(entries: Mapping[str, str]) -> None:
+    """Names and what each is; long descriptions go on below themselves."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=16, no_wrap=True)
+    table.add_column()
+    for name, description in entries.items():
+        table.add_row(Text(name), Text(description))
+    show(table)
 
 
 @contextmanager

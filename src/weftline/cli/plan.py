@@ -12,7 +12,7 @@ from weftline.cli import options as given
 from weftline.cli.devices import Cpu, Gpu, Link, Ram
 from weftline.cli.fleets import show_device_sweep, show_fleet
 from weftline.cli.options import process_begun, read_gap, read_rule_and_runtimes, read_seconds, read_settings
-from weftline.cli.output import JsonFlag, console, print_json, progress, show
+from weftline.cli.output import JsonFlag, console, print_json, progress, show, show_names
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
 
@@ -332,5 +332,4 @@ def list_solvers(objective: str, as_json: bool) -> None:
     if as_json:
         print_json({"objective": objective, "solvers": entries})
         return
-    for name, description in entries.items():
-        show(f"{name:<16} {description}")
+    show_names(entries)

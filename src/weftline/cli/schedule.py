@@ -17,7 +17,7 @@ from weftline.cli.options import (
     read_seconds,
     read_settings,
 )
-from weftline.cli.output import OUTPUT_PANEL, JsonFlag, console, print_json, progress, show
+from weftline.cli.output import OUTPUT_PANEL, JsonFlag, console, print_json, progress, show, show_names
 from weftline.cli.plan import call_arguments
 from weftline.errors import InputError, UsageError
 from weftline.interrupts import uninterrupted
@@ -312,8 +312,7 @@ def _list(shapes: bool, json: bool) -> None:
     if json:
         print_json({"shapes" if shapes else "solvers": entries})
         return
-    for name, description in entries.items():
-        show(f"{name:<16} {description}")
+    show_names(entries)
 
 
 def _show(answer: Schedule, output: Path | None, *, links: bool) -> None:

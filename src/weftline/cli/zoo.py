@@ -245,7 +245,7 @@ def ui(
     """Plan in the browser: a page on this machine alone.
 
     Drop a model, edit the cluster, plan or schedule, watch value and bound converge, compare, download reports and
-    exports.
+    exports. Language models on cards by name have a page of their own: follow "Language models".
     The address holds a token: whoever has it may use the page. Ctrl-C ends it, and everything it started.
 
     weftline ui --open

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from weftline.export.fleet_picture import Maker
 from weftline.export.picture import (
     LETTER_WIDTH,
-    MOST_NAME,
     PAGE_MARGIN,
     PAGE_WIDTH,
     TEXT_SIZE,
@@ -21,12 +20,12 @@ from weftline.export.picture import (
     short_text,
 )
 from weftline.plans.fit import FitHolding, FitPlan
-from weftline.plans.fit_words import layers_words, rate_words
+from weftline.plans.fit_words import layers_words, rate_words, short_device_name
 
 __all__ = ["FitPicture"]
 
 CARD_HEIGHT, CARD_SPACE, WORDS_WIDTH = 30, 16, 210
-MOST_CARDS_DRAWN = 60
+MOST_CARDS_DRAWN, MOST_CARD_NAME = 60, 40
 LONGEST_OF_CARDS = 1.5
 """A row is cut at so many times the largest card."""
 PART_LOOKS = (Look("#9ecae1", "", "weights"), Look("#fdd49e", "/", "KV cache"), Look("#e5e5e5", "\\", "buffers"))
@@ -49,7 +48,7 @@ class FitPicture:
     def draw(self, make: Maker[Canvas]) -> Canvas:
         """The whole picture."""
         rows = self.plan.devices[:MOST_CARDS_DRAWN]
-        names = [short_text(f"{one.id} {one.name}", MOST_NAME) for one in rows]
+        names = [short_text(f"{one.id} {short_device_name(one)}", MOST_CARD_NAME) for one in rows]
         left = PAGE_MARGIN + LETTER_WIDTH * max([6, *map(len, names)])
         top = PAGE_MARGIN + 34
         bottom = top + (CARD_HEIGHT + CARD_SPACE) * len(rows)

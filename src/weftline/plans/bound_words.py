@@ -21,13 +21,14 @@ PLAN_BOUNDS = {
     "path": "the longest chain of ops that wait for each other, each on the device that suits the chain best",
     "load": "all the work, shared out over the devices as evenly as possible",
     "group": "the longest op (or ops that must stay together) on the device that is fastest for it",
-    "prices": "at some prices of device time, what the cheapest way of an input costs, over what all devices can sell",
+    "prices": "with a price for a second of each device: what all devices are worth in a second, divided by the "
+    "least that an input can cost",
     "coverage": "every layer needs devices that serve the whole rate, and all devices cover only so many layers",
     "cut": "one op with its cheapest neighbours: the stage that holds it cannot cost less",
     "labelling": "the cheapest choice of devices for all ops, where one op runs after another",
-    "chain": "the model in blocks along one chain of ops: the shortest way through all blocks",
-    "blocks": "the model in blocks along one chain of ops: the checker sees again that no block can be done sooner, "
-    "and adds up the shortest way",
+    "chain": "the model in blocks, one after the other along one chain of ops: the shortest path through all of them",
+    "blocks": "the model in blocks, one after the other along one chain of ops: the checker proves again that no block "
+    "can be done sooner, and adds them up along the shortest path",
     "hub": "the model in blocks around one chain of ops, with every case of who waits for whom",
     "ideals": "every possible pipeline was compared",
     "pipelines": "every possible pipeline was compared, and the checker compares them again",

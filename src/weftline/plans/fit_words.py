@@ -17,11 +17,13 @@ __all__ = [
     "moved_words",
     "rate_words",
     "rules_sentence",
+    "short_device_name",
 ]
 
 BAR_CELLS = 24
 LEAST_RULES_COST = 0.001
 ENGINE_NAMES = {"llamacpp": "llama.cpp", "vllm": "vLLM", "sglang": "SGLang", "any": "any engine"}
+_FAMILY_WORDS = frozenset({"NVIDIA", "GeForce", "Radeon"})
 _PART_WORDS = {"ffn": "feed-forward", "shared": "shared experts", "output": "output layer"}
 
 
@@ -91,6 +93,11 @@ def layers_words(holding: FitHolding) -> str:
     if holding.output:
         words = f"{words} and output" if words else "output"
     return words or "none"
+
+
+def short_device_name(holding: FitHolding) -> str:
+    """`RTX 3060 12GB`: the name without words that distinguish no card from another."""
+    return " ".join(word for word in holding.name.split() if word not in _FAMILY_WORDS) or holding.name
 
 
 def moved_words(move: FitMove) -> str:

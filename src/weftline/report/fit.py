@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weftline.plans.fit import FitPlan
-from weftline.plans.fit_words import layers_words, memory_bar, moved_words, rate_words
+from weftline.plans.fit_words import layers_words, memory_bar, moved_words, rate_words, short_device_name
 from weftline.units import format_name, format_time
 
 if TYPE_CHECKING:
@@ -58,9 +58,14 @@ def fit_baseline_rows(plan: FitPlan) -> _Rows:
     return ("", "tokens per second", "against the plan"), rows
 
 
-def fit_device_table(plan: FitPlan, *, ascii_only: bool = False) -> Table:
-    """The same as a table, with a line for parts that lie elsewhere."""
-    return _table(fit_device_rows(plan, ascii_only=ascii_only), (0, 1, 3))
+def fit_device_table(plan: FitPlan, *, ascii_only: bool = False, width: int = 120) -> Table:
+    """The same as a table. Where it is too wide the bars are left out, for the numbers beside them say the same."""
+    header, rows = fit_device_rows(plan, ascii_only=ascii_only)
+    if _width(header, rows) <= width:
+        return _table((header, rows), (0, 1, 3))
+    names = [f"{one.id}  {short_device_name(one)}" for one in plan.devices]
+    short = [(name, *row[1:3], row[4]) for name, row in zip(names, rows, strict=False)]
+    return _table(((*header[:3], header[4]), short), (0, 1))
 
 
 def fit_baseline_table(plan: FitPlan) -> Table:
@@ -82,6 +87,11 @@ def known_model_rows() -> _Rows:
 def known_model_table() -> Table:
     """The same as a table."""
     return _table(known_model_rows(), (0, 1, 4))
+
+
+def _width(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> int:
+    """Columns of a terminal that a table takes if nothing wraps."""
+    return sum(max(map(len, cells)) + 2 for cells in zip(header, *rows, strict=True)) - 2
 
 
 def _table(content: _Rows, left: tuple[int, ...]) -> Table:
