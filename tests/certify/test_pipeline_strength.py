@@ -105,6 +105,16 @@ def test_a_budget_counts_both_ends_of_a_tensor() -> None:
         assert sorted(graph.work) == left
 
 
+def test_a_piece_that_reads_from_elsewhere_too_does_not_move() -> None:
+    """Tests R2 in a training graph: a backward op makes the dear tensor, and stays where it is."""
+    form = _form([[20, 20], [20, 20], [3, 3]], [(0, [2], 1), (1, [2], 9)])
+    form["graph"]["ops"][1]["backward"] = True
+    graph = PieceGraph()
+    read_pieces(PlanProblem(form), graph)
+    assert contract(graph, 2, 100)
+    assert sorted(graph.work) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("kind", ["pipeline", "unequal", "cut-trees", "cut"])
 def test_other_questions_are_refused(kind: str) -> None:
     """Tests that latency, overlapped communication and hosts have no witness of pipelines."""
