@@ -98,6 +98,7 @@ def test_cards_are_named_whole() -> None:
     (long,) = [text for text in said if text.startswith("gpu0 ")]
     assert "…" not in long
     assert long.startswith("gpu0 RTX PRO 6000 Blackwell")
-    (beside,) = [float(word.get("x", "0")) for word in words if (word.text or "").startswith("0..15;")]
     (name,) = [float(word.get("x", "0")) for word in words if word.text == long]
-    assert name + 7 * len(long) < beside
+    (legend,) = [float(word.get("x", "0")) for word in words if word.text == "weights"]
+    bars = legend - 30
+    assert name + 7.5 * len(long) < bars

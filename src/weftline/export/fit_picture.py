@@ -25,7 +25,8 @@ from weftline.plans.fit_words import layers_words, rate_words, short_device_name
 __all__ = ["FitPicture"]
 
 CARD_HEIGHT, CARD_SPACE, WORDS_WIDTH = 30, 16, 210
-MOST_CARDS_DRAWN, MOST_CARD_NAME = 60, 40
+MOST_CARDS_DRAWN, MOST_CARD_NAME, SPARE_LETTERS = 60, 40, 3
+"""Names of cards are digits and capitals, which are wider than other letters."""
 LONGEST_OF_CARDS = 1.5
 """A row is cut at so many times the largest card."""
 PART_LOOKS = (Look("#9ecae1", "", "weights"), Look("#fdd49e", "/", "KV cache"), Look("#e5e5e5", "\\", "buffers"))
@@ -49,7 +50,7 @@ class FitPicture:
         """The whole picture."""
         rows = self.plan.devices[:MOST_CARDS_DRAWN]
         names = [short_text(f"{one.id} {short_device_name(one)}", MOST_CARD_NAME) for one in rows]
-        left = PAGE_MARGIN + LETTER_WIDTH * max([6, *map(len, names)])
+        left = PAGE_MARGIN + LETTER_WIDTH * (SPARE_LETTERS + max([6, *map(len, names)]))
         top = PAGE_MARGIN + 34
         bottom = top + (CARD_HEIGHT + CARD_SPACE) * len(rows)
         canvas = make(PAGE_WIDTH, bottom + 44)
