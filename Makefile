@@ -31,6 +31,7 @@ install: $(STAMP)
 # What plans and runs models; the rest (torch, OpenVINO, ray, the tools of tests and docs) is larger and comes with STAMP.
 $(BASE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weftline needs Python 3.11 or newer; set PYTHON=python3.11")'
+	@echo "installing weftline and what it needs into $(VENV): a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
@@ -45,6 +46,7 @@ compile-placements:
 	@$(BIN)/python -m weftline.ask.compiling latency policy
 
 $(STAMP): $(BASE)
+	@echo "installing all extras and the tools of tests and docs: some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,openvino,ray,ui,docs,dev]'
 	@echo "compiling kernels of schedules and layers, once after an installation: a minute"
 	@$(BIN)/python -m weftline.ask.compiling schedule layers serving
