@@ -49,8 +49,9 @@ def test_json_has_the_fields_that_were_promised() -> None:
     assert "-ngl 33 --device CUDA0,CUDA1 -sm layer -ts 20,13 -c 16384" in found["command"][0]
 
 
-def test_text_shows_cards_and_the_command() -> None:
+def test_text_shows_cards_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests what a person reads: a bar for each card, tokens per second, a line to paste."""
+    monkeypatch.setenv("COLUMNS", "120")
     code, said = fit(*SPLIT)
     assert code == 0
     assert "gpu0  GeForce RTX 4090" in said
