@@ -242,7 +242,8 @@ def _proofs(run: Run) -> Iterator[str]:
         return
     at_bound = [row for row in rows if row["period"] and row["period"] <= row["period_bound"] + 1e-9]
     least = [row for row in rows if row["period_proved"]]
-    closed = [row for row in rows if row["makespan"] == row["bound"]]
+    bounded = [row for row in rows if row["bound"] is not None]
+    closed = [row for row in bounded if row["makespan"] == row["bound"]]
     told = [
         (at_bound, "periods that equal a bound", "least_period", "loads_least_period"),
         (least, "least periods", "least_period", "loads_least_period"),
@@ -253,8 +254,8 @@ def _proofs(run: Run) -> Iterator[str]:
         words.append(f"{count} of {len(each)} {what} (by loads alone {before})")
     count, before = (sum(r["checked"][n] >= r["bound"] for r in closed) for n in ("bound", "loads_bound"))
     words.append(f"{count} of {len(closed)} least makespans (by loads alone {before})")
-    count = sum(r["checked"]["bound"] >= r["bound"] for r in rows)
-    words.append(f"{count} of all {len(rows)} bounds of makespans")
+    count = sum(r["checked"]["bound"] >= r["bound"] for r in bounded)
+    words.append(f"{count} of all {len(bounded)} bounds of makespans")
     most, slowest = (max(r["checked"][name] for r in rows) for name in ("bytes", "checking"))
     sizes = f"witnesses have at most {most} bytes, checking takes at most {slowest:.2f} s"
     yield f"The checker re-computes {', '.join(words)}; {sizes}."

@@ -206,7 +206,7 @@ def test_published_instances_are_closed(name: str, rate: float) -> None:
 @pytest.mark.parametrize(("name", "least"), [("het42_pruned", 5441.0), ("geo24_pruned", 1754.0)])
 def test_published_instances_with_links(name: str, least: float) -> None:
     """Tests that what is reached where links limit is not lost again."""
-    found = _plan(name, time_limit=60.0)
+    found = _plan(name, time_limit=30.0)
     assert found.rate >= least
     assert found.rate_bound is not None
     assert found.rate <= found.rate_bound
